@@ -1,0 +1,1 @@
+"""holdfast: mutual exclusion between processes and machines that tells the truth."""
