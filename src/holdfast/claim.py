@@ -1,0 +1,198 @@
+"""The data that passes between recipes, engine and stores. All of it immutable.
+
+Named tuples rather than frozen dataclasses: a claim is built on every acquire, and a named tuple is built three times as
+fast; importing `dataclasses` alone would cost more than the rest of holdfast together.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import NamedTuple
+
+from .errors import Misuse
+
+MAX_NAME_BYTES = 512
+MAX_NOTE_BYTES = 1024
+MAX_TOKEN = 2**53 - 1  # what Lua and JSON keep whole
+MIN_TTL = 0.05
+MAX_TTL = 30 * 24 * 3600.0
+MAX_TIMEOUT = 10 * 365 * 24 * 3600.0
+MAX_CAPACITY = 2**31 - 1
+
+
+class Claim(NamedTuple):
+    """One attempt to enter `name`: asks for `units` of its `capacity`."""
+
+    name: str
+    holder: str  # 128 random bits, new for every attempt: makes repeating harmless, and is the secret that releases
+    owner: str  # host/pid/thread/label: shown to people, never trusted
+    ttl: float
+    units: int = 1
+    capacity: int = 1
+    fair: bool = True
+    queue: bool = True  # join the line when there is no room
+    note: str = ""  # what an election's candidate tells the others
+
+    def __repr__(self) -> str:
+        return f"Claim({self.name!r}, {self.units}/{self.capacity} units, ttl={self.ttl:g}, owner={self.owner!r})"
+
+
+class Grant(NamedTuple):
+    """Yes. Valid for `ttl` seconds from *before the claim was sent*."""
+
+    claim: Claim
+    token: int
+    ttl: float
+
+    def __repr__(self) -> str:
+        return f"Grant({self.claim.name!r}, token={self.token}, ttl={self.ttl:g}, owner={self.claim.owner!r})"
+
+
+class Place(NamedTuple):
+    """Not yet. In line, if the claim was willing to queue; ask again after the bell, or after `wake_in` seconds."""
+
+    claim: Claim
+    wake_in: float  # when the line may move without a bell, because somebody's time runs out
+
+    def __repr__(self) -> str:
+        return f"Place({self.claim.name!r}, owner={self.claim.owner!r})"
+
+
+class Holding(NamedTuple):
+    """Somebody who is inside. Times are seconds, by the store's clock."""
+
+    owner: str
+    token: int
+    units: int
+    age: float
+    left: float
+    note: str = ""
+
+
+class Waiting(NamedTuple):
+    """Somebody who is in line."""
+
+    owner: str
+    units: int
+    age: float
+    left: float
+    fair: bool = True
+
+
+class Eviction(NamedTuple):
+    """The last forced release of a name: who was put out, by whom, and the token that outranks them."""
+
+    owner: str
+    evicted_token: int
+    token: int
+    by: str
+    age: float
+
+
+class Snapshot(NamedTuple):
+    """Who is inside and who waits, first in line first."""
+
+    name: str
+    capacity: int = 0  # 0: not in use
+    holders: tuple[Holding, ...] = ()
+    waiters: tuple[Waiting, ...] = ()
+    eviction: Eviction | None = None
+
+    @property
+    def used(self) -> int:
+        return sum(holding.units for holding in self.holders)
+
+
+class Traits(NamedTuple):
+    """What a store promises, and, as plainly, what it does not."""
+
+    system: str
+    scope: str  # how far exclusion reaches: "process", "machine", "network"
+    fenced: str  # how tokens keep rising
+    fair: bool  # first come, first served
+    bell: bool  # a release wakes the next in line; False: waiting polls, with jitter
+    durable: str  # what outlives a crash of the store
+    clock: str  # whose clock ends a lease
+    survives: str  # which failures it stays available and safe through
+    min_ttl: float = MIN_TTL
+    max_ttl: float = MAX_TTL
+
+
+def new_holder() -> str:
+    """A nonce of 128 bits from the kernel: never from a buffer, which a fork would hand out twice."""
+    return os.urandom(16).hex()
+
+
+def valid_name(name: object, what: str = "name") -> str:
+    """`name`, if a lock may be called that: any text of 1 to 512 bytes of UTF-8 without NUL."""
+    if type(name) is not str:
+        raise Misuse(f"a {what} must be a str, not {type(name).__name__}: {name!r:.80}")
+    if not name:
+        raise Misuse(f"a {what} must not be empty")
+    if not name.isascii():
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            raise Misuse(f"a {what} must be valid Unicode, without surrogates: {name!r:.80}") from None
+    else:
+        size = len(name)
+    if size > MAX_NAME_BYTES:
+        raise Misuse(f"a {what} may have {MAX_NAME_BYTES} bytes of UTF-8, this one has {size}: {name[:40]!r}… Hash it")
+    if "\0" in name:
+        raise Misuse(f"a {what} must not contain NUL: {name!r:.80}")
+    return name
+
+
+def valid_note(note: object, what: str) -> str:
+    """A short text that other people will see: printable, so that it cannot play tricks with their terminal."""
+    if type(note) is not str:
+        raise Misuse(f"{what} must be a str, not {type(note).__name__}: {note!r:.80}")
+    if not note.isprintable():
+        raise Misuse(f"{what} must be printable text: {note!r:.80}")
+    if len(note.encode()) > MAX_NOTE_BYTES:
+        raise Misuse(f"{what} may have {MAX_NOTE_BYTES} bytes of UTF-8: {note[:40]!r}…")
+    return note
+
+
+def _number(value: object, what: str) -> float:
+    if type(value) is float or type(value) is int:
+        if math.isfinite(value):
+            return float(value) if abs(value) < 1e18 else math.copysign(1e18, value)
+        raise Misuse(f"{what} must be a finite number of seconds, not {value!r}")
+    raise Misuse(f"{what} must be a number of seconds, not {type(value).__name__}: {value!r:.80}")
+
+
+def valid_ttl(ttl: object, what: str = "ttl") -> float:
+    seconds = _number(ttl, what)
+    if seconds < MIN_TTL:
+        raise Misuse(
+            f"{what} must be at least {MIN_TTL} s, not {ttl!r}: a shorter lease is over before it can be renewed"
+        )
+    if seconds > MAX_TTL:
+        raise Misuse(
+            f"{what} may be {MAX_TTL:.0f} s (30 days), not {ttl!r}: a dead holder would block all others that long"
+        )
+    return seconds
+
+
+def valid_timeout(timeout: object) -> float | None:
+    """None waits for ever, 0 tries once."""
+    if timeout is None:
+        return None
+    if type(timeout) is float and timeout == math.inf:
+        raise Misuse("timeout must be finite; to wait for ever, pass timeout=None")
+    seconds = _number(timeout, "timeout")
+    if not 0 <= seconds <= MAX_TIMEOUT:
+        raise Misuse(f"timeout must be between 0 and ten years, not {timeout!r}; None waits for ever, 0 tries once")
+    return seconds
+
+
+def valid_units(units: object, capacity: int, what: str = "units") -> int:
+    if type(units) is not int:
+        raise Misuse(f"{what} must be an int, not {type(units).__name__}: {units!r:.80}")
+    if units < 1:
+        raise Misuse(f"{what} must be at least 1, not {units}")
+    if units > capacity:
+        raise Misuse(f"{what} must be at most the capacity {capacity}, not {units}: it could never be granted")
+    return units

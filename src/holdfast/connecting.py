@@ -1,0 +1,72 @@
+"""From a URL to a connected store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from importlib import import_module
+
+from .claim import valid_note
+from .drivers.base import Driver
+from .engine import Engine
+from .errors import Misuse
+from .stores.base import Store
+
+ENTRY_POINTS = "holdfast.stores"
+
+Opener = Callable[[str, Driver], Store]
+
+# The built-in ones are listed here rather than as entry points: reading those costs more than importing holdfast.
+BUILT_IN = {
+    "memory": "holdfast.stores.memory",
+    "sqlite": "holdfast.stores.sqlite",
+}
+
+
+def open_engine(url: str | None, driver: Driver, label: str = "") -> Engine:
+    """Find the store's opener by the scheme of its URL, and open it."""
+    target = resolve(url)
+    return Engine(opener(target)(target, driver), driver, valid_note(label, "a label"))
+
+
+def resolve(url: str | None) -> str:
+    """The URL itself, or HOLDFAST_URL, or the embedded SQLite file in the user's state folder."""
+    if url is None:
+        url = os.environ.get("HOLDFAST_URL") or default_url()
+    if type(url) is not str:
+        raise Misuse(f"a store's URL must be a str, not {type(url).__name__}: {url!r:.80}")
+    return url
+
+
+def default_url() -> str:
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # the XDG specification: a relative path is to be ignored
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return f"sqlite:///{state}/holdfast/locks.db"
+
+
+def opener(url: str) -> Opener:
+    scheme, colon, _ = url.partition("://")
+    if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
+        raise Misuse(f"{redacted(url)!r} is no store's URL: write it like sqlite:///path/to/file or memory://")
+    if scheme in BUILT_IN:
+        found: Opener = import_module(BUILT_IN[scheme]).open_store
+        return found
+    from importlib.metadata import entry_points
+
+    others = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if scheme in others:
+        loaded: Opener = others[scheme].load()
+        return loaded
+    known = ", ".join(sorted({*BUILT_IN, *others}))
+    raise Misuse(
+        f"no store is known by the scheme {scheme!r} (known: {known}). "
+        f"Is the package that brings it installed? It registers in the entry-point group {ENTRY_POINTS!r}"
+    )
+
+
+def redacted(url: str) -> str:
+    """The URL without its password, and without values of its query: fit to be shown."""
+    shown = re.sub(r"(://[^/?#@]*?:)[^/?#]*@", r"\1***@", url)
+    return re.sub(r"([?&](?:password|token|secret|key)[^=&]*=)[^&]*", r"\1***", shown, flags=re.IGNORECASE)

@@ -1,0 +1,127 @@
+"""The core, run by asyncio: plain `await`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from . import doorbell
+from .base import Bell, Doorbell, boot_time, wall_us
+from .doorbell import ring as ring_doorbell
+
+T = TypeVar("T")
+
+
+class LoopBell:
+    """A future of the waiter's loop; may be rung from any thread."""
+
+    __slots__ = ("_loop", "_rung", "_waiter")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def wait(self, timeout: float) -> None:
+        if not self._rung:
+            self._waiter = self._loop.create_future()
+            timer = self._loop.call_later(max(timeout, 0.0), self._wake)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        self._rung = False
+
+    def ring(self) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(self._heard)
+        except RuntimeError:
+            return False  # the loop is closed: whoever waited here is gone
+        return True
+
+    def close(self) -> None:
+        pass
+
+    def _heard(self) -> None:
+        self._rung = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class LoopSocketBell:
+    __slots__ = ("_socket", "address")
+
+    def __init__(self) -> None:
+        self._socket, self.address = doorbell.open_socket()
+        self._socket.setblocking(False)
+
+    async def wait(self, timeout: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(timeout, 0.0)):
+                await asyncio.get_running_loop().sock_recv(self._socket, 1)
+        doorbell.drain(self._socket)
+
+    def ring(self) -> bool:
+        return doorbell.ring(self.address) is not False
+
+    def close(self) -> None:
+        doorbell.close_socket(self._socket, self.address)
+
+
+class Asyncio:
+    """The driver of `holdfast.aio.connect()`."""
+
+    now = staticmethod(boot_time)
+    wall_us = staticmethod(wall_us)
+    uniform = staticmethod(random.uniform)
+
+    def __init__(self) -> None:
+        self._background: set[asyncio.Task[None]] = set()
+
+    def me(self) -> object:
+        return asyncio.current_task()
+
+    def whoami(self) -> str:
+        task = asyncio.current_task()
+        return task.get_name() if task else "no task"
+
+    def bell(self) -> Bell:
+        return LoopBell()
+
+    def doorbell(self) -> Doorbell:
+        return LoopSocketBell()
+
+    ring = staticmethod(ring_doorbell)
+
+    def spawn(self, main: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(main(), name=name)
+        self._background.add(task)  # the loop itself keeps only a weak reference
+        task.add_done_callback(self._background.discard)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def shield(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        task = asyncio.get_running_loop().create_task(attempt())
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError as error:
+                if task.cancelled():
+                    raise
+                cancelled = error
+            except Exception:
+                break  # the attempt's own failure: told below
+        if cancelled is not None:
+            if not task.cancelled():
+                task.exception()  # looked at, so that the loop does not complain of it
+            raise cancelled
+        return task.result()

@@ -1,0 +1,283 @@
+"""Acquire and release. The only waiting loop of the library is here.
+
+Rule 1: whatever interrupts an acquire (time, cancellation, Ctrl-C, a broken store) ends in a release of that claim.
+Rule 2: deadlines count from before the request was sent. An answer that took longer than the grant lives is no grant.
+Rule 3: a claim is repeated with the same holder, so an answer that was lost on its way is found again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import NamedTuple, TypeVar
+
+from . import events
+from .claim import Claim, Grant, Place, Snapshot, new_holder
+from .drivers.base import Driver
+from .errors import LeaseLost, Misuse, NotAcquired, Unavailable
+from .events import Hook
+from .lease import HELD, LOST, RELEASED, RELEASING, Lease
+from .renewal import Renewer
+from .stores.base import Store
+
+L = TypeVar("L", bound=Lease)
+
+PATIENCE = 10.0  # the longest wait for a bell before looking again: a ringer may be killed between change and ring
+
+
+class Ask(NamedTuple):
+    """What a recipe wants, before anybody in particular asks for it."""
+
+    name: str
+    ttl: float
+    units: int = 1
+    capacity: int = 1
+    fair: bool = True
+    renew: bool = True
+    note: str = ""
+    at_most: float | None = None  # the lease ends then, renewed or not
+    at_least: float = 0.0  # released earlier, the lock stays taken until then
+    reentrant: bool = False
+    reads: bool = False  # remembered, so that an upgrade is refused and does not deadlock
+
+
+class Engine:
+    """A connected store, and what this process holds in it."""
+
+    def __init__(self, store: Store, driver: Driver, label: str = "") -> None:
+        self.store = store
+        self.driver = driver
+        self.hook = Hook()
+        self.label = label
+        self.mutex = threading.Lock()
+        self.closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self._whereabouts = f"{socket.gethostname()}/{os.getpid()}/"
+        self._mine: dict[tuple[str, int], list[Lease]] = {}
+        self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex)
+
+    def forked(self) -> None:
+        """In a forked child, which owns nothing: the parent goes on holding what it held."""
+        for leases in (self.renewer._all(), *self._mine.values()):
+            for lease in leases:
+                lease._end(LOST, "it belongs to the process that this one was forked from")
+        self.mutex = threading.Lock()
+        self.store.forked()
+        self._start()
+
+    def owner(self) -> str:
+        me = self._whereabouts + self.driver.whoami()
+        return f"{me}/{self.label}" if self.label else me
+
+    # ---- acquire
+
+    async def acquire(self, ask: Ask, timeout: float | None, lease_type: type[L]) -> L:
+        if self.closed:
+            raise Misuse(f"cannot acquire {ask.name!r}: this connection was closed")
+        if ask.reentrant or ask.reads or ask.units == ask.capacity > 1:
+            again = self._mine_again(ask, lease_type)
+            if again is not None:
+                return again
+        name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads = ask
+        claim = Claim(name, new_holder(), self.owner(), ttl, units, capacity, fair, timeout != 0, note)
+        started = self.driver.now()
+        try:
+            grant, sent = await self._enter(claim, timeout, started)
+            limit = None
+            if at_most is not None or not renew:
+                limit = sent + (grant.ttl if at_most is None else at_most)
+            lease = lease_type(self, grant, sent, limit)
+            if at_least:
+                lease._keep_until = sent + at_least
+            if reentrant or reads:
+                self._remember(lease)
+            self.renewer.add(lease)
+        except NotAcquired:
+            if claim.queue:
+                await self._withdraw(claim)
+            raise
+        except BaseException:
+            await self._withdraw(claim)
+            raise
+        self.hook.emit(events.ACQUIRED, name, claim.owner, grant.token, sent - started)
+        return lease
+
+    async def _enter(self, claim: Claim, timeout: float | None, started: float) -> tuple[Grant, float]:
+        now = self.driver.now
+        give_up = None if timeout is None else started + timeout
+        place: Place | None = None
+        troubled: float | None = None
+        while True:
+            sent = now()
+            try:
+                answer = await self.store.claim(claim)
+            except Unavailable:
+                # Once at once: the answer may have been lost, and repeating finds it. A restart of the server is
+                # ridden out only by those who had a place in line; others are told, and can decide.
+                if troubled is None:
+                    troubled = sent
+                elif place is None or now() >= troubled + claim.ttl or (give_up is not None and now() >= give_up):
+                    raise
+                else:
+                    await self.driver.sleep(self.driver.uniform(0.02, 0.1))
+                continue
+            troubled = None
+            if type(answer) is Grant:
+                if now() < sent + answer.ttl:
+                    return answer, sent
+            elif type(answer) is Place:
+                if place is None and claim.queue:
+                    self.hook.emit(events.WAITING, claim.name, claim.owner)
+                place = answer
+            left = PATIENCE if give_up is None else give_up - now()
+            if left <= 0:
+                raise await self._not_acquired(claim, timeout, now() - started)
+            if place is not None:
+                try:
+                    await self.store.wait(place, min(left, place.wake_in, claim.ttl / 3, PATIENCE))
+                except Unavailable:
+                    continue  # the next claim tells whether it is still so
+
+    async def _withdraw(self, claim: Claim) -> None:
+        """No ghost: take back a claim that may have arrived, whatever we know of it."""
+        try:
+            await self.driver.shield(lambda: self.store.release(claim))
+        except Exception as error:
+            self.hook.emit(events.RELEASE_FAILED, claim.name, claim.owner, detail=str(error))
+
+    async def _not_acquired(self, claim: Claim, timeout: float | None, waited: float) -> NotAcquired:
+        self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=waited)
+        try:
+            snapshot = await self.store.inspect(claim.name)
+        except Unavailable:
+            snapshot = None
+        when = f"within {timeout:g} s" if timeout else "at once"
+        story = tell(snapshot, claim) if snapshot else "who holds it could not be found out"
+        return NotAcquired(f"could not get {claim.name!r} {when}: {story}", claim.name, snapshot)
+
+    # ---- what this thread or task holds already
+
+    def _mine_again(self, ask: Ask, lease_type: type[L]) -> L | None:
+        mine = self._mine.get((ask.name, id(self.driver.me())))
+        if not mine:
+            return None
+        if ask.reentrant:
+            lease = mine[-1]
+            lease.check()  # a lost lock is not entered again: the outer body would not know
+            with self.mutex:
+                lease._entries += 1
+            assert isinstance(lease, lease_type)
+            return lease
+        if not ask.reads and any(lease.held for lease in mine):
+            raise Misuse(
+                f"{ask.name!r} is read-locked here already, and a reader that asks to write would wait for itself: "
+                "release the read lock first, or take the write lock from the start and downgrade() it"
+            )
+        return None
+
+    def _remember(self, lease: Lease) -> None:
+        key = (lease.name, id(self.driver.me()))
+        lease._key = (key, self.driver.me())  # the thread or task too, so that its id is not given to another meanwhile
+        with self.mutex:
+            self._mine.setdefault(key, []).append(lease)
+
+    def _forget(self, lease: Lease) -> None:
+        if lease._key is None:
+            return
+        key, _ = lease._key
+        lease._key = None
+        mine = self._mine.get(key)
+        if mine and lease in mine:
+            mine.remove(lease)
+            if not mine:
+                del self._mine[key]
+
+    # ---- release
+
+    async def release(self, lease: Lease) -> bool:
+        """Leave. False: the store did not have it any more. If the store does not answer, it may be tried again."""
+        with self.mutex:
+            state = lease._state
+            if state is HELD:
+                if lease._entries > 1:
+                    lease._entries -= 1
+                    return True
+                lease._state = RELEASING
+                self.renewer.remove(lease)
+            self._forget(lease)
+        if state is RELEASED or state is LOST:
+            return False
+        claim = lease._grant.claim
+        try:
+            there = await self._leave(lease, claim)
+        except Exception as error:
+            self.hook.emit(events.RELEASE_FAILED, claim.name, claim.owner, lease.token, detail=str(error))
+            raise
+        except BaseException:
+            await self._withdraw(claim)
+            lease._state = RELEASED
+            raise
+        lease._state = RELEASED
+        if lease._loss is not None:
+            lease._loss.over()
+        self.hook.emit(events.RELEASED, claim.name, claim.owner, lease.token, self.driver.now() - lease._since)
+        return there
+
+    async def _leave(self, lease: Lease, claim: Claim) -> bool:
+        if lease._keep_until:
+            linger = lease._keep_until - self.driver.now()
+            if linger > 0:  # repeat the claim with what is left as its ttl: then it ends by itself
+                return type(await self.store.claim(claim._replace(ttl=linger, queue=False))) is Grant
+        return await self.store.release(claim)
+
+    async def downgrade(self, lease: Lease) -> None:
+        """A writer becomes a reader, and keeps its token; readers in line come in."""
+        lease.check()
+        claim = lease._grant.claim
+        if claim.units != claim.capacity or claim.capacity == 1:
+            raise Misuse(f"{lease.name!r} is not write-locked by this lease: only a writer can downgrade")
+        sent = self.driver.now()
+        answer = await self.store.claim(claim._replace(units=1, queue=False))
+        if type(answer) is not Grant or answer.token != lease.token:
+            raise LeaseLost(f"lost {lease.name!r} while downgrading it: start again", lease.name, lease.token)
+        with self.mutex:
+            if lease._state is HELD:
+                lease._extend(answer, sent)
+        self._remember(lease)
+
+    # ---- the end
+
+    async def close(self) -> None:
+        """Release what is held, stop renewing, disconnect."""
+        if self.closed:
+            return
+        self.closed = True
+        for lease in self.renewer.leases():
+            lease._entries = 1
+            try:
+                await self.release(lease)
+            except Exception:
+                continue  # told as an event; the ttl ends it
+        self.renewer.close()
+        await self.store.close()
+
+
+def tell(snapshot: Snapshot, besides: Claim | None = None) -> str:
+    """Who is in the way, as a person on call wants to read it."""
+    parts = []
+    for holding in snapshot.holders[:3]:
+        what = f" {holding.units} of {snapshot.capacity} units" if 1 < snapshot.capacity < 2**31 - 1 else ""
+        parts.append(
+            f"held by {holding.owner}{what} for {holding.age:.1f} s ({holding.left:.1f} s of its ttl left, token {holding.token})"
+        )
+    if len(snapshot.holders) > 3:
+        parts.append(f"and {len(snapshot.holders) - 3} more holders")
+    waiting = [one for one in snapshot.waiters if besides is None or one.owner != besides.owner]
+    if waiting:
+        parts.append(f"{len(waiting)} in line, first {waiting[0].owner} since {waiting[0].age:.1f} s")
+    if not parts:
+        return "it has become free since"
+    return "; ".join(parts)

@@ -1,0 +1,75 @@
+"""What can go wrong, as a tree.
+
+    HoldfastError
+    ├── NotAcquired    (also TimeoutError)     waited its time, or tried once, and did not get in
+    ├── LeaseLost                              was inside, and no longer is
+    ├── StaleToken                             fenced storage has seen a newer token
+    ├── Unavailable    (also ConnectionError)  the store cannot be reached, or does not answer in time
+    ├── Unsupported                            this store cannot give what was asked for
+    └── Misuse         (also ValueError)       the call itself is wrong; nothing was done
+
+A message names the lock, who holds it, for how long, and what to do: it is written for the person on call.
+Every error can be pickled, so that it crosses process pools whole.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .claim import Snapshot
+
+
+class HoldfastError(Exception):
+    """Whatever holdfast raises on purpose."""
+
+
+class NotAcquired(HoldfastError, TimeoutError):
+    """The lock was not to be had in the time given. `snapshot` says who was in the way, where that could be found out."""
+
+    def __init__(self, message: str, name: str = "", snapshot: Snapshot | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.snapshot = snapshot
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.name, self.snapshot)
+
+
+class LeaseLost(HoldfastError):
+    """The lease ran out, was taken away, or belongs to another process: stop, and do not write."""
+
+    def __init__(self, message: str, name: str = "", token: int = 0) -> None:
+        super().__init__(message)
+        self.name = name
+        self.token = token
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.name, self.token)
+
+
+class StaleToken(HoldfastError):
+    """Fenced storage has seen a newer token: somebody else was given the lock since."""
+
+    def __init__(self, message: str, resource: str = "", seen: int = 0, presented: int = 0) -> None:
+        super().__init__(message)
+        self.resource = resource
+        self.seen = seen
+        self.presented = presented
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.resource, self.seen, self.presented)
+
+
+class Unavailable(HoldfastError, ConnectionError):
+    """The store did not answer. What became of the request is unknown; nothing is extended on the strength of it."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class Unsupported(HoldfastError):
+    """This store cannot give what was asked for; its traits say what it can."""
+
+
+class Misuse(HoldfastError, ValueError):
+    """The call is wrong. Nothing was sent and nothing changed."""

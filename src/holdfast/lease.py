@@ -1,0 +1,149 @@
+"""A live grant in the user's hand. Ownership is this object, never a thread-local: it may cross threads and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .claim import Grant
+from .errors import LeaseLost, Misuse
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+HELD = "held"
+RELEASING = "releasing"  # no longer renewed; the store has not confirmed yet
+RELEASED = "released"
+LOST = "lost"
+
+
+class Lease:
+    """What both surfaces share. `sync.Lease` and `aio.Lease` add release and the context manager."""
+
+    __slots__ = (
+        "__weakref__",
+        "_callbacks",
+        "_deadline",
+        "_due",
+        "_engine",
+        "_entries",
+        "_grant",
+        "_keep_until",
+        "_key",
+        "_limit",
+        "_loss",
+        "_since",
+        "_state",
+        "_troubled",
+        "_why",
+    )
+
+    def __init__(self, engine: Engine, grant: Grant, sent: float, limit: float | None = None) -> None:
+        self._engine = engine
+        self._grant = grant
+        self._since = sent
+        self._limit = limit  # not renewed past this
+        self._deadline = sent + grant.ttl if limit is None else min(sent + grant.ttl, limit)
+        self._due = 0.0
+        self._state = HELD
+        self._troubled = False
+        self._why = ""
+        self._callbacks: list[Callable[[Any], object]] | None = None
+        self._entries = 1  # how often a re-entrant lock was entered
+        self._key: Any = None  # where the engine looks for it on re-entry
+        self._keep_until = 0.0  # released before, the lock stays taken until then
+        self._loss: Any = None  # the surface's event, made when somebody asks for it
+
+    @property
+    def name(self) -> str:
+        return self._grant.claim.name
+
+    @property
+    def token(self) -> int:
+        """The fencing token: higher than that of every earlier grant of this name."""
+        return self._grant.token
+
+    @property
+    def owner(self) -> str:
+        """Who holds it, as others see it: host/pid/thread/label."""
+        return self._grant.claim.owner
+
+    @property
+    def ttl(self) -> float:
+        """How long the store keeps this grant unrenewed; it may be longer than was asked for, where the store rounds."""
+        return self._grant.ttl
+
+    def remaining(self) -> float:
+        """Seconds until this lease is over unless it is renewed; 0 when it is over."""
+        if self._state in (RELEASED, LOST):
+            return 0.0
+        return max(0.0, self._deadline - self._engine.driver.now())
+
+    @property
+    def held(self) -> bool:
+        """Inside, as far as can be known here. The storage, which checks the token, knows better."""
+        return self._state is HELD and self._engine.driver.now() < self._deadline
+
+    @property
+    def in_danger(self) -> bool:
+        """A renewal failed or is overdue: time to wind up, while there is time."""
+        return self._state is HELD and (self._troubled or self.remaining() < self._grant.ttl / 3)
+
+    def check(self) -> None:
+        """Raise LeaseLost if this lease is over. Call it before a step that cannot be undone."""
+        if not self.held:
+            raise self._over()
+
+    def on_lost(self, callback: Callable[[Any], object]) -> None:
+        """Call `callback(lease)` when the lease is lost: at once, if it already is.
+
+        It runs in the renewer's thread (asyncio: in the loop). One that raises is logged and breaks nothing.
+        """
+        if not callable(callback):
+            raise Misuse(f"on_lost takes something to call, not {callback!r:.80}")
+        with self._engine.mutex:
+            if not self._is_lost():
+                self._callbacks = [*(self._callbacks or ()), callback]
+                return
+        self._call(callback)
+
+    def _is_lost(self) -> bool:
+        return self._state is LOST or (self._state is HELD and self._engine.driver.now() >= self._deadline)
+
+    def _over(self) -> LeaseLost:
+        if self._state in (RELEASED, RELEASING):
+            return LeaseLost(f"the lease of {self.name!r} was released", self.name, self.token)
+        why = self._why or f"its ttl of {self.ttl:g} s ran out before a renewal was confirmed"
+        return LeaseLost(
+            f"lost the lock {self.name!r} (token {self.token}): {why}. Somebody else may hold it now: stop, do not write",
+            self.name,
+            self.token,
+        )
+
+    def _extend(self, grant: Grant, sent: float) -> None:
+        """The store confirmed a renewal that was sent at `sent`. Called under the engine's mutex."""
+        self._grant = grant
+        deadline = sent + grant.ttl
+        self._deadline = deadline if self._limit is None else min(deadline, self._limit)
+        self._troubled = False
+
+    def _end(self, state: str, why: str = "") -> None:
+        self._state = state
+        self._why = why
+
+    def _tell(self) -> None:
+        callbacks, self._callbacks = self._callbacks, None
+        for callback in callbacks or ():
+            self._call(callback)
+
+    def _call(self, callback: Callable[[Any], object]) -> None:
+        try:
+            callback(self)
+        except Exception:
+            import logging
+
+            logging.getLogger("holdfast").exception("an on_lost callback of %r failed", self.name)
+
+    def __repr__(self) -> str:
+        state = self._state if not self._is_lost() else LOST
+        return f"<Lease {self.name!r} token={self.token} {state}, {self.remaining():.1f} s left>"

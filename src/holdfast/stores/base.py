@@ -1,0 +1,57 @@
+"""What a backend writes. Everything else (waiting, renewing, recipes, both surfaces) comes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..claim import Claim, Grant, Place, Snapshot, Traits
+
+
+class Store(Protocol):
+    """One backend. Every method is one bounded conversation; it raises Unavailable when that fails."""
+
+    @property
+    def traits(self) -> Traits:
+        """What it promises, and what it does not."""
+        ...
+
+    async def claim(self, claim: Claim) -> Grant | Place:
+        """Enter, or join the line.
+
+        Repeating is harmless: a claim that is inside gets the same token again and a fresh ttl; if it now asks for fewer
+        units, it keeps only those. One that is in line keeps its place, and its place lives another ttl.
+        """
+        ...
+
+    async def wait(self, place: Place, timeout: float) -> None:
+        """Until the line may have moved, or `timeout`. Early is fine, never is not."""
+        ...
+
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+        """All in one conversation of at most `within` seconds, on a connection that nobody else can block. None: lost."""
+        ...
+
+    async def release(self, claim: Claim) -> bool:
+        """Leave, whether inside or in line; and ring for whoever may now enter. False: it was not there."""
+        ...
+
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        """Until the newest token inside `name` may differ from `token` (0: nobody inside), or `timeout`."""
+        ...
+
+    async def evict(self, name: str, token: int, by: str) -> int | None:
+        """Put out whoever holds `token`, mint a token past it, remember who did it. None: no such grant."""
+        ...
+
+    async def inspect(self, name: str) -> Snapshot: ...
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        """The names that are held or waited for."""
+        ...
+
+    def forked(self) -> None:
+        """In a forked child: let go of what was inherited, without a word to the server, and start afresh on next use."""
+        ...
+
+    async def close(self) -> None: ...
