@@ -30,7 +30,7 @@ from .recipes import DEFAULT_TTL, UNSET, Leader, Otherwise, Unset
 
 P = ParamSpec("P")
 R = TypeVar("R")
-M = TypeVar("M", "Lease", "Leases")
+M = TypeVar("M", bound="Lease | Leases")
 
 
 class Loss:
@@ -135,14 +135,15 @@ class Acquiring(Generic[M]):
     __slots__ = ("_coroutine", "_got")
 
     def __init__(self, coroutine: Coroutine[Any, Any, M]) -> None:
-        self._coroutine = coroutine
+        self._coroutine: Coroutine[Any, Any, M] = coroutine
 
     def __await__(self) -> Generator[Any, Any, M]:
         return self._coroutine.__await__()
 
     async def __aenter__(self) -> M:
-        self._got = await self._coroutine
-        return await self._got.__aenter__()
+        self._got: M = await self._coroutine
+        await self._got.__aenter__()
+        return self._got
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
