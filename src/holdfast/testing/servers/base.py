@@ -131,10 +131,13 @@ class Server(ABC):
 
     def await_answer(self, timeout: float = START_SECONDS) -> None:
         deadline = time.monotonic() + timeout
-        while not self._answers():
-            if not self.running:
+        while True:
+            answered = self._answers()
+            if not self.running:  # then it was not this server that answered, if anyone did
                 kind = AddressInUse if "in use" in self.log.lower()[-_LOG_TAIL:] else ServerError
                 raise kind(f"{self} ended instead of starting.{self._last_words()}")
+            if answered:
+                return
             if time.monotonic() > deadline:
                 raise ServerError(f"{self} did not answer within {timeout} s.{self._last_words()}")
             time.sleep(0.01)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import secrets
 import signal
 import subprocess
 import sys
@@ -20,12 +19,11 @@ _STOPPED, _DEAD = "Tt", "ZX"
 
 
 class Nest:
-    """The folder of this test process for all its servers, the mark they carry, and the watcher over both."""
+    """The folder of this test process in which all its servers work, and the watcher over it."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self.mark = f"HOLDFAST_TEST_SERVERS={secrets.token_hex(8)}"
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-")).resolve()
         self.folder.chmod(0o711)  # a server that runs as another user must reach its own folder below
         self._count = 0
         self._watch()
@@ -39,7 +37,7 @@ class Nest:
     def _watch(self) -> None:
         """posix_spawn, not Popen: nobody waits for the watcher, and a Popen that nobody waits for complains."""
         ours, self._lifeline = os.pipe()
-        command = [sys.executable, "-I", watcher.__file__, str(self.owner), self.mark, str(self.folder)]
+        command = [sys.executable, "-I", watcher.__file__, str(self.owner), str(self.folder)]
         null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
         files = [(os.POSIX_SPAWN_DUP2, ours, 0), *null]
         os.posix_spawn(sys.executable, command, os.environ, file_actions=files, setsid=True)
@@ -60,13 +58,15 @@ def nest() -> Nest:
 def spawn(
     command: Sequence[str], folder: Path, log: Path, environ: Mapping[str, str], user: str | None
 ) -> subprocess.Popen[bytes]:
-    """Start a server in a session of its own, so that a Ctrl-C at the terminal reaches the tests only."""
-    name, _, value = nest().mark.partition("=")
+    """Start a server in a session of its own, so that a Ctrl-C at the terminal reaches the tests only.
+
+    `folder`, where it works, lies in the nest: that is how the watcher knows it.
+    """
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **environ, name: value},
+            env={**os.environ, **environ},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

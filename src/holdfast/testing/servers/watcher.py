@@ -4,14 +4,16 @@ A test process that is killed with -9 cannot clean up. PR_SET_PDEATHSIG looks li
 *thread* that started the server ends, is forgotten when the server changes its user (PostgreSQL, MariaDB), does not
 reach grandchildren, and needs a preexec_fn, which is unsafe beside threads. So this script waits on a pidfd instead.
 
-It finds its victims by an environment variable that only they carry, never by a remembered pid, which may by then
-belong to someone else. No message has to be sent when a server starts, so none can be lost.
+It finds its victims by their working folder, which lies in the one folder that all servers of the test process share.
+Not by remembered pids, which may by then belong to someone else; not by a variable in their environment, which Redis
+and PostgreSQL overwrite with their titles. No message has to be sent when a server starts, so none can be lost.
 
-Runs as a script, without imports from holdfast: `python -I watcher.py PID MARK FOLDER`.
+Runs as a script, without imports from holdfast: `python -I watcher.py PID FOLDER`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -32,28 +34,31 @@ def wait_for_end(pid: int) -> None:
     select.select([process, sys.stdin], [], [])
 
 
-def marked(mark: bytes) -> list[int]:
-    """The processes that carry the mark in their environment. A dead one shows an empty environment."""
+def working_in(folder: str) -> list[int]:
+    """The processes whose working folder lies in this one, even if it has been removed already."""
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            environment = (folder / "environ").read_bytes()
+            cwd = os.readlink(process / "cwd")
         except OSError:
-            continue
-        if mark in environment.split(b"\0"):
-            found.append(int(folder.name))
+            continue  # it has ended, or it is not ours
+        if cwd.startswith(f"{folder}/"):
+            found.append(int(process.name))
     return found
 
 
-def main(pid: int, mark: str, folder: str) -> None:
+def main(pid: int, folder: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     wait_for_end(pid)
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
-        victims = marked(os.fsencode(mark))
+        victims = working_in(folder)
         for victim in victims:
-            os.kill(victim, signal.SIGKILL)
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # it may end on its own: PostgreSQL's do, without their parent
+                os.kill(victim, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
         if not victims and not Path(folder).exists():
             return
@@ -61,4 +66,4 @@ def main(pid: int, mark: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(int(sys.argv[1]), sys.argv[2])
