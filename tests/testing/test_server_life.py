@@ -28,14 +28,16 @@ from holdfast.testing.servers import process
 
 redis, postgresql = servers.start("redis"), servers.start("postgresql")
 pids = [pid for server in (redis, postgresql) for pid in process.family(server.pid)]
-print(json.dumps([pids, str(process.nest().folder)]), flush=True)
+segment = (postgresql.data / "postmaster.pid").read_text().splitlines()[6].split()[1]
+print(json.dumps([pids, segment, str(process.nest().folder)]), flush=True)
 """
 
 
 def test_a_server_that_cannot_start_says_why_and_leaves_nothing() -> None:
+    before = set(process.nest().folder.iterdir())
     with pytest.raises(ServerError, match=r"(?s)ended instead of starting.*no-such-option"):
         servers.start("redis", "--no-such-option", "1")
-    assert list(process.nest().folder.iterdir()) == []
+    assert set(process.nest().folder.iterdir()) == before
 
 
 def test_a_server_that_is_not_installed_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,12 +92,13 @@ def test_a_server_outlives_the_thread_that_started_it() -> None:
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit()", "os._exit(0)"])
 def test_no_server_outlives_a_test_process_however_it_ends(end: str) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT + end], stdout=subprocess.PIPE, timeout=60)
-    pids, folder = json.loads(done.stdout)
+    pids, segment, folder = json.loads(done.stdout)
     assert len(pids) > 3
     deadline = time.monotonic() + SECONDS
     while any(process.running(pid) for pid in pids) or Path(folder).exists():
         assert time.monotonic() < deadline, f"left behind: {[pid for pid in pids if process.running(pid)]}, {folder}"
         time.sleep(0.01)
+    assert segment not in {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()}
 
 
 def test_a_forked_child_does_not_stop_its_parents_server() -> None:

@@ -23,6 +23,7 @@ from holdfast.testing.servers.needs import DebianPackage, Need, SuitePackage, Wh
 LOCK_SECONDS = 300
 COMMAND_SECONDS = 900
 POLICY = Path("/usr/sbin/policy-rc.d")
+_APT_INSTALL = ("install", "--yes", "--no-install-recommends")
 DEBIAN_KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 Say = Callable[[str], None]
@@ -42,9 +43,13 @@ def install(wanted: Sequence[Need], say: Say) -> None:
                 if absent.find() is None:  # another process may have brought it while this one waited
                     say(f"fetching {absent}")
                     _unpack(absent)
-    packages = [need.name for need in lacking if isinstance(need, DebianPackage)]
+    packages = [need for need in lacking if isinstance(need, DebianPackage)]
+    if packages and os.geteuid() != 0:
+        names = " ".join(package.name for package in packages)
+        raise InstallError(f"missing Debian packages: {names}. Run: sudo apt-get {' '.join(_APT_INSTALL)} {names}")
     if packages:
-        _apt_install(packages, say)
+        with _locked(cache_folder() / "lock"):
+            _apt_install([package.name for package in packages if package.find() is None], say)
     for need in lacking:
         if need.find() is None:
             raise InstallError(
@@ -53,9 +58,9 @@ def install(wanted: Sequence[Need], say: Say) -> None:
 
 
 def _apt_install(packages: list[str], say: Say) -> None:
-    arguments = ["install", "--yes", "--no-install-recommends", *packages]
-    if os.geteuid() != 0:
-        raise InstallError(f"missing Debian packages: {' '.join(packages)}. Run: sudo apt-get {' '.join(arguments)}")
+    if not packages:
+        return
+    arguments = [*_APT_INSTALL, *packages]
     say(f"installing {' '.join(packages)}")
     with _no_service_starts():
         try:
@@ -76,7 +81,9 @@ def _no_service_starts() -> Iterator[None]:
     if POLICY.exists():
         yield
         return
-    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.write_text(
+        "#!/bin/sh\n# Left by an interrupted `python -m holdfast.testing.servers install`: delete it.\nexit 101\n"
+    )
     POLICY.chmod(0o755)
     try:
         yield

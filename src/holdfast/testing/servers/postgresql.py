@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.servers import wire
 from holdfast.testing.servers.base import Server
+from holdfast.testing.servers.watcher import release_shared_memory
 
 
 class PostgreSQL(Server):
@@ -46,13 +46,7 @@ class PostgreSQL(Server):
         return wire.postgresql(self.address, text)
 
     def _discard(self) -> None:
-        """A postmaster killed with -9 leaves a small System V segment behind, named in its pid file."""
-        try:
-            words = (self.data / "postmaster.pid").read_text().splitlines()[6].split()
-        except (OSError, IndexError):
-            words = []
-        if words:
-            subprocess.run(["ipcrm", "-m", words[1]], check=False, capture_output=True, timeout=10)
+        release_shared_memory(self.data)
         super()._discard()
 
 

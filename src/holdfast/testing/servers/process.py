@@ -32,6 +32,7 @@ class Nest:
         self._count += 1
         folder = self.folder / f"{kind}-{self._count}"
         folder.mkdir()
+        folder.chmod(0o711)
         return folder
 
     def _watch(self) -> None:
