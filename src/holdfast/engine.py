@@ -8,7 +8,6 @@ Rule 3: a claim is repeated with the same holder, so an answer that was lost on 
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from typing import NamedTuple, TypeVar
 
@@ -55,7 +54,7 @@ class Engine:
         self._start()
 
     def _start(self) -> None:
-        self._whereabouts = f"{socket.gethostname()}/{os.getpid()}/"
+        self._whereabouts = f"{os.uname().nodename}/{os.getpid()}/"
         self._mine: dict[tuple[str, int], list[Lease]] = {}
         self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex)
 
