@@ -25,6 +25,7 @@ from .drivers.base import finish
 from .drivers.threads import Threads
 from .engine import Ask, Engine
 from .errors import NotAcquired
+from .lease import RELEASED
 from .lease import Lease as CoreLease
 from .recipes import DEFAULT_TTL, UNSET, Leader, Otherwise, Unset
 
@@ -91,7 +92,7 @@ class _Body:
 class Lease(CoreLease):
     """A live grant. Leaving the `async with`, or `await release()`, gives it back."""
 
-    __slots__ = ("_bodies",)
+    _bodies: tuple[_Body, ...] = ()
 
     @property
     def lost(self) -> Loss:
@@ -111,16 +112,18 @@ class Lease(CoreLease):
     async def __aenter__(self) -> Lease:
         """Enter: a loss cancels the body from now on, and comes out of it as LeaseLost."""
         self.check()
-        self._bodies: list[_Body] = [*getattr(self, "_bodies", ()), _Body([self])]
+        self._bodies = (*self._bodies, _Body([self]))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        ours = self._bodies.pop().leave(kind)
-        lost = self._is_lost()
+        *rest, body = self._bodies
+        self._bodies = tuple(rest)
+        ours = body.leave(kind)
+        fine = self._is_lost() or self._state is RELEASED  # lost is told below; released inside the body is no loss
         try:
-            released = await self.release() or lost
+            released = await self.release() or fine
         except ConnectionError:
             released = True  # told as an event; the body was covered, and the ttl frees the lock
         if ours:

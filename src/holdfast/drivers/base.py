@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -12,14 +14,18 @@ T = TypeVar("T")
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def boot_time() -> float:
-    """Seconds, by a clock that nobody can set and that counts suspend too."""
-    return time.clock_gettime(_CLOCK)
+# Seconds, by a clock that nobody can set and that counts suspend too.
+boot_time: Callable[[], float] = partial(time.clock_gettime, _CLOCK)
 
 
 def wall_us() -> int:
     """Wall time in µs: only ever the floor of a new token, never the measure of a lease."""
     return time.time_ns() // 1000
+
+
+def uniform(low: float, high: float) -> float:
+    """Jitter. From the kernel, since importing `random` would take as long as the rest of holdfast."""
+    return low + (high - low) * int.from_bytes(os.urandom(4), "big") / 2**32
 
 
 class Bell(Protocol):
