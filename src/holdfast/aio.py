@@ -25,6 +25,7 @@ from .drivers.base import finish
 from .drivers.threads import Threads
 from .engine import Ask, Engine
 from .errors import NotAcquired
+from .lease import RELEASED
 from .lease import Lease as CoreLease
 from .recipes import DEFAULT_TTL, UNSET, Leader, Otherwise, Unset
 
@@ -120,9 +121,9 @@ class Lease(CoreLease):
         *rest, body = self._bodies
         self._bodies = tuple(rest)
         ours = body.leave(kind)
-        lost = self._is_lost()
+        fine = self._is_lost() or self._state is RELEASED  # lost is told below; released inside the body is no loss
         try:
-            released = await self.release() or lost
+            released = await self.release() or fine
         except ConnectionError:
             released = True  # told as an event; the body was covered, and the ttl frees the lock
         if ours:

@@ -8,7 +8,6 @@ Rule 3: a claim is repeated with the same holder, so an answer that was lost on 
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from typing import NamedTuple, TypeVar
 
@@ -55,7 +54,7 @@ class Engine:
         self._start()
 
     def _start(self) -> None:
-        self._whereabouts = f"{socket.gethostname()}/{os.getpid()}/"
+        self._whereabouts = f"{os.uname().nodename}/{os.getpid()}/"
         self._mine: dict[tuple[str, int], list[Lease]] = {}
         self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex)
 
@@ -157,22 +156,25 @@ class Engine:
     # ---- what this thread or task holds already
 
     def _mine_again(self, ask: Ask, lease_type: type[L]) -> L | None:
+        """A lock that lets its own holder in again, or says why it cannot."""
         mine = self._mine.get((ask.name, id(self.driver.me())))
         if not mine:
             return None
         if ask.reentrant:
-            lease = mine[-1]
-            lease.check()  # a lost lock is not entered again: the outer body would not know
-            with self.mutex:
-                lease._entries += 1
-            assert isinstance(lease, lease_type)
-            return lease
-        if not ask.reads and any(lease.held for lease in mine):
+            mine[-1].check()  # a lost lock is not entered again: the outer body would not know
+        elif not any(lease.held for lease in mine):
+            return None
+        elif not ask.reads:
             raise Misuse(
                 f"{ask.name!r} is read-locked here already, and a reader that asks to write would wait for itself: "
                 "release the read lock first, or take the write lock from the start and downgrade() it"
             )
-        return None
+        # A reader that reads again comes in at once: behind a waiting writer, it would wait for itself.
+        lease = next(lease for lease in reversed(mine) if lease.held)
+        with self.mutex:
+            lease._entries += 1
+        assert isinstance(lease, lease_type)
+        return lease
 
     def _remember(self, lease: Lease) -> None:
         key = (lease.name, id(self.driver.me()))

@@ -21,6 +21,7 @@ EVICTED = "evicted"  # somebody was put out by force_release; detail: who, and b
 REFUSED = "refused"  # storage refused a stale token
 
 KINDS = (ACQUIRED, WAITING, NOT_ACQUIRED, RENEWED, IN_DANGER, LOST, RELEASED, RELEASE_FAILED, EVICTED, REFUSED)
+ALARMING = (IN_DANGER, LOST, RELEASE_FAILED, EVICTED, REFUSED)
 
 
 class Event(NamedTuple):

@@ -76,11 +76,9 @@ class Renewer:
 
     def _wake(self, due: float) -> None:
         self._wake_at = due
-        if self._bell is None:
+        if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
             self._bell = self._driver.bell()
             self._driver.spawn(self._run, "holdfast-renewer")
-        else:
-            self._bell.ring()
 
     def _all(self) -> Iterator[Lease]:
         for same in self._by_ttl.values():
@@ -99,16 +97,26 @@ class Renewer:
                     due = self._next_due()
                     idle_since = None if due < _NEVER else idle_since or now
                     if idle_since is not None and now >= idle_since + _IDLE:
+                        self._gone_home(bell)  # under the same lock as the decision, so that no lease slips in between
                         return
                     # Not later than announced before: a lock taken and released in a loop must not wake us each time.
                     if self._wake_at <= now or due < self._wake_at:
                         self._wake_at = due
                 await bell.wait(min(self._wake_at - now, _IDLE))
-                await self._round()
+                try:
+                    await self._round()
+                except Exception:  # nothing may end renewal silently, not even a mistake of ours
+                    import logging
+
+                    logging.getLogger("holdfast").exception("a round of renewals failed; going on")
+                    await self._driver.sleep(0.1)
         finally:
             with self._mutex:
-                if self._bell is bell:
-                    self._bell, self._wake_at = None, _NEVER
+                self._gone_home(bell)
+
+    def _gone_home(self, bell: Any) -> None:
+        if self._bell is bell:
+            self._bell, self._wake_at = None, _NEVER
 
     def _next_due(self) -> float:
         soonest = min((lease._due for lease in self._odd.values()), default=_NEVER)

@@ -14,6 +14,7 @@ from .drivers.base import finish
 from .drivers.threads import Threads
 from .engine import Ask, Engine
 from .errors import NotAcquired
+from .lease import RELEASED
 from .lease import Lease as CoreLease
 from .recipes import DEFAULT_TTL, UNSET, Leader, Otherwise, Unset
 
@@ -66,9 +67,9 @@ class Lease(CoreLease):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        lost = self._is_lost()
+        fine = self._is_lost() or self._state is RELEASED  # lost is told below; released inside the body is no loss
         try:
-            released = self.release() or lost
+            released = self.release() or fine
         except ConnectionError:
             released = True  # told as an event; the body was covered, and the ttl frees the lock
         if error is None and (loss := recipes.lost_in_body(self, released)):

@@ -12,7 +12,6 @@ import contextlib
 import os
 import socket
 import sys
-import tempfile
 from functools import cache
 
 _ABSTRACT = sys.platform == "linux"
@@ -40,7 +39,7 @@ def open_socket() -> tuple[socket.socket, str]:
             bell.bind(b"")
             path: str = bell.getsockname()[1:].decode()
         else:
-            path = tempfile.mktemp(prefix="holdfast-", suffix=".bell")  # bind() itself refuses a path that exists
+            path = f"/tmp/holdfast-{os.urandom(8).hex()}.bell"  # bind() itself refuses a path that exists
             bell.bind(path)
     except BaseException:
         bell.close()
@@ -76,3 +75,26 @@ def ring(address: str) -> bool | None:
     except OSError:
         return None
     return True
+
+
+class SocketBell:
+    """The bell of a thread that waits for another process."""
+
+    __slots__ = ("_socket", "address")
+
+    def __init__(self) -> None:
+        self._socket, self.address = open_socket()
+
+    async def wait(self, timeout: float) -> None:
+        self._socket.settimeout(max(timeout, 0.0))
+        try:
+            self._socket.recv(1)
+        except (TimeoutError, BlockingIOError):
+            return
+        drain(self._socket)
+
+    def ring(self) -> bool:
+        return ring(self.address) is not False
+
+    def close(self) -> None:
+        close_socket(self._socket, self.address)
