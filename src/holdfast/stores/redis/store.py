@@ -1,0 +1,276 @@
+"""Locks in one Redis or Valkey: the line, the capacity, the tokens and the clock are the server's, in one script each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ... import rule
+from ...claim import MAX_TOKEN, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting
+from ...drivers.base import Driver
+from ...errors import Unavailable
+from .keys import NameKeys, name_of, pack, state_key, word
+from .replies import Reply, ReplyError, explained, foreign, is_missing_script
+from .scripts import ALL, CLAIM, EVICT, INSPECT, KINDS, RELEASE, RENEW, WATCH
+from .url import Target
+
+TRAITS = Traits(
+    system="redis",
+    scope="network",
+    fenced="yes: last token + 1, or the server's time in µs if that is more, so they rise through a flush, an empty "
+    "restart, an expired counter and a failover to a stale replica (unless its clock lags by more than that took: then "
+    "the storage refuses the low token)",
+    fair=True,
+    bell=True,
+    durable="what its AOF or RDB keeps; a lock that is forgotten may be granted again, with a higher token",
+    clock="the server's wall clock: set forward it ends leases early, set back it lengthens them by a ttl at most",
+    survives="kill -9 of any client; a failover only with weak consistency: replication is asynchronous, so the new "
+    "master may not know a lock and grant it again. Two then believe they hold it; only fenced storage stays correct",
+)
+
+RENEWALS_A_SCRIPT = 400  # measured: under 1 ms of the server's time
+_SCAN = 500
+_REMEMBER_EVICTIONS = 24 * 3600.0
+
+
+class Ear(Protocol):
+    """Hears bells. Opened by the first waiter, kept from then on."""
+
+    @property
+    def channel(self) -> bytes: ...
+    @property
+    def is_open(self) -> bool: ...
+    async def open(self) -> None: ...
+    def expect(self, what: bytes) -> Any: ...
+    def forget(self, bell: Any) -> None: ...
+    async def follow(self, bell: Any, timeout: float) -> None: ...
+    def unfollow(self, bell: Any) -> None: ...
+    async def hear(self, bell: Any, timeout: float) -> None: ...
+
+
+class Wire(Protocol):
+    """The connections of one store. Raises Unavailable when one fails; a server's error is a reply like any other."""
+
+    @property
+    def where(self) -> str: ...
+    @property
+    def ear(self) -> Ear: ...
+    async def ask(self, request: bytes) -> Reply: ...
+    async def ask_all(self, requests: Sequence[bytes]) -> list[Reply]: ...
+    async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]: ...
+    def reset(self) -> None: ...
+    def forked(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class RedisStore:
+    traits = TRAITS
+
+    def __init__(self, target: Target, wire: Wire, driver: Driver) -> None:
+        self._target = target
+        self._wire = wire
+        self._driver = driver
+        self._prefix = target.prefix.encode()
+        self._keys = NameKeys(self._prefix)
+        self._retention = b"%d" % (target.retention * 1_000_000)
+        self._bells: dict[str, Any] = {}
+        self._places = itertools.count(1)
+        self._wait = pack("WAIT", target.replicas, int(target.replicas_timeout * 1000)) if target.replicas else b""
+        tail = word(b"") + word(b"") + word(b"0") + word(self._retention)
+        self._no_bell = word(b"0") + b"%b%b" + tail  # the queue flag, owner, note; then channel, place, far, retention
+
+    # ---- the protocol
+
+    async def claim(self, claim: Claim) -> Grant | Place:
+        reply = await self._claim(claim, self._bells.get(claim.holder))
+        if type(reply) is int:
+            return await self._granted(claim, reply)
+        answer = self._answer(claim.name, reply)
+        if claim.queue and claim.holder not in self._bells:
+            # No room: now that there is a line to join, make sure that the bell will be heard, and ask again.
+            ear = self._wire.ear
+            await ear.open()
+            bell = self._bells[claim.holder] = ear.expect(b"%x" % next(self._places))
+            reply = await self._claim(claim, bell)
+            if type(reply) is int:
+                return await self._granted(claim, reply)
+            answer = self._answer(claim.name, reply)
+        elif claim.queue and not self._wire.ear.is_open:
+            await self._wire.ear.open()
+        return Place(claim, answer[1] / 1_000_000)
+
+    async def wait(self, place: Place, timeout: float) -> None:
+        bell = self._bells.get(place.claim.holder)
+        if bell is not None:
+            await self._wire.ear.hear(bell, timeout)
+        else:
+            await self._driver.sleep(min(timeout, 0.05))
+
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+        batches = [grants[at : at + RENEWALS_A_SCRIPT] for at in range(0, len(grants), RENEWALS_A_SCRIPT)]
+        requests = [self._renewal(batch) for batch in batches]
+        verdicts = b"".join(await self._run_all(requests, within))
+        return [grant if verdict == 49 else None for grant, verdict in zip(grants, verdicts, strict=True)]
+
+    async def release(self, claim: Claim) -> bool:
+        if claim.holder in self._bells:
+            self._wire.ear.forget(self._bells.pop(claim.holder))
+        request = RELEASE.call(self._keys.counted(claim.name, 4), claim.holder.encode(), self._retention)
+        reply = await self._run(request, claim.name)
+        if type(reply) is int:
+            return reply == 1
+        self._answer(claim.name, reply)
+        return False
+
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        ear = self._wire.ear
+        bell = ear.expect(state_key(self._prefix, name))
+        try:
+            await ear.follow(bell, min(timeout, self._target.timeout))
+            long = b"%d" % ((timeout + self._target.timeout) * 1_000_000)
+            keys = self._keys.counted(name, 4)
+            reply = await self._run(WATCH.call(keys, b"%d" % token, long, self._retention), name)
+            if type(reply) is not int:
+                self._answer(name, reply)
+            elif reply > 0:
+                await ear.hear(bell, min(timeout, reply / 1_000_000))
+        finally:
+            ear.unfollow(bell)
+
+    async def evict(self, name: str, token: int, by: str) -> int | None:
+        long = b"%d" % (max(_REMEMBER_EVICTIONS, self._target.retention) * 1000)
+        keys = self._keys.counted(name, 5)
+        reply = await self._run(EVICT.call(keys, b"%d" % token, by.encode(), self._retention, long), name)
+        if type(reply) is not int:
+            self._answer(name, reply)
+        return reply or None
+
+    async def inspect(self, name: str) -> Snapshot:
+        reply = await self._run(INSPECT.call(self._keys.counted(name, 5)), name)
+        if len(reply) == 1:
+            self._answer(name, reply)
+        return _snapshot(name, reply)
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        found: set[str] = set()
+        start = state_key(self._prefix, prefix) if prefix else b"%b:{}" % self._prefix
+        pattern = start[:-1].replace(b"\\", b"\\\\") + b"*}"
+        cursor = b"0"
+        while True:
+            reply = await self._run(pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN), prefix)
+            cursor, keys = reply
+            found.update(await self._in_use([key for key in keys if name_of(self._prefix, key)]))
+            if cursor == b"0":
+                return sorted(name for name in found if name.startswith(prefix))
+
+    def forked(self) -> None:
+        self._bells = {}
+        self._wire.forked()
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+    # ---- requests
+
+    async def _claim(self, claim: Claim, bell: Any) -> Reply:
+        name, holder, owner, ttl, units, capacity, fair, queue, note = claim
+        whose, text = owner.encode("utf-8", "replace"), note.encode()
+        numbers = b"%d" % (ttl * 1_000_000), b"%d" % units, b"%d" % capacity
+        shared = b"".join((CLAIM.head, self._keys.counted(name, 4), b"$%d\r\n%b\r\n" % (len(holder), holder.encode())))
+        shared += b"$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+            len(numbers[0]), numbers[0], len(numbers[1]), numbers[1], len(numbers[2]), numbers[2],
+        )  # fmt: skip
+        who = b"$1\r\n%d\r\n$1\r\n%d\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+            fair, queue and bell is not None, len(whose), whose, len(text), text,
+        )  # fmt: skip
+        if bell is None:
+            rest = b"$0\r\n\r\n$0\r\n\r\n$1\r\n0\r\n" + word(self._retention)
+        else:
+            rest = b"".join(map(word, (self._wire.ear.channel, bell.what, b"0", self._retention)))
+        return await self._run(b"".join((shared, who, rest)), name)
+
+    def _renewal(self, grants: Sequence[Grant]) -> bytes:
+        bare = self._keys.bare
+        keys = b"".join([bare(grant.claim.name, 3) for grant in grants])
+        terms = [
+            b"$%d\r\n%b\r\n%b" % (len(claim.holder), claim.holder.encode(), word(b"%d" % (claim.ttl * 1_000_000)))
+            for grant in grants
+            for claim in (grant.claim,)
+        ]
+        arguments = word(self._retention) + b"".join(terms)
+        return RENEW.call_many(keys, 3 * len(grants), arguments, 1 + 2 * len(grants))
+
+    async def _in_use(self, keys: list[bytes]) -> list[str]:
+        if not keys:
+            return []
+        kinds = await self._run(KINDS.call_many(b"".join(map(word, keys)), len(keys), b"", 0), "")
+        found = []
+        for key, kind in zip(keys, kinds, strict=True):
+            name = name_of(self._prefix, key)
+            if name is None or kind == 48:
+                continue
+            if kind == 49 or (await self.inspect(name)).capacity:
+                found.append(name)
+        return found
+
+    # ---- conversations
+
+    async def _run(self, request: bytes, name: str) -> Reply:
+        reply = await self._wire.ask(request)
+        if isinstance(reply, ReplyError):
+            if is_missing_script(reply):  # nothing was done: the server was restarted, or its scripts flushed
+                await self._wire.ask_all([script.load for script in ALL])
+                reply = await self._wire.ask(request)
+            if isinstance(reply, ReplyError):
+                raise self._refused(reply, name)
+        return reply
+
+    async def _run_all(self, requests: list[bytes], within: float) -> list[Reply]:
+        replies = await self._wire.ask_apart(requests, within)
+        if any(map(is_missing_script, replies)):
+            await self._wire.ask_apart([script.load for script in ALL], within)
+            replies = await self._wire.ask_apart(requests, within)
+        for reply in replies:
+            if isinstance(reply, ReplyError):
+                raise self._refused(reply, "")
+        return replies
+
+    def _refused(self, reply: ReplyError, name: str) -> Exception:
+        if str(reply).startswith(("READONLY", "MASTERDOWN", "UNBLOCKED")) or "READONLY" in str(reply):
+            self._wire.reset()
+        key = state_key(self._prefix, name).decode() if name else f"{self._target.prefix}:…"
+        return explained(reply, self._wire.where, self._target.prefix, key)
+
+    def _answer(self, name: str, reply: Reply) -> list[int]:
+        """The numbers of an answer that is not a plain yes, or what they stand for as an error."""
+        answer: list[int] = reply
+        if answer[0] == 2:
+            rule.next_token(answer[1], MAX_TOKEN + 1, name)
+        elif answer[0] == 3:
+            raise foreign(state_key(self._prefix, name).decode(), self._wire.where)
+        return answer
+
+    async def _granted(self, claim: Claim, token: int) -> Grant:
+        bell = self._bells.pop(claim.holder, None)
+        if bell is not None:
+            self._wire.ear.forget(bell)
+        return Grant(claim, token, claim.ttl)
+
+
+def _snapshot(name: str, reply: Reply) -> Snapshot:
+    capacity, inside, line, evicted = reply
+    second = 1_000_000
+    holders = tuple(
+        Holding(owner.decode(), token, units, age / second, left / second, note.decode())
+        for owner, token, units, age, left, note in inside
+    )
+    waiters = tuple(
+        Waiting(owner.decode(), units, age / second, left / second, bool(fair))
+        for owner, units, age, left, fair in line
+    )
+    eviction = None
+    if evicted:
+        owner, evicted_token, token, by, age = evicted
+        eviction = Eviction(owner.decode(), evicted_token, token, by.decode(), age / second)
+    return Snapshot(name, capacity, holders, waiters, eviction)
