@@ -86,7 +86,7 @@ class RedisStore:
         reply = await self._claim(claim, self._bells.get(claim.holder))
         if type(reply) is int:
             return await self._granted(claim, reply)
-        answer = self._answer(claim.name, reply)
+        answer = self._answer(claim.name, reply, claim.capacity)
         if claim.queue and claim.holder not in self._bells:
             # No room: now that there is a line to join, make sure that the bell will be heard, and ask again.
             ear = self._wire.ear
@@ -95,7 +95,7 @@ class RedisStore:
             reply = await self._claim(claim, bell)
             if type(reply) is int:
                 return await self._granted(claim, reply)
-            answer = self._answer(claim.name, reply)
+            answer = self._answer(claim.name, reply, claim.capacity)
         elif claim.queue and not self._wire.ear.is_open:
             await self._wire.ear.open()
         return Place(claim, answer[1] / 1_000_000)
@@ -242,10 +242,12 @@ class RedisStore:
         key = state_key(self._prefix, name).decode() if name else f"{self._target.prefix}:…"
         return explained(reply, self._wire.where, self._target.prefix, key)
 
-    def _answer(self, name: str, reply: Reply) -> list[int]:
+    def _answer(self, name: str, reply: Reply, capacity: int = 0) -> list[int]:
         """The numbers of an answer that is not a plain yes, or what they stand for as an error."""
         answer: list[int] = reply
-        if answer[0] == 2:
+        if answer[0] == 1:
+            rule.same_capacity(name, capacity, answer[1])
+        elif answer[0] == 2:
             rule.next_token(answer[1], MAX_TOKEN + 1, name)
         elif answer[0] == 3:
             raise foreign(state_key(self._prefix, name).decode(), self._wire.where)
