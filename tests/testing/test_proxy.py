@@ -234,6 +234,14 @@ def test_a_client_is_reset_when_no_server_listens(ends: Ends) -> None:
     ends.proxy.wait_until(lambda: ends.proxy.connections == 0)
 
 
+def test_the_proxy_is_idle_while_it_waits_for_a_slow_reader(way: Way) -> None:
+    while way.direction.seen.bytes - way.direction.passed.bytes < 1 << 20:
+        fill(way.source)
+    busy = time.process_time()
+    time.sleep(0.3)  # measured, not synchronised on: a loop that spins burns most of it
+    assert time.process_time() - busy < 0.15
+
+
 @pytest.mark.parametrize("name", ["to_server", "to_client"])
 def test_what_is_held_is_bounded(name: str) -> None:
     ends = Ends(buffer=1000)
