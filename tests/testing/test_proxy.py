@@ -268,6 +268,33 @@ def fill(sock: socket.socket) -> int:
         return sent
 
 
+def test_no_byte_is_lost_or_moved_while_modes_change_under_many_connections(ends: Ends) -> None:
+    pairs = [ends.pair() for _ in range(6)]
+    data = [os.urandom(300_000) for _ in pairs]
+    received = [b"" for _ in pairs]
+
+    def send(index: int) -> None:
+        for at in range(0, len(data[index]), 5000):
+            pairs[index][0].sendall(data[index][at : at + 5000])
+        pairs[index][0].shutdown(socket.SHUT_WR)
+
+    def receive(index: int) -> None:
+        with pairs[index][1].makefile("rb") as stream:
+            received[index] = stream.read()
+
+    threads = [threading.Thread(target=act, args=(index,)) for act in (send, receive) for index in range(len(pairs))]
+    for thread in threads:
+        thread.start()
+    for _ in range(30):
+        ends.proxy.to_server.hold()
+        ends.proxy.to_server.delay(0.001)
+        ends.proxy.to_server.hold(chunks=2)
+        ends.proxy.to_server.flow()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert received == data
+
+
 def test_a_predicate_may_give_a_command(ends: Ends) -> None:
     client, server = ends.pair()
 
