@@ -234,6 +234,14 @@ def test_a_client_is_reset_when_no_server_listens(ends: Ends) -> None:
     ends.proxy.wait_until(lambda: ends.proxy.connections == 0)
 
 
+def test_the_proxy_is_idle_while_it_waits_for_a_slow_reader(way: Way) -> None:
+    while way.direction.seen.bytes - way.direction.passed.bytes < 1 << 20:
+        fill(way.source)
+    busy = time.process_time()
+    time.sleep(0.3)  # measured, not synchronised on: a loop that spins burns most of it
+    assert time.process_time() - busy < 0.15
+
+
 @pytest.mark.parametrize("name", ["to_server", "to_client"])
 def test_what_is_held_is_bounded(name: str) -> None:
     ends = Ends(buffer=1000)
@@ -258,6 +266,33 @@ def fill(sock: socket.socket) -> int:
             sent += sock.send(b"x" * 65536)
     except BlockingIOError:
         return sent
+
+
+def test_no_byte_is_lost_or_moved_while_modes_change_under_many_connections(ends: Ends) -> None:
+    pairs = [ends.pair() for _ in range(6)]
+    data = [os.urandom(300_000) for _ in pairs]
+    received = [b"" for _ in pairs]
+
+    def send(index: int) -> None:
+        for at in range(0, len(data[index]), 5000):
+            pairs[index][0].sendall(data[index][at : at + 5000])
+        pairs[index][0].shutdown(socket.SHUT_WR)
+
+    def receive(index: int) -> None:
+        with pairs[index][1].makefile("rb") as stream:
+            received[index] = stream.read()
+
+    threads = [threading.Thread(target=act, args=(index,)) for act in (send, receive) for index in range(len(pairs))]
+    for thread in threads:
+        thread.start()
+    for _ in range(30):
+        ends.proxy.to_server.hold()
+        ends.proxy.to_server.delay(0.001)
+        ends.proxy.to_server.hold(chunks=2)
+        ends.proxy.to_server.flow()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert received == data
 
 
 def test_a_predicate_may_give_a_command(ends: Ends) -> None:

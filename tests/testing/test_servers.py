@@ -154,7 +154,7 @@ def test_a_pause_stops_all_processes_of_the_server(server: Server) -> None:
         pid: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in process.family(server.pid)
     }
     server.resume()
-    assert set(states.values()) == {"T"}
+    assert set(states.values()) <= {"T", "Z"}  # stopped, or ended before its parent could take note
 
 
 def test_data_outlives_kill_9_and_an_orderly_restart(server: Server) -> None:

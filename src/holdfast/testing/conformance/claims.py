@@ -109,7 +109,7 @@ class Claims:
     ) -> None:
         a = world.actor("a")
         hand = tamper(a.locks)
-        hand.after = lambda method: world.pause(1.2 * world.ttl_short) if method == "claim" else None
+        hand.before = hand.after = lambda method: world.pause(0.6 * world.ttl_short) if method == "claim" else None
         with pytest.raises(NotAcquired):
             a.do(lambda locks: locks.lock("x", ttl=world.ttl_short).acquire(timeout=timeout))
         assert world.names() == []

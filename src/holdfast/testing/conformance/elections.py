@@ -82,8 +82,7 @@ class Elections:
         async def follow(locks: Any) -> None:
             watching = locks.election("boss").watch(timeout=0.05)
             if hasattr(watching, "__aiter__"):
-                async for leader in watching:
-                    told.append(leader)
+                told.extend([leader async for leader in watching])
             else:
                 told.extend(watching)
 

@@ -8,7 +8,7 @@ a store that yields at every opportunity.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ import pytest
 from .tampering import Interruption, Tampered, tamper
 from .world import World, inside, settled
 
-Step = Callable[[Any], Awaitable[Any]]
+Step = Callable[[Any], Coroutine[Any, Any, None]]
 
 MANY = 200  # no operation here has as many steps
 
@@ -130,8 +130,7 @@ class Interruptions:
 
         async def race(locks: Any, held: Any, iterations: int) -> None:
             task = asyncio.get_running_loop().create_task(take_and_leave(locks), name="a")
-            while not holder.do(lambda locks: locks.inspect("x")).waiters:
-                await asyncio.sleep(0.001)
+            await asyncio.to_thread(world.until_waiting, "x", "a")
             holder.do(lambda _: held.release())
             for _ in range(iterations):
                 await asyncio.sleep(0)
@@ -150,7 +149,7 @@ class Interruptions:
         a = world.actor("a")
         for iterations in range(6):
             a.do(lambda locks, n=iterations: cancelled_after(take_and_leave, locks, n))
-            lease = a.do(lambda locks: locks.lock(f"y{iterations}").acquire(timeout=5))
+            lease = a.do(lambda locks, n=iterations: locks.lock(f"y{n}").acquire(timeout=5))
             assert lease.name == f"y{iterations}"
             assert world.names() == [lease.name]
             assert a.do(lambda _, lease=lease: lease.release()) is True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ...claim import Snapshot
 from ...errors import NotAcquired
 from .world import World
 
@@ -9,7 +12,7 @@ from .world import World
 class Looking:
     def test_a_name_that_is_not_in_use_is_empty(self, world: World) -> None:
         snapshot = world.inspect("x")
-        assert snapshot == ("x", 0, (), (), None)
+        assert snapshot == Snapshot("x")
         assert snapshot.used == 0
 
     def test_those_inside_and_those_in_line_are_seen_with_plausible_times(self, world: World) -> None:
@@ -50,17 +53,14 @@ class Looking:
         a, b = world.actors("a", "b")
         lease = a.do(lambda locks: locks.lock("x").acquire())
         for timeout, when in ((0, "at once"), (0.05, "within 0.05 s")):
-            pending = b.start(lambda locks, timeout=timeout: locks.lock("x").acquire(timeout=timeout))
-            try:
-                pending.result()
-            except NotAcquired as error:
-                assert str(error).startswith(f"could not get 'x' {when}: held by {lease.owner} for ")
-                assert f"token {lease.token}" in str(error)
-                assert error.name == "x"
-                assert error.snapshot is not None
-                assert error.snapshot.holders[0].token == lease.token
-            else:
-                raise AssertionError("was let in")
+            with pytest.raises(NotAcquired) as refused:
+                b.do(lambda locks, timeout=timeout: locks.lock("x").acquire(timeout=timeout))
+            story = str(refused.value)
+            assert story.startswith(f"could not get 'x' {when}: held by {lease.owner} for ")
+            assert f"token {lease.token}" in story
+            assert refused.value.name == "x"
+            assert refused.value.snapshot is not None
+            assert refused.value.snapshot.holders[0].token == lease.token
 
     def test_a_deadlock_is_found_and_named(self, world: World) -> None:
         a, b, c = world.actors("a", "b", "c")
@@ -71,6 +71,7 @@ class Looking:
         world.until_waiting("right", "a")
         assert world.looker.do(lambda locks: locks.wait_graph()).deadlocks() == ()
         wait_b = b.start(lambda locks: locks.lock("left").acquire(timeout=30))
+        world.until_waiting("left", "b")
         wait_c = c.start(lambda locks: locks.lock("left").acquire(timeout=30))
         world.until(lambda: len(world.waiters("left")) == 2)
         graph = world.looker.do(lambda locks: locks.wait_graph())
@@ -81,10 +82,9 @@ class Looking:
         }
         (cycle,) = graph.deadlocks()
         assert {edge.waiter.split("/")[2] for edge in cycle} == {"a", "b"}
-        try:
+        with pytest.raises(NotAcquired):
             wait_a.result()
-        except NotAcquired:
-            a.do(lambda _: mine.release())
+        a.do(lambda _: mine.release())
         b.do(lambda _: wait_b.result().release())
         c.do(lambda _: wait_c.result().release())
         b.do(lambda _: theirs.release())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from ...errors import Misuse
 from .tampering import tamper
-from .world import World
+from .world import Actor, World
 
 Call = Callable[[Any], Any]
 
@@ -69,14 +70,19 @@ BAD: dict[str, tuple[Call, str]] = {
 }
 
 
+def answer(actor: Actor, call: Call, message: str) -> str:
+    try:
+        actor.do(call)
+    except Misuse as error:
+        return "refused" if re.search(message, str(error)) else f"refused, but: {error}"
+    return "accepted"
+
+
 class Misuses:
     def test_what_is_wrong_is_refused_and_nothing_is_sent(self, world: World) -> None:
         a = world.actor("a")
         hand = tamper(a.locks)
-        for what, (call, message) in BAD.items():
-            with pytest.raises(Misuse, match=message):
-                a.do(call)
-                pytest.fail(f"{what} was accepted")
+        assert [what for what, (call, message) in BAD.items() if answer(a, call, message) != "refused"] == []
         assert set(hand.calls) <= {"release"}, "a claim that was never sent may be taken back, but nothing else"
         assert world.names() == []
 

@@ -37,7 +37,7 @@ ODD = [
     "ß",
     "SS",
     "İ",
-    "ı",
+    "\u0131",  # a small i without its dot
     unicodedata.normalize("NFC", "é"),
     unicodedata.normalize("NFD", "é"),
     "\u212b",  # the Ångström sign,

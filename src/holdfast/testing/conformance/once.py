@@ -85,8 +85,7 @@ class Once:
                 await asyncio.sleep(600)
 
             task = asyncio.get_running_loop().create_task(locks.once("job", at_least=60)(job)())
-            while not (await locks.inspect("job")).holders:
-                await asyncio.sleep(0.001)
+            await asyncio.to_thread(world.until, lambda: world.inspect("job").holders)
             task.cancel()
             await asyncio.wait([task])
 

@@ -26,7 +26,9 @@ class Semaphores:
                 await settled(lease.release())
 
         crew = world.actors("a", "b", "c", "d")
-        pending = [one.start(lambda locks, u=units: work(locks, u)) for one, units in zip(crew, (1, 2, 1, 3), strict=True)]
+        pending = [
+            one.start(lambda locks, u=units: work(locks, u)) for one, units in zip(crew, (1, 2, 1, 3), strict=True)
+        ]
         for each in pending:
             each.result(60)
         assert most == 3

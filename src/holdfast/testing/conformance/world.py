@@ -27,7 +27,7 @@ from ...claim import Claim, Snapshot, Traits, new_holder
 from ...drivers.base import finish
 
 T = TypeVar("T")
-Action = Callable[[Any], Any]
+Action = Callable[..., Any]  # of `locks`
 
 PATIENCE = 30.0  # no wait of the suite is longer
 
@@ -260,7 +260,7 @@ class World:
     def holders(self, name: str) -> list[str]:
         return [holding.owner.split("/")[2] for holding in self.inspect(name).holders]
 
-    def until(self, condition: Callable[[], T], within: float = PATIENCE) -> T:
+    def until(self, condition: Callable[..., T], within: float = PATIENCE) -> T:
         """Wait for something to come true."""
         end = time.monotonic() + within
         while not (found := condition()):

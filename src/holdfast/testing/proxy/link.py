@@ -49,9 +49,9 @@ class Lane:
     def wants_write(self, now: float) -> bool:
         return not self.finished and bool(self._queue) and self._queue[0].due <= now
 
-    @property
-    def next_due(self) -> float:
-        return self._queue[0].due if self._queue and not self.finished else math.inf
+    def next_due(self, now: float) -> float:
+        """When to look again. Not for what is due already: that waits for the sink, and the selector tells."""
+        return self._queue[0].due if self._queue and self._queue[0].due > now else math.inf
 
     def read(self, now: float) -> bool:
         """Take in one chunk, if there is one. False when the source turned out to have been reset."""
@@ -190,9 +190,8 @@ class Link:
                 mask |= selectors.EVENT_WRITE
         return mask
 
-    @property
-    def next_due(self) -> float:
-        return min(lane.next_due for lane in self.lanes) if self._connected else self._connect_by
+    def next_due(self, now: float) -> float:
+        return min(lane.next_due(now) for lane in self.lanes) if self._connected else self._connect_by
 
     def close(self, reset: bool = False) -> None:
         """Close both sockets; a server that could not be reached resets its client, as it would have itself."""

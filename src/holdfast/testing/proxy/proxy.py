@@ -161,12 +161,12 @@ class Proxy:
             return  # the loop has ended, and closed its end
 
     def _loop(self) -> None:
+        due = math.inf
         try:
             while not self._closing:
-                due = min((link.next_due for link in self._links), default=math.inf)
                 ready = self._selector.select(None if due == math.inf else max(0.0, due - time.monotonic()))
                 with self._changed:
-                    self._turn([key.fileobj for key, _ in ready])
+                    due = self._turn([key.fileobj for key, _ in ready])
                     self._changed.notify_all()
         except BaseException as error:
             with self._changed:
@@ -175,7 +175,8 @@ class Proxy:
         finally:
             self._dispose()
 
-    def _turn(self, ready: list[object]) -> None:
+    def _turn(self, ready: list[object]) -> float:
+        """Do all that can be done now; return when to look again even if no socket is ready before."""
         now = time.monotonic()
         if self._wakee in ready:
             self._wakee.recv(4096)
@@ -197,6 +198,7 @@ class Proxy:
             self._accept_waiting(now)
         for link in list(self._links):
             self._settle(link, now)
+        return min((link.next_due(now) for link in self._links), default=math.inf)
 
     def _accept_waiting(self, now: float) -> None:
         while self._listener is not None:

@@ -126,7 +126,11 @@ class Server(ABC):
             self.data.mkdir(mode=0o700)
             if self.user:
                 shutil.chown(self.data, self.user)
-            self.prepare()
+            try:
+                self.prepare()
+            except BaseException:
+                self._discard()  # half prepared is worse than empty: the next launch begins anew
+                raise
         self._process = process.spawn([*self.command()], self.data, self._log, self.environ, self.user)
 
     def await_answer(self, timeout: float = START_SECONDS) -> None:

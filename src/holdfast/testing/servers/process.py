@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,12 +27,11 @@ class Nest:
         self.owner = os.getpid()
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-")).resolve()
         self.folder.chmod(0o711)  # a server that runs as another user must reach its own folder below
-        self._count = 0
+        self._numbers = itertools.count(1)  # safe between threads
         self._watch()
 
     def new_folder(self, kind: str) -> Path:
-        self._count += 1
-        folder = self.folder / f"{kind}-{self._count}"
+        folder = self.folder / f"{kind}-{next(self._numbers)}"
         folder.mkdir()
         folder.chmod(0o711)
         return folder
@@ -46,14 +47,16 @@ class Nest:
 
 
 _nest: Nest | None = None
+_nest_lock = threading.Lock()
 
 
 def nest() -> Nest:
     """This process's own; a forked child that starts servers gets another."""
     global _nest
-    if _nest is None or _nest.owner != os.getpid():
-        _nest = Nest()
-    return _nest
+    with _nest_lock:
+        if _nest is None or _nest.owner != os.getpid():
+            _nest = Nest()
+        return _nest
 
 
 def spawn(
