@@ -19,6 +19,7 @@ from .world import World, inside, settled
 Step = Callable[[Any], Coroutine[Any, Any, None]]
 
 MANY = 200  # no operation here has as many steps
+TURNS = 5000  # of the loop: waiting for a server's answer takes turns too
 
 
 async def take_and_leave(locks: Any) -> None:
@@ -104,11 +105,11 @@ class Interruptions:
             return  # a thread has no other points than its conversations
         a = world.actor("a")
         yielding(tamper(a.locks))
-        for iterations in range(MANY):
+        for iterations in range(TURNS):
             if not a.do(lambda locks, n=iterations: cancelled_after(STEPS[what], locks, n)):
                 break
             assert world.names() == [], f"cancelled after {iterations} turns of the loop"
-        assert 2 < iterations < MANY - 1
+        assert 2 < iterations < TURNS - 1
 
     def test_cancelled_while_waiting_nothing_is_left(self, world: World) -> None:
         if not world.asynchronous:
