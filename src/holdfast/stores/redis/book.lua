@@ -8,12 +8,13 @@ Book.__index = Book
 
 -- nil: the value is not ours.
 local function open(packed)
-    local book = setmetatable({mark = 0, capacity = 0, used = 0, seq = 0, horizon = 0, watched = 0}, Book)
+    local book = setmetatable({mark = 0, capacity = 0, used = 0, seq = 0, horizon = 0, watched = 0, unfair = false}, Book)
     if not packed then return book end
-    local kind, mark, capacity, used, a, b, c, fair, holder, owner, note = cmsgpack.unpack(packed)
+    local kind, mark, capacity, used, a, b, c, d, holder, owner, note = cmsgpack.unpack(packed)
     book.mark = mark
     if kind == 'hf:crowd' then
         book.capacity, book.used, book.seq, book.horizon, book.watched = capacity, used, a, b, c
+        book.unfair = d
         -- What the server has evicted does not count: else nobody could enter until the rest expires.
         if redis.call('EXISTS', ENTRIES) == 0 then redis.call('DEL', ENDS, LINE) end
         if redis.call('EXISTS', ENDS) == 0 then book.used = 0 end
@@ -21,7 +22,7 @@ local function open(packed)
         redis.call('DEL', ENTRIES, ENDS, LINE)
         if c - now > b then c = now + b end -- the clock was set back
         book.capacity, book.used = capacity, used
-        book:put(holder, {token = mark, units = used, since = a, fair = fair, owner = owner, note = note,
+        book:put(holder, {token = mark, units = used, since = a, fair = d, owner = owner, note = note,
             channel = '', place = '', far = false}, b, c)
     elseif kind ~= 'hf:idle' then
         return nil
@@ -105,11 +106,24 @@ function Book:ring()
         if not head then return end
         local e = self:entry(head)
         if e and e.ends > now then
-            if self.used + e.units > self.capacity then return end
+            if self.used + e.units > self.capacity then return self:ring_unfair() end
             local heard = redis.pcall('PUBLISH', e.channel, e.place)
             if e.far or heard ~= 0 then return end
         end
         self:drop(head, e)
+    end
+end
+
+-- The head must wait on: the first of those who need not wait for it, and for whom there is room.
+function Book:ring_unfair()
+    if not self.unfair then return end
+    for _, holder in ipairs(redis.call('ZRANGE', LINE, 1, AT_ONCE)) do
+        local e = self:entry(holder)
+        if e and not e.fair and e.ends > now and self.used + e.units <= self.capacity then
+            local heard = redis.pcall('PUBLISH', e.channel, e.place)
+            if e.far or heard ~= 0 then return end
+            self:drop(holder, e)
+        end
     end
 end
 
@@ -128,7 +142,7 @@ function Book:save()
     self.horizon = math.max(self.horizon, self.watched + retention, now + retention)
     local left = math.ceil((self.horizon - now) / 1000)
     redis.call('SET', STATE, cmsgpack.pack('hf:crowd', self.mark, self.capacity, self.used, self.seq, self.horizon,
-        self.watched), 'PX', left)
+        self.watched, self.unfair), 'PX', left)
     redis.call('PEXPIRE', ENTRIES, left)
     redis.call('PEXPIRE', ENDS, left)
     redis.call('PEXPIRE', LINE, left)

@@ -81,6 +81,7 @@ end
 if queue then
     if not me then
         book.seq = book.seq + 1
+        book.unfair = book.unfair or not fair
         redis.call('ZADD', LINE, book.seq, holder)
         me = {token = 0, units = units, since = now, fair = fair, owner = ARGV[7], note = ARGV[8]}
     end

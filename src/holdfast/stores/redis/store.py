@@ -77,8 +77,6 @@ class RedisStore:
         self._bells: dict[str, Any] = {}
         self._places = itertools.count(1)
         self._wait = pack("WAIT", target.replicas, int(target.replicas_timeout * 1000)) if target.replicas else b""
-        tail = word(b"") + word(b"") + word(b"0") + word(self._retention)
-        self._no_bell = word(b"0") + b"%b%b" + tail  # the queue flag, owner, note; then channel, place, far, retention
 
     # ---- the protocol
 
@@ -194,12 +192,11 @@ class RedisStore:
         bare = self._keys.bare
         keys = b"".join([bare(grant.claim.name, 3) for grant in grants])
         terms = [
-            b"$%d\r\n%b\r\n%b" % (len(claim.holder), claim.holder.encode(), word(b"%d" % (claim.ttl * 1_000_000)))
-            for grant in grants
-            for claim in (grant.claim,)
+            word(claim.holder.encode()) + word(b"%d" % token) + word(b"%d" % (claim.ttl * 1_000_000))
+            for claim, token, _ in grants
         ]
         arguments = word(self._retention) + b"".join(terms)
-        return RENEW.call_many(keys, 3 * len(grants), arguments, 1 + 2 * len(grants))
+        return RENEW.call_many(keys, 3 * len(grants), arguments, 1 + 3 * len(grants))
 
     async def _in_use(self, keys: list[bytes]) -> list[str]:
         if not keys:
