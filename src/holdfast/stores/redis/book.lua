@@ -1,4 +1,4 @@
--- A name with more than one party to it. Its state says "crowd" and holds the numbers; everybody's entry is in the hash
+-- A name with more than one party to it. Its state says "hf:many" and holds the numbers; everybody's entry is in the hash
 -- ENTRIES, those inside are in the sorted set ENDS by the time they end, those in line in LINE by their arrival.
 -- A script that includes this has `now`, `retention` and the keys in this order; it ends with save().
 local STATE, ENTRIES, ENDS, LINE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -10,21 +10,25 @@ Book.__index = Book
 local function open(packed)
     local book = setmetatable({mark = 0, capacity = 0, used = 0, seq = 0, horizon = 0, watched = 0, unfair = false}, Book)
     if not packed then return book end
-    local kind, mark, capacity, used, a, b, c, d, holder, owner, note = cmsgpack.unpack(packed)
-    book.mark = mark
-    if kind == 'hf:crowd' then
-        book.capacity, book.used, book.seq, book.horizon, book.watched = capacity, used, a, b, c
-        book.unfair = d
+    local kind = string.sub(packed, 1, 7)
+    if kind == 'hf:many' then
+        book.mark, book.capacity, book.used, book.seq, book.horizon, book.watched, book.unfair =
+            cmsgpack.unpack(string.sub(packed, 8))
         -- What the server has evicted does not count: else nobody could enter until the rest expires.
         if redis.call('EXISTS', ENTRIES) == 0 then redis.call('DEL', ENDS, LINE) end
         if redis.call('EXISTS', ENDS) == 0 then book.used = 0 end
     elseif kind == 'hf:sole' then
         redis.call('DEL', ENTRIES, ENDS, LINE)
-        if c - now > b then c = now + b end -- the clock was set back
-        book.capacity, book.used = capacity, used
-        book:put(holder, {token = mark, units = used, since = a, fair = d, owner = owner, note = note,
-            channel = '', place = '', far = false}, b, c)
-    elseif kind ~= 'hf:idle' then
+        local token, since, ttl, ends = struct.unpack('>dddd', packed, 8)
+        if ends - now > ttl then ends = now + ttl end -- the clock was set back
+        local from = 41 + string.byte(packed, 40)
+        local units, capacity, fair, owner, note = cmsgpack.unpack(string.sub(packed, from))
+        book.mark, book.capacity, book.used = token, capacity, units
+        book:put(string.sub(packed, 41, from - 1), {token = token, units = units, since = since, fair = fair,
+            owner = owner, note = note, channel = '', place = '', far = false}, ttl, ends)
+    elseif kind == 'hf:idle' then
+        book.mark = struct.unpack('>d', packed, 8)
+    else
         return nil
     end
     return book
@@ -136,13 +140,13 @@ function Book:save()
     if self.changed then self:tell(0) end
     if self.watched <= now and redis.call('EXISTS', ENTRIES) == 0 then
         redis.call('DEL', ENDS, LINE)
-        redis.call('SET', STATE, cmsgpack.pack('hf:idle', self.mark), 'PX', math.ceil(retention / 1000))
+        redis.call('SET', STATE, 'hf:idle' .. struct.pack('>d', self.mark), 'PX', math.ceil(retention / 1000))
         return
     end
     self.horizon = math.max(self.horizon, self.watched + retention, now + retention)
     local left = math.ceil((self.horizon - now) / 1000)
-    redis.call('SET', STATE, cmsgpack.pack('hf:crowd', self.mark, self.capacity, self.used, self.seq, self.horizon,
-        self.watched, self.unfair), 'PX', left)
+    redis.call('SET', STATE, 'hf:many' .. cmsgpack.pack(self.mark, self.capacity, self.used, self.seq,
+        self.horizon, self.watched, self.unfair), 'PX', left)
     redis.call('PEXPIRE', ENTRIES, left)
     redis.call('PEXPIRE', ENDS, left)
     redis.call('PEXPIRE', LINE, left)

@@ -6,13 +6,16 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local inside, line, eviction = {}, {}, {}
 local state = redis.call('GET', KEYS[1])
-local kind, mark, capacity, used, since, ttl, ends, _, _, owner, note = 'hf:idle'
-if state then
-    kind, mark, capacity, used, since, ttl, ends, _, _, owner, note = cmsgpack.unpack(state)
-end
+local kind = state and string.sub(state, 1, 7) or 'hf:idle'
+local capacity = 0
 if kind == 'hf:sole' then
-    if ends > now then inside[1] = {owner, mark, used, now - since, ends - now, note} end
-elseif kind == 'hf:crowd' then
+    local token, since, _, ends = struct.unpack('>dddd', state, 8)
+    local units, of, _, owner, note = cmsgpack.unpack(string.sub(state, 41 + string.byte(state, 40)))
+    if ends > now then inside[1] = {owner, token, units, now - since, ends - now, note} end
+    capacity = of
+elseif kind == 'hf:many' then
+    local _, of = cmsgpack.unpack(string.sub(state, 8))
+    capacity = of
     for _, holder in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
         local packed = redis.call('HGET', KEYS[2], holder)
         if packed then

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from binascii import crc_hqx
 from functools import lru_cache
 
@@ -45,6 +46,19 @@ def pack(*words: bytes | str | int) -> bytes:
     """A request, as the server reads it."""
     parts = [text if type(text) is bytes else str(text).encode() for text in words]
     return b"*%d\r\n" % len(parts) + b"".join(map(word, parts))
+
+
+def message_pack(*values: int | bytes) -> bytes:
+    """MessagePack, as much of it as the scripts are sent."""
+    parts = []
+    for value in values:
+        if type(value) is bool:
+            parts.append(b"\xc3" if value else b"\xc2")
+        elif type(value) is bytes:
+            parts.append(b"\xdb" + len(value).to_bytes(4, "big") + value)
+        else:
+            parts.append(struct.pack(">Bq", 0xD3, value))
+    return b"".join(parts)
 
 
 class NameKeys:

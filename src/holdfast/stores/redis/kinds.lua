@@ -6,13 +6,11 @@ local kinds = {}
 for i, key in ipairs(KEYS) do
     local state = redis.pcall('GET', key)
     kinds[i] = '0'
-    if type(state) == 'string' then
-        local ok, kind, _, _, _, _, _, ends = pcall(cmsgpack.unpack, state)
-        if ok and kind == 'hf:crowd' then
-            kinds[i] = '2'
-        elseif ok and kind == 'hf:sole' and ends > now then
-            kinds[i] = '1'
-        end
+    local kind = type(state) == 'string' and string.sub(state, 1, 7)
+    if kind == 'hf:many' then
+        kinds[i] = '2'
+    elseif kind == 'hf:sole' and struct.unpack('>d', state, 32) > now then
+        kinds[i] = '1'
     end
 end
 return table.concat(kinds)

@@ -17,9 +17,13 @@ class Script:
         self.name = file.removesuffix(".lua")
         self.text = read(file)
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
-        count = 3 + keys + arguments
-        self.head = b"*%d\r\n$7\r\nEVALSHA\r\n%b" % (count, word(self.sha))
+        self._keys = keys
+        self.head = self.with_arguments(arguments)
         self.load = pack(b"SCRIPT", b"LOAD", self.text)
+
+    def with_arguments(self, count: int) -> bytes:
+        """How a request begins that passes so many arguments."""
+        return b"*%d\r\n$7\r\nEVALSHA\r\n%b" % (3 + self._keys + count, word(self.sha))
 
     def call(self, counted_keys: bytes, *arguments: bytes) -> bytes:
         return b"".join((self.head, counted_keys, *map(word, arguments)))
@@ -39,8 +43,9 @@ def read(file: str) -> bytes:
     return b"\n".join(lines)
 
 
-CLAIM = Script("claim.lua", 4, 12)
-RELEASE = Script("release.lua", 4, 2)
+CLAIM = Script("claim.lua", 4, 5)
+JOIN = CLAIM.with_arguments(8)  # the same, with what it takes to join the line
+RELEASE = Script("release.lua", 4, 3)
 RENEW = Script("renew.lua", 0, 0)
 WATCH = Script("watch.lua", 4, 3)
 EVICT = Script("evict.lua", 5, 4)

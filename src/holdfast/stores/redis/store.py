@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from ... import rule
 from ...claim import MAX_TOKEN, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting
 from ...drivers.base import Driver
 from ...errors import Unavailable
-from .keys import NameKeys, name_of, pack, state_key, word
+from .keys import NameKeys, message_pack, name_of, pack, state_key, word
 from .replies import Reply, ReplyError, explained, foreign, is_missing_script
-from .scripts import ALL, CLAIM, EVICT, INSPECT, KINDS, RELEASE, RENEW, WATCH
+from .scripts import ALL, CLAIM, EVICT, INSPECT, JOIN, KINDS, RELEASE, RENEW, WATCH
 from .url import Target
 
 TRAITS = Traits(
@@ -74,6 +75,11 @@ class RedisStore:
         self._prefix = target.prefix.encode()
         self._keys = NameKeys(self._prefix)
         self._retention = b"%d" % (target.retention * 1_000_000)
+        self._retentions = word(b"%d" % (target.retention * 1000)) + word(self._retention)
+        self._times = lru_cache(64)(self._pack_times)
+        # Who asks, and for what, is mostly the same from claim to claim: packed once.
+        self._terms = lru_cache(1024)(self._pack_terms)
+        self._far = word(b"1" if target.kind == "cluster" else b"0")
         self._bells: dict[str, Any] = {}
         self._places = itertools.count(1)
         self._wait = pack("WAIT", target.replicas, int(target.replicas_timeout * 1000)) if target.replicas else b""
@@ -81,22 +87,17 @@ class RedisStore:
     # ---- the protocol
 
     async def claim(self, claim: Claim) -> Grant | Place:
-        reply = await self._claim(claim, self._bells.get(claim.holder))
-        if type(reply) is int:
-            return await self._granted(claim, reply)
-        answer = self._answer(claim.name, reply, claim.capacity)
-        if claim.queue and claim.holder not in self._bells:
-            # No room: now that there is a line to join, make sure that the bell will be heard, and ask again.
-            ear = self._wire.ear
-            await ear.open()
-            bell = self._bells[claim.holder] = ear.expect(b"%x" % next(self._places))
-            reply = await self._claim(claim, bell)
-            if type(reply) is int:
-                return await self._granted(claim, reply)
-            answer = self._answer(claim.name, reply, claim.capacity)
-        elif claim.queue and not self._wire.ear.is_open:
-            await self._wire.ear.open()
-        return Place(claim, answer[1] / 1_000_000)
+        name, holder, owner, ttl, units, capacity, fair, queue, note = claim
+        terms = self._terms(owner, ttl, units, capacity, fair, note)
+        bell = self._bells.get(holder)
+        if bell is None:
+            request = b"".join((CLAIM.head, self._keys.counted(name, 4), word(holder.encode()), terms))
+        else:
+            request = self._joining(claim, terms, bell)
+        reply = await self._wire.ask(request)
+        if type(reply) is not int or bell is not None or self._wait:
+            return await self._claimed(claim, request, reply)
+        return Grant(claim, reply, ttl)
 
     async def wait(self, place: Place, timeout: float) -> None:
         bell = self._bells.get(place.claim.holder)
@@ -114,12 +115,14 @@ class RedisStore:
     async def release(self, claim: Claim) -> bool:
         if claim.holder in self._bells:
             self._wire.ear.forget(self._bells.pop(claim.holder))
-        request = RELEASE.call(self._keys.counted(claim.name, 4), claim.holder.encode(), self._retention)
-        reply = await self._run(request, claim.name)
-        if type(reply) is int:
-            return reply == 1
-        self._answer(claim.name, reply)
-        return False
+        keys = self._keys.counted(claim.name, 4)
+        request = b"".join((RELEASE.head, keys, word(claim.holder.encode()), self._retentions))
+        reply = await self._wire.ask(request)
+        if type(reply) is not int:
+            reply = await self._settled(request, reply, claim.name)
+            if type(reply) is not int:
+                self._answer(claim.name, reply)
+        return bool(reply)
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         ear = self._wire.ear
@@ -171,32 +174,49 @@ class RedisStore:
 
     # ---- requests
 
-    async def _claim(self, claim: Claim, bell: Any) -> Reply:
-        name, holder, owner, ttl, units, capacity, fair, queue, note = claim
-        whose, text = owner.encode("utf-8", "replace"), note.encode()
-        numbers = b"%d" % (ttl * 1_000_000), b"%d" % units, b"%d" % capacity
-        shared = b"".join((CLAIM.head, self._keys.counted(name, 4), b"$%d\r\n%b\r\n" % (len(holder), holder.encode())))
-        shared += b"$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
-            len(numbers[0]), numbers[0], len(numbers[1]), numbers[1], len(numbers[2]), numbers[2],
-        )  # fmt: skip
-        who = b"$1\r\n%d\r\n$1\r\n%d\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
-            fair, queue and bell is not None, len(whose), whose, len(text), text,
-        )  # fmt: skip
-        if bell is None:
-            rest = b"$0\r\n\r\n$0\r\n\r\n$1\r\n0\r\n" + word(self._retention)
-        else:
-            rest = b"".join(map(word, (self._wire.ear.channel, bell.what, b"0", self._retention)))
-        return await self._run(b"".join((shared, who, rest)), name)
+    def _pack_times(self, ttl: float) -> bytes:
+        return word(b"%d" % (ttl * 1_000_000)) + word(b"%d" % ((ttl + self._target.retention) * 1000 + 1))
+
+    def _pack_terms(self, owner: str, ttl: float, units: int, capacity: int, fair: bool, note: str) -> bytes:
+        terms = message_pack(units, capacity, fair, owner.encode("utf-8", "replace"), note.encode())
+        return self._pack_times(ttl) + word(self._retention) + word(terms)
+
+    def _joining(self, claim: Claim, terms: bytes, bell: Any) -> bytes:
+        """A claim that, if there is no room, joins the line, and says where to ring."""
+        line = b"".join((word(self._wire.ear.channel), word(bell.what), self._far))
+        return b"".join((JOIN, self._keys.counted(claim.name, 4), word(claim.holder.encode()), terms, line))
+
+    async def _claimed(self, claim: Claim, request: bytes, reply: Reply) -> Grant | Place:
+        """Whatever is not the plain yes to a first claim."""
+        if type(reply) is not int:
+            reply = await self._settled(request, reply, claim.name)
+        if type(reply) is int:
+            return await self._granted(claim, reply)
+        _, wake_in = self._answer(claim.name, reply, claim.capacity)
+        ear = self._wire.ear
+        if claim.queue and not (claim.holder in self._bells and ear.is_open):
+            # Now that there is a line to join, make sure that the bell will be heard, and only then join.
+            await ear.open()
+            bell = self._bells.get(claim.holder)
+            if bell is None:
+                bell = self._bells[claim.holder] = ear.expect(b"%x" % next(self._places))
+            _, _, owner, ttl, units, capacity, fair, _, note = claim
+            request = self._joining(claim, self._terms(owner, ttl, units, capacity, fair, note), bell)
+            reply = await self._run(request, claim.name)
+            if type(reply) is int:
+                return await self._granted(claim, reply)
+            _, wake_in = self._answer(claim.name, reply, claim.capacity)
+        return Place(claim, wake_in / 1_000_000)
 
     def _renewal(self, grants: Sequence[Grant]) -> bytes:
-        bare = self._keys.bare
+        bare, times = self._keys.bare, self._times
         keys = b"".join([bare(grant.claim.name, 3) for grant in grants])
         terms = [
-            word(claim.holder.encode()) + word(b"%d" % token) + word(b"%d" % (claim.ttl * 1_000_000))
+            b"".join((word(claim.holder.encode()), word(b"%d" % token), times(claim.ttl)))
             for claim, token, _ in grants
         ]
         arguments = word(self._retention) + b"".join(terms)
-        return RENEW.call_many(keys, 3 * len(grants), arguments, 1 + 3 * len(grants))
+        return RENEW.call_many(keys, 3 * len(grants), arguments, 1 + 4 * len(grants))
 
     async def _in_use(self, keys: list[bytes]) -> list[str]:
         if not keys:
@@ -214,7 +234,10 @@ class RedisStore:
     # ---- conversations
 
     async def _run(self, request: bytes, name: str) -> Reply:
-        reply = await self._wire.ask(request)
+        return await self._settled(request, await self._wire.ask(request), name)
+
+    async def _settled(self, request: bytes, reply: Reply, name: str) -> Reply:
+        """The reply, after the server has learnt the scripts if need be; its errors are raised."""
         if isinstance(reply, ReplyError):
             if is_missing_script(reply):  # nothing was done: the server was restarted, or its scripts flushed
                 await self._wire.ask_all([script.load for script in ALL])

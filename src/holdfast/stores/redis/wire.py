@@ -21,7 +21,7 @@ from .replies import Reader, Reply, ReplyError, check_greeting, explained, greet
 from .url import Address, Target, show
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
-_CHUNK = 65536
+_CHUNK = 8192
 _BROKEN = (OSError, EOFError, ssl.SSLError)
 
 
