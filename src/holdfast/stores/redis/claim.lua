@@ -4,7 +4,7 @@
 --       Terms are units, capacity, fair, owner, note in MessagePack: made by the client, kept as they are.
 -- Answers the token; or {0, µs until the line may move by itself}, {1, the capacity in use}, {2, the last token}, {3}.
 --
--- A name that nobody uses is one string, "hf:idle" and its last token. With one party inside and nobody else it is one
+-- A name that nobody uses is one string, "hf:idle" and its last token (and what is left of its last use). With one party inside and nobody else it is one
 -- string too: "hf:sole", token, since, ttl, end (doubles), the holder with its length, the terms. So the common cases are one
 -- read and one write, and next to no Lua; everything else is in book.lua.
 local time = redis.call('TIME')

@@ -45,7 +45,7 @@ def read(file: str) -> bytes:
 
 CLAIM = Script("claim.lua", 4, 5)
 JOIN = CLAIM.with_arguments(8)  # the same, with what it takes to join the line
-RELEASE = Script("release.lua", 4, 3)
+RELEASE = Script("release.lua", 4, 2)
 RENEW = Script("renew.lua", 0, 0)
 WATCH = Script("watch.lua", 4, 3)
 EVICT = Script("evict.lua", 5, 4)

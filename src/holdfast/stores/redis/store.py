@@ -75,7 +75,7 @@ class RedisStore:
         self._prefix = target.prefix.encode()
         self._keys = NameKeys(self._prefix)
         self._retention = b"%d" % (target.retention * 1_000_000)
-        self._retentions = word(b"%d" % (target.retention * 1000)) + word(self._retention)
+        self._retention_word = word(self._retention)
         self._times = lru_cache(64)(self._pack_times)
         # Who asks, and for what, is mostly the same from claim to claim: packed once.
         self._terms = lru_cache(1024)(self._pack_terms)
@@ -116,7 +116,7 @@ class RedisStore:
         if claim.holder in self._bells:
             self._wire.ear.forget(self._bells.pop(claim.holder))
         keys = self._keys.counted(claim.name, 4)
-        request = b"".join((RELEASE.head, keys, word(claim.holder.encode()), self._retentions))
+        request = b"".join((RELEASE.head, keys, word(claim.holder.encode()), self._retention_word))
         reply = await self._wire.ask(request)
         if type(reply) is not int:
             reply = await self._settled(request, reply, claim.name)

@@ -22,6 +22,7 @@ from .url import Address, Target, show
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
 _CHUNK = 8192
+_clock = time.monotonic
 _BROKEN = (OSError, EOFError, ssl.SSLError)
 
 
@@ -67,7 +68,10 @@ class Connection:
     def ask(self, request: bytes) -> Reply:
         try:
             self._socket.sendall(request)
-            self._reader.feed(self._socket.recv(_CHUNK) or _end())
+            data = self._socket.recv(_CHUNK) or _end()
+            if data[0] == 58 and data[-1] == 10:  # ":…\r\n", a number, whole: most answers are
+                return int(data[1:-2])
+            self._reader.feed(data)
             reply = self._reader.gets()
             return reply if reply is not False else self._rest(1)[0]
         except _BROKEN as error:
@@ -229,7 +233,7 @@ class BlockingWire:
         except BaseException as error:
             self._drop(connection, error)
             raise
-        self._put_back(connection)
+        self._idle.append(connection)
         return reply
 
     async def ask_all(self, requests: Sequence[bytes]) -> list[Reply]:
@@ -240,7 +244,7 @@ class BlockingWire:
         except BaseException as error:
             self._drop(connection, error)
             raise
-        self._put_back(connection)
+        self._idle.append(connection)
         return replies
 
     async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:
@@ -286,13 +290,12 @@ class BlockingWire:
                 connection = self._idle.pop()
             except IndexError:
                 return dial(self.target, self.target.timeout)
-            if time.monotonic() - connection.used < _FRESH or not connection.is_stale():
+            now = _clock()
+            fresh = now - connection.used < _FRESH
+            connection.used = now
+            if fresh or not connection.is_stale():
                 return connection
             connection.close()
-
-    def _put_back(self, connection: Connection) -> None:
-        connection.used = time.monotonic()
-        self._idle.append(connection)
 
     def _drop(self, connection: Connection, error: BaseException) -> None:
         connection.close()
