@@ -29,6 +29,8 @@ BUILT_IN = {
     "rediss+sentinel": "holdfast.stores.redis",
     "redis+cluster": "holdfast.stores.redis",
     "rediss+cluster": "holdfast.stores.redis",
+    "redlock": "holdfast.stores.redlock",
+    "redlocks": "holdfast.stores.redlock",
 }
 
 

@@ -13,9 +13,9 @@ _FOLDER = Path(__file__).parent
 class Script:
     """One script. `call` makes a request of it, given its packed keys and arguments."""
 
-    def __init__(self, file: str, keys: int, arguments: int) -> None:
+    def __init__(self, file: str, keys: int, arguments: int, folder: Path = _FOLDER) -> None:
         self.name = file.removesuffix(".lua")
-        self.text = read(file)
+        self.text = read(folder, file)
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
         self._keys = keys
         self.head = self.with_arguments(arguments)
@@ -34,12 +34,12 @@ class Script:
         return b"".join((start, word(b"%d" % key_count), keys, arguments))
 
 
-def read(file: str) -> bytes:
+def read(folder: Path, file: str) -> bytes:
     """A script's text, with what it includes."""
-    lines = (_FOLDER / file).read_bytes().split(b"\n")
+    lines = (folder / file).read_bytes().split(b"\n")
     for at, line in enumerate(lines):
         if line.startswith(b"-- include "):
-            lines[at] = (_FOLDER / line.removeprefix(b"-- include ").decode()).read_bytes()
+            lines[at] = (folder / line.removeprefix(b"-- include ").decode()).read_bytes()
     return b"\n".join(lines)
 
 

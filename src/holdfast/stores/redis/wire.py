@@ -104,6 +104,24 @@ class Connection:
             raise self.broken(error) from error
         return self._reader.gets()
 
+    def receive_now(self) -> Reply:
+        """The next reply, or False if it is not there yet. Called when there is something to read."""
+        reply = self._reader.gets()
+        if reply is not False:
+            return reply
+        try:
+            # MSG_DONTWAIT, since a TLS record may turn out to hold no data; an SSLSocket takes no flags, and may wait.
+            data = self._socket.recv(_CHUNK, socket.MSG_DONTWAIT) if self._plain else self._socket.recv(_CHUNK)
+            self._reader.feed(data or _end())
+        except (BlockingIOError, TimeoutError):
+            return False
+        except _BROKEN as error:
+            raise self.broken(error) from error
+        return self._reader.gets()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def _rest(self, count: int) -> list[Reply]:
         deadline = time.monotonic() + self._timeout
         replies = []

@@ -301,6 +301,11 @@ class AioWire:
         self._dialing = asyncio.Lock()
         self.ear = LoopEar(self, target.prefix)
 
+    def ready(self) -> Pipe | None:
+        """The shared connection, if it is there to be used."""
+        pipe = self._shared
+        return None if pipe is None or not pipe.open or pipe.loop is not asyncio.get_running_loop() else pipe
+
     async def ask(self, request: bytes) -> Reply:
         pipe = self._shared
         if pipe is None or not pipe.open or pipe.loop is not asyncio.get_running_loop():
