@@ -164,7 +164,8 @@ class ThreadEar:
             while not mine.rung and (now := time.monotonic()) < deadline:
                 if now - heard > PING_AFTER:
                     if pinged:
-                        return self.lose()
+                        self.lose()
+                        return
                     heard, pinged = now, True
                     self._send(_PING)
                 line.limit(min(deadline - now, heard + PING_AFTER - now + 0.01))

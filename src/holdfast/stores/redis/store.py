@@ -87,15 +87,17 @@ class RedisStore:
     # ---- the protocol
 
     async def claim(self, claim: Claim) -> Grant | Place:
-        name, holder, owner, ttl, units, capacity, fair, queue, note = claim
+        name, holder, owner, ttl, units, capacity, fair, _, note = claim
         terms = self._terms(owner, ttl, units, capacity, fair, note)
         bell = self._bells.get(holder)
         if bell is None:
             request = b"".join((CLAIM.head, self._keys.counted(name, 4), word(holder.encode()), terms))
         else:
             request = self._joining(claim, terms, bell)
+        if self._wait:
+            return await self._replicated(claim, request)
         reply = await self._wire.ask(request)
-        if type(reply) is not int or bell is not None or self._wait:
+        if type(reply) is not int or bell is not None:
             return await self._claimed(claim, request, reply)
         return Grant(claim, reply, ttl)
 
@@ -212,8 +214,7 @@ class RedisStore:
         bare, times = self._keys.bare, self._times
         keys = b"".join([bare(grant.claim.name, 3) for grant in grants])
         terms = [
-            b"".join((word(claim.holder.encode()), word(b"%d" % token), times(claim.ttl)))
-            for claim, token, _ in grants
+            b"".join((word(claim.holder.encode()), word(b"%d" % token), times(claim.ttl))) for claim, token, _ in grants
         ]
         arguments = word(self._retention) + b"".join(terms)
         return RENEW.call_many(keys, 3 * len(grants), arguments, 1 + 4 * len(grants))
@@ -278,6 +279,25 @@ class RedisStore:
         if bell is not None:
             self._wire.ear.forget(bell)
         return Grant(claim, token, claim.ttl)
+
+    async def _replicated(self, claim: Claim, request: bytes) -> Grant | Place:
+        """A grant counts only when enough replicas have it; else it is undone. WAIT follows on the same connection."""
+        reply, acknowledged = await self._wire.ask_all([request, self._wait])
+        answer = await self._claimed(claim, request, reply)
+        if type(answer) is not Grant:
+            return answer
+        if type(reply) is not int:  # granted at the second asking: the scripts were not there, or it had to join first
+            _, acknowledged = await self._wire.ask_all([request, self._wait])
+        if isinstance(acknowledged, ReplyError):
+            await self.release(claim)
+            raise self._refused(acknowledged, claim.name)
+        if acknowledged < self._target.replicas:
+            await self.release(claim)
+            raise Unavailable(
+                f"only {acknowledged} of {self._target.replicas} replicas of Redis at {self._wire.where} acknowledged the "
+                f"claim of {claim.name!r} within {self._target.replicas_timeout:g} s: it was undone"
+            )
+        return answer
 
 
 def _snapshot(name: str, reply: Reply) -> Snapshot:

@@ -53,7 +53,6 @@ _SCHEMES = {
     "redlock": ("redlock", False),
     "redlocks": ("redlock", True),
 }
-_TEXTS = ("ca", "cert", "cert_key", "sentinel_username", "sentinel_password")
 
 
 def show(address: Address) -> str:
@@ -124,12 +123,20 @@ def _with_options(target: Target, query: str) -> Target:
             if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", value):
                 raise Misuse(f"prefix={value!r}: up to 64 letters, digits and _ . : -")
             target = target._replace(prefix=value)
-        elif key in _TEXTS:
-            target = target._replace(**{key: value})
+        elif key == "ca":
+            target = target._replace(ca=value)
+        elif key == "cert":
+            target = target._replace(cert=value)
+        elif key == "cert_key":
+            target = target._replace(cert_key=value)
+        elif key == "sentinel_username":
+            target = target._replace(sentinel_username=value)
+        elif key == "sentinel_password":
+            target = target._replace(sentinel_password=value)
         else:
             raise Misuse(
                 f"a Redis URL takes no option {key!r} (but db, timeout, retention, replicas, replicas_timeout, "
-                f"prefix, {', '.join(_TEXTS)})"
+                f"prefix, ca, cert, cert_key, sentinel_username, sentinel_password)"
             )
     return target
 

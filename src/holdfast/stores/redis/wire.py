@@ -37,7 +37,9 @@ class Connection:
         try:
             self._socket = _open(target, address, timeout)
         except ssl.SSLError as error:
-            raise Misuse(f"no TLS with Redis at {show(address)}: {error}; see the options ca, cert, cert_key") from error
+            raise Misuse(
+                f"no TLS with Redis at {show(address)}: {error}; see the options ca, cert, cert_key"
+            ) from error
         except OSError as error:
             raise Unavailable(f"cannot connect to Redis at {show(address)}: {error}") from error
         self._plain = not isinstance(self._socket, ssl.SSLSocket)
@@ -124,7 +126,7 @@ class Connection:
 
     def _rest(self, count: int) -> list[Reply]:
         deadline = time.monotonic() + self._timeout
-        replies = []
+        replies: list[Reply] = []
         while len(replies) < count:
             reply = self._reader.gets()
             if reply is not False:

@@ -386,7 +386,9 @@ class AioWire:
                 if words := greeting(target):
                     check_greeting(target, address, await _all([pipe.ask(request) for request in words]))
         except ssl.SSLError as error:
-            raise Misuse(f"no TLS with Redis at {show(address)}: {error}; see the options ca, cert, cert_key") from error
+            raise Misuse(
+                f"no TLS with Redis at {show(address)}: {error}; see the options ca, cert, cert_key"
+            ) from error
         except TimeoutError as error:
             pipe.fail(Unavailable("too late"))
             raise Unavailable(f"Redis at {show(address)} did not answer in time") from error

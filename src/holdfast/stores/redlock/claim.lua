@@ -3,6 +3,7 @@
 --       Terms are units, capacity, fair, owner, note in MessagePack. Slots, if not empty, are which of a semaphore's units.
 -- Answers the token, if accepted; or {0, µs until somebody's time is over, the last token accepted} for no room, {1, the
 -- capacity in use}, {2, the last token accepted} if the proposal is not above it, {3} for a foreign value.
+local retention = tonumber(ARGV[4])
 -- include node.lua
 local state = redis.call('GET', KEYS[1])
 local mark, entries = read(state)

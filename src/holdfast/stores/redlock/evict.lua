@@ -1,6 +1,7 @@
 -- Put out of one node whoever holds a token, and accept no token up to the one given. Repeating is harmless.
 -- KEYS: state, eviction    ARGV: token, retention µs, the token past it, by, how long to remember ms
 -- Answers 1 if it was there, else 0; {2, the last token accepted} if the new token is not above that; {3}: a foreign value.
+local retention = tonumber(ARGV[2])
 -- include node.lua
 local state = redis.call('GET', KEYS[1])
 local mark, entries = read(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from ...errors import HoldfastError
 from ..redis.replies import Reply
@@ -47,6 +48,10 @@ class AioFan:
             if not done.done() and (open_ == 0 or enough(answers)):
                 done.set_result(None)
 
+        def too_late() -> None:
+            if not done.done():
+                done.set_result(None)
+
         for index, wire in enumerate(wires):
             pipe = wire.ready()
             if pipe is None and loop.time() < self._rests_until.get(wire, 0.0):
@@ -58,9 +63,9 @@ class AioFan:
                 future = task = loop.create_task(wire.ask(request))
                 self._late.add(task)
                 task.add_done_callback(self._late.discard)
-            future.add_done_callback(lambda future, index=index: answered(index, future))
+            future.add_done_callback(partial(answered, index))
         if open_ > 0:
-            timer = loop.call_later(within, lambda: done.done() or done.set_result(None))
+            timer = loop.call_later(within, too_late)
             try:
                 await done
             finally:

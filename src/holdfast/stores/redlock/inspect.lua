@@ -2,6 +2,7 @@
 -- KEYS: state, waiting, eviction    ARGV: "", retention µs
 -- Answers {the last token accepted, {{owner, token, units, age µs, left µs, note, capacity, slots}…}, {{id, owner, units,
 -- age µs, left µs, fair}…}, eviction}; {3} for a foreign value.
+local retention = tonumber(ARGV[2])
 -- include node.lua
 local state = redis.call('GET', KEYS[1])
 local mark, entries = read(state)

@@ -1,7 +1,7 @@
 -- What one node of a Redlock knows of a name: one string, the last token accepted and everybody inside.
+-- A script that includes this has set `retention` (µs).
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local retention = tonumber(ARGV[4] or ARGV[2])
 local HOLDER, TOKEN, ENDS, TTL, SINCE, UNITS, CAPACITY, SLOTS, OWNER, NOTE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 
 -- The last token accepted and those whose time is not over; nil: the value is not ours.

@@ -1,5 +1,6 @@
 -- Leave one node. KEYS: state, waiting    ARGV: holder, retention µs, 1 if it may be listed as waiting
 -- Answers 1, or 0 if it was not there (any more); {3} for a foreign value.
+local retention = tonumber(ARGV[2])
 -- include node.lua
 local state = redis.call('GET', KEYS[1])
 local mark, entries = read(state)

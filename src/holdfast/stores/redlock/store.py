@@ -35,6 +35,8 @@ _NODE_SHARE = 0.1  # of the ttl: what one question to the nodes may take
 _SCAN = 500
 _FIRST_PAUSE = 0.004
 _LONGEST_PAUSE = 0.12
+_MOST_ATTEMPTS = 10_000
+_FORGET_AFTER = 100  # times the ttl: long after its last renewal would have been
 _REMEMBER_EVICTIONS_MS = 24 * 3600 * 1000
 
 
@@ -49,6 +51,19 @@ class Fan(Protocol):
     ) -> list[Reply]: ...
     def forked(self) -> None: ...
     async def close(self) -> None: ...
+
+
+class Attempt:
+    """What is remembered of a claim from its first proposal to its release."""
+
+    __slots__ = ("pause", "slots", "token", "until", "waited")
+
+    def __init__(self) -> None:
+        self.token = 0  # proposed; 0: none stands
+        self.slots = ""
+        self.waited = False  # some node may list it among those who wait
+        self.pause = _FIRST_PAUSE
+        self.until = 0.0  # when nobody will ask any more
 
 
 class RedlockStore:
@@ -66,47 +81,46 @@ class RedlockStore:
         self._keys = lru_cache(4096)(lambda name, *parts: self._pack_keys(name, parts))
         self._terms = lru_cache(1024)(self._pack_terms)
         self._told: dict[str, int] = {}  # the highest token that we were told of, by name
-        self._proposed: dict[str, tuple[int, str, float]] = {}  # by holder: its token, slots, and until when it matters
-        self._patience: dict[str, float] = {}  # by holder: how long it last waited
+        self._attempts: dict[str, Attempt] = {}  # by holder
 
     # ---- the protocol
 
     async def claim(self, claim: Claim) -> Grant | Place:
         sent = self._driver.now()
         within = self._within(claim.ttl)
-        token, slots = await self._propose(claim)
+        attempt = await self._attempt(claim, sent)
         answers: list[Reply] = []
         for _ in range(_RAISES):
-            answers = await self._ask(self._claim_request(claim, token, slots), self._decided, within, claim.name)
+            request = self._claim_request(claim, attempt)
+            attempt.waited = attempt.waited or claim.queue  # from now on, until a node is told otherwise
+            answers = await self._ask(request, self._decided, within, claim.name)
             counted = quorum.tally(answers)
             self._tell(claim.name, counted.highest)
-            if counted.granted(self._count, token):
+            if counted.granted(self._count, attempt.token):
                 if self._driver.now() < sent + quorum.validity(claim.ttl):
-                    self._patience.pop(claim.holder, None)
-                    return Grant(claim, token, quorum.validity(claim.ttl))
+                    return Grant(claim, attempt.token, quorum.validity(claim.ttl))
                 break
             if not counted.worth_raising(self._count) and counted.yes < self._majority:
                 break
-            token = self._mint(claim.name)
-            self._remember(claim, token, slots)
+            attempt.token = self._mint(claim.name)
+        return await self._refused(claim, attempt, answers)
+
+    async def _refused(self, claim: Claim, attempt: Attempt, answers: Sequence[Reply]) -> Place:
         counted = quorum.tally(answers)
+        attempt.token = 0
         await self._give_back(claim, answers)
-        self._proposed.pop(claim.holder, None)
         if counted.foreign:
             raise foreign(state_key(self._prefix, claim.name).decode(), self._target.shown())
         if counted.capacity and counted.full >= self._majority:
             rule.same_capacity(claim.name, claim.capacity, counted.capacity)
         if not counted.reachable(self._count):
             raise self._no_quorum(claim.name, answers)
-        if claim.queue:
-            self._patience.setdefault(claim.holder, _FIRST_PAUSE)
         return Place(claim, max(counted.wake_us / 1_000_000, 0.001) if counted.wake_us else claim.ttl)
 
     async def wait(self, place: Place, timeout: float) -> None:
         """No bell: each looks again after a time of its own, longer each time, so that they neither herd nor collide."""
-        holder = place.claim.holder
-        pause = self._patience.get(holder, _FIRST_PAUSE)
-        self._patience[holder] = min(pause * 1.6, _LONGEST_PAUSE)
+        attempt = self._attempts.get(place.claim.holder) or Attempt()
+        pause, attempt.pause = attempt.pause, min(attempt.pause * 1.6, _LONGEST_PAUSE)
         await self._driver.sleep(min(timeout, self._driver.uniform(pause / 2, pause)))
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
@@ -121,8 +135,8 @@ class RedlockStore:
         return renewed
 
     async def release(self, claim: Claim) -> bool:
-        self._proposed.pop(claim.holder, None)
-        waited = self._patience.pop(claim.holder, None) is not None
+        attempt = self._attempts.pop(claim.holder, None)
+        waited = attempt is not None and attempt.waited
         answers = await self._release(claim, partial(_known, self._count), waited=waited)
         there = quorum.present(answers, self._count)
         if there is None and sum(answer is not None for answer in answers) < self._majority:
@@ -167,9 +181,7 @@ class RedlockStore:
             cursor = b"0"
             while True:
                 request = pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN)
-                answers = await self._ask(
-                    request, lambda answers, at=index: answers[at] is not None, self._target.timeout, ""
-                )
+                answers = await self._ask(request, partial(_answered, index), self._target.timeout, "")
                 if answers[index] is None:
                     break
                 cursor, keys = answers[index]
@@ -179,7 +191,7 @@ class RedlockStore:
         return [name for name in sorted(seen) if name.startswith(prefix) and (await self.inspect(name)).capacity]
 
     def forked(self) -> None:
-        self._proposed.clear()
+        self._attempts.clear()
         self._fan.forked()
 
     async def close(self) -> None:
@@ -201,25 +213,21 @@ class RedlockStore:
             while len(self._told) > 4096:
                 del self._told[next(iter(self._told))]
 
-    async def _propose(self, claim: Claim) -> tuple[int, str]:
+    async def _attempt(self, claim: Claim, now: float) -> Attempt:
         """A claim that is repeated proposes what it proposed before: so it gets the same token."""
-        known = self._proposed.get(claim.holder)
-        if known is not None:
-            return known[0], known[1]
-        token = self._mint(claim.name)
-        slots = ""
-        if 1 < claim.capacity < rule.EVERYBODY:
-            answers = await self._inspect(claim.name)
-            taken = [entry[7].decode() for answer in answers if answer is not None for entry in answer[1]]
-            slots = choose(claim.units, claim.capacity, taken, self._driver.uniform)
-        self._remember(claim, token, slots)
-        return token, slots
-
-    def _remember(self, claim: Claim, token: int, slots: str) -> None:
-        now = self._driver.now()
-        self._proposed[claim.holder] = token, slots, now + 2 * claim.ttl
-        if len(self._proposed) > 10_000:
-            self._proposed = {holder: one for holder, one in self._proposed.items() if one[2] > now}
+        attempt = self._attempts.get(claim.holder)
+        if attempt is None:
+            attempt = self._attempts[claim.holder] = Attempt()
+            if len(self._attempts) > _MOST_ATTEMPTS:  # those that were lost are not released
+                self._attempts = {holder: one for holder, one in self._attempts.items() if one.until > now}
+        attempt.until = now + _FORGET_AFTER * claim.ttl
+        if not attempt.token:
+            if 1 < claim.capacity < rule.EVERYBODY:
+                answers = await self._inspect(claim.name)
+                taken = [entry[7].decode() for answer in answers if answer is not None for entry in answer[1]]
+                attempt.slots = choose(claim.units, claim.capacity, taken, self._driver.uniform)
+            attempt.token = self._mint(claim.name)
+        return attempt
 
     # ---- questions
 
@@ -231,18 +239,24 @@ class RedlockStore:
         terms = message_pack(units, capacity, fair, owner.encode("utf-8", "replace"), note.encode())
         return b"".join((word(b"%d" % (ttl * 1_000_000)), self._retention, word(terms)))
 
-    def _claim_request(self, claim: Claim, token: int, slots: str) -> bytes:
+    def _claim_request(self, claim: Claim, attempt: Attempt) -> bytes:
         name, holder, owner, ttl, units, capacity, fair, queue, note = claim
         terms = self._terms(owner, ttl, units, capacity, fair, note)
-        waits = b"$1\r\n%d\r\n" % (2 if holder in self._patience else queue)
-        who = (self._keys(name, b"", b":waiting"), word(holder.encode()), word(b"%d" % token))
-        return b"".join((CLAIM.head, *who, terms, word(slots.encode()), waits))
+        waits = b"$1\r\n%d\r\n" % (2 if attempt.waited else queue)
+        who = (self._keys(name, b"", b":waiting"), word(holder.encode()), word(b"%d" % attempt.token))
+        return b"".join((CLAIM.head, *who, terms, word(attempt.slots.encode()), waits))
 
     def _decided(self, answers: Sequence[Reply]) -> bool:
         return quorum.decided(answers, self._count)
 
     async def _ask(
-        self, request: bytes, enough: Callable[[Sequence[Reply]], bool], within: float, name: str, *, apart: bool = False
+        self,
+        request: bytes,
+        enough: Callable[[Sequence[Reply]], bool],
+        within: float,
+        name: str,
+        *,
+        apart: bool = False,
     ) -> list[Reply]:
         """Errors of single nodes count as no answer; those that are the user's to mend, on a majority, are raised."""
         ask = self._fan.ask_apart if apart else self._fan.ask
@@ -252,7 +266,9 @@ class RedlockStore:
                 await ask(script.load, lambda answers: None not in answers, within)
             answers = await ask(request, enough, within)
         failures = [
-            explained(answer, show(address), self._target.prefix, state_key(self._prefix, name).decode() if name else "")
+            explained(
+                answer, show(address), self._target.prefix, state_key(self._prefix, name).decode() if name else ""
+            )
             for answer, address in zip(answers, self._target.addresses, strict=True)
             if isinstance(answer, ReplyError)
         ]
@@ -264,9 +280,7 @@ class RedlockStore:
 
     _failures: Sequence[HoldfastError] = ()
 
-    async def _release(
-        self, claim: Claim, enough: Callable[[Sequence[Reply]], bool], *, waited: bool
-    ) -> list[Reply]:
+    async def _release(self, claim: Claim, enough: Callable[[Sequence[Reply]], bool], *, waited: bool) -> list[Reply]:
         who = (self._keys(claim.name, b"", b":waiting"), word(claim.holder.encode()), self._retention)
         request = b"".join((RELEASE.head, *who, b"$1\r\n%d\r\n" % waited))
         answers = await self._ask(request, enough, self._target.timeout, claim.name)
@@ -298,9 +312,7 @@ class RedlockStore:
             raise self._no_quorum(grants[0].claim.name, answers)
         renewed: list[Grant | None] = []
         for index, grant in enumerate(grants):
-            said = quorum.present(
-                [None if answer is None else answer[index] - 48 for answer in answers], self._count
-            )
+            said = quorum.present([None if answer is None else answer[index] - 48 for answer in answers], self._count)
             if said is None:
                 raise self._no_quorum(grant.claim.name, answers)
             renewed.append(grant if said else None)
@@ -326,13 +338,19 @@ class RedlockStore:
         )
 
 
+def _answered(index: int, answers: Sequence[Reply]) -> bool:
+    return answers[index] is not None
+
+
 def _known(count: int, answers: Sequence[Reply]) -> bool:
     return quorum.present(answers, count) is not None
 
 
 def _all_kept(majority: int, answers: Sequence[Reply]) -> bool:
     """A majority has said yes to everything: no need to wait for the others."""
-    return sum(answer is not None and type(answer) is bytes and not answer.strip(b"1") for answer in answers) >= majority
+    return (
+        sum(answer is not None and type(answer) is bytes and not answer.strip(b"1") for answer in answers) >= majority
+    )
 
 
 def _snapshot(name: str, answers: Sequence[Reply], majority: int) -> Snapshot:
@@ -340,10 +358,10 @@ def _snapshot(name: str, answers: Sequence[Reply], majority: int) -> Snapshot:
     second = 1_000_000
     by_token: dict[int, list[Reply]] = {}
     evictions: dict[int, list[Reply]] = {}
-    waiting: dict[bytes, Waiting] = {}
+    waiting: dict[bytes, list[Waiting]] = {}
     for _, inside, listed, evicted in answers:
         for who, owner, units, age, left, fair in listed:
-            waiting.setdefault(who, Waiting(owner.decode(), units, age / second, left / second, bool(fair)))
+            waiting.setdefault(who, []).append(Waiting(owner.decode(), units, age / second, left / second, bool(fair)))
         for entry in inside:
             by_token.setdefault(entry[1], []).append(entry)
         if evicted:
@@ -358,5 +376,6 @@ def _snapshot(name: str, answers: Sequence[Reply], majority: int) -> Snapshot:
     if evictions:
         owner, evicted_token, past, by, age = evictions[max(evictions)][0]
         eviction = Eviction(owner.decode(), evicted_token, past, by.decode(), age / second)
-    waiters = tuple(sorted(waiting.values(), key=lambda one: -one.age))
+    seen = [some[0] for some in waiting.values() if len(some) >= majority]
+    waiters = tuple(sorted(seen, key=lambda one: -one.age))
     return Snapshot(name, capacity if holders else int(bool(waiters)), tuple(holders), waiters, eviction)
