@@ -26,7 +26,9 @@ from holdfast.claim import (
 )
 from holdfast.errors import Misuse
 
-ANYTHING = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.lists(st.integers()))
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.lists(st.integers())
+)
 
 
 @given(st.text(min_size=1))

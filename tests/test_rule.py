@@ -59,5 +59,7 @@ def test_a_token_at_its_limit_is_refused_and_never_wraps() -> None:
 
 def test_two_opinions_of_a_capacity_are_refused_by_name() -> None:
     same_capacity("x", 3, 3)
-    with pytest.raises(Misuse, match="'x' is in use with readers and writers, and was now asked for with a capacity of 3"):
+    with pytest.raises(
+        Misuse, match="'x' is in use with readers and writers, and was now asked for with a capacity of 3"
+    ):
         same_capacity("x", 3, EVERYBODY)
