@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import LeaseLost, Locks, Misuse, NotAcquired, Unavailable, events
+from holdfast import Lease, LeaseLost, Locks, Misuse, NotAcquired, Unavailable, events
 from holdfast.claim import MAX_TOKEN, Claim, Place
 from holdfast.drivers.base import finish
 from holdfast.lease import RELEASED
@@ -41,7 +41,12 @@ def test_waiting_asks_again_within_a_third_of_the_ttl_of_its_place(driver: Manua
     hand = tamper(other)
     locks.lock("x", ttl=600).acquire()
     slept: list[float] = []
-    driver.waiting = lambda seconds: (slept.append(seconds), driver.move(seconds))[1]
+
+    def meanwhile(seconds: float) -> None:
+        slept.append(seconds)
+        driver.move(seconds)
+
+    driver.waiting = meanwhile
     with pytest.raises(NotAcquired):
         other.lock("x", ttl=6).acquire(timeout=10)
     assert max(slept) <= 2
@@ -52,7 +57,7 @@ def test_after_waiting_it_is_asked_again_and_never_assumed(driver: Manual, locks
     """A bell is not a grant: somebody else may have been quicker."""
     other, third = connect(driver), connect(driver)
     first = locks.lock("x", ttl=600).acquire()
-    stolen = []
+    stolen: list[Lease] = []
 
     def meanwhile(seconds: float) -> None:
         if not stolen:

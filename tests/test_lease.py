@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pickle
 import threading
 
@@ -85,29 +86,27 @@ def test_waiting_for_the_loss_of_what_is_over_ends_at_once(driver: Manual, locks
     assert ran_out.lost.wait(10) is True
 
 
+def wait_for_loss(lease: holdfast.Lease, start: threading.Barrier, seen: list[tuple[Loss, bool]]) -> None:
+    start.wait(10)
+    loss = lease.lost
+    seen.append((loss, loss.wait(10)))
+
+
 def test_a_release_wakes_all_who_wait_for_a_loss() -> None:
     with holdfast.connect("memory://loss") as locks:
-        for _ in range(20):
+        for _ in range(50):
             lease = locks.lock("x").acquire()
             start = threading.Barrier(5)
-            seen: list[Loss] = []
-            answers: list[bool] = []
-
-            def wait(lease: holdfast.Lease = lease, start: threading.Barrier = start) -> None:
-                start.wait(10)
-                seen.append(lease.lost)
-                answers.append(seen[-1].wait(10))
-
-            threads = [threading.Thread(target=wait) for _ in range(4)]
+            seen: list[tuple[Loss, bool]] = []
+            threads = [threading.Thread(target=wait_for_loss, args=(lease, start, seen)) for _ in range(4)]
             for thread in threads:
                 thread.start()
             start.wait(10)
             lease.release()
             for thread in threads:
                 thread.join(5)
-            assert len(set(map(id, seen))) == 1
-            assert answers == [False] * 4
-            del seen[:], answers[:]
+            assert len({id(loss) for loss, _ in seen}) == 1
+            assert [lost for _, lost in seen] == [False] * 4
 
 
 def test_an_error_crosses_processes_whole() -> None:
@@ -137,8 +136,7 @@ def test_a_task_that_enters_what_is_just_being_lost_is_left_without_a_stray_canc
             lease = await locks.lock("x", ttl=0.05, renew=False).acquire()
             checked = lease.check
             lease.check = lambda: None  # type: ignore[method-assign]  # it ran out a moment after it was checked
-            while lease.held:
-                await asyncio.sleep(0.01)
+            assert await lease.lost.wait(5)
             with pytest.raises(LeaseLost):
                 async with lease:
                     pass
@@ -158,10 +156,8 @@ def test_a_body_that_swallows_its_cancellation_is_told_of_the_loss_all_the_same(
         async with aio.connect("memory://swallow") as locks:
             with pytest.raises(LeaseLost):
                 async with locks.lock("x", ttl=0.05, renew=False):
-                    try:
+                    with contextlib.suppress(asyncio.CancelledError):
                         await asyncio.sleep(10)
-                    except asyncio.CancelledError:
-                        pass
             async with asyncio.timeout(1):
                 await asyncio.sleep(0.001)
 
