@@ -17,6 +17,7 @@ class Bell:
 
     def __init__(self, process: Process, address: str = "") -> None:
         self.address = address
+        self.what = "a bell"  # shown to whoever asks what a task waits for
         self._process = process
         self._number = process.world._next()
         self._rung = False
@@ -31,7 +32,7 @@ class Bell:
             me = world.running()
             self._waiter = me, me._parked + 1
             try:
-                await world.park("a bell", timeout, self._process)
+                await world.park(self.what, timeout, self._process)
             finally:
                 self._waiter = None
         self._rung = False
