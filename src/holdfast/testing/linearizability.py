@@ -44,7 +44,10 @@ def first_violation(history: History, name: str) -> Operation | None:
 class _Search:
     def __init__(self, history: History, name: str) -> None:
         mine = [one for one in history.of(CLAIM, RENEW, RELEASE, EVICT) if one.name == name]
-        revealed = {(one.process, one.holder): one.token for one in mine if one.outcome == GRANTED}
+        revealed: dict[tuple[str, str], set[int]] = {}
+        for one in mine:
+            if one.outcome == GRANTED:
+                revealed.setdefault((one.process, one.holder), set()).add(one.token)
         self._tokens = revealed
         self._definite = sorted((one for one in mine if _constrains(one)), key=lambda one: one.invoked)
         self._optional = [
@@ -90,9 +93,11 @@ class _Search:
             self._blocked = min((self._all[index] for index in waiting), key=lambda one: one.returned)
         candidates = [index for index in waiting if self._all[index].invoked <= soonest]
         candidates.sort(key=lambda index: self._all[index].returned)
-        for index in range(self._first_optional, len(self._all)):
-            if not done >> index & 1 and self._all[index].invoked <= soonest:
-                candidates.append(index)
+        candidates += [
+            index
+            for index in range(self._first_optional, len(self._all))
+            if not done >> index & 1 and self._all[index].invoked <= soonest
+        ]
         for index in candidates:
             operation = self._all[index]
             for after in self._apply(state, operation):
@@ -102,8 +107,9 @@ class _Search:
     def _apply(self, state: _State, operation: Operation) -> Iterator[_State]:
         clock = max(state.clock, operation.invoked)
         if operation.kind == CLAIM:
-            token = operation.token or self._tokens.get((operation.process, operation.holder), 0)
-            yield from self._claimed(state, operation, token, clock)
+            known = {operation.token} if operation.token else self._tokens[operation.process, operation.holder]
+            for token in sorted(known):
+                yield from self._claimed(state, operation, token, clock)
         elif operation.kind == RELEASE:
             left = tuple(one for one in state.inside if one.holder != operation.holder)
             yield _State(clock, state.last_token, left)
