@@ -161,6 +161,7 @@ class Process:
         for task in [task for task in world._tasks.values() if task.process is self]:
             world._graveyard.append(task)
             task._finished()
+        world.on_crash(self)
 
     def _resume(self) -> None:
         if self.alive and not self.paused:

@@ -107,6 +107,7 @@ class World:
         self.over = False
         self.doorbells: dict[str, Bell] = {}
         self.failures: list[tuple[Task, BaseException]] = []  # of tasks that nobody was told of
+        self.on_crash: Callable[[Process], object] = lambda _: None
         self._max_steps = max_steps
         self._max_time = max_time
         self._numbers = 0

@@ -1,0 +1,256 @@
+"""Processes that take locks and change fenced storage, while everything around them fails: a run is its seed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ... import recipes
+from ...drivers.simulated import Process
+from ...drivers.world import Stuck, Task, World
+from ...engine import Ask
+from ...errors import HoldfastError, LeaseLost, NotAcquired
+from ...lease import Lease
+from ...stores.base import Store
+from ...stores.memory import MemoryStore
+from .. import checkers
+from ..checkers import Finding
+from ..history import CLAIM, History, Operation, Recording
+from .chaos import TROUBLE, Chaos, Trouble
+from .client import Client
+from .network import ROUGH, Faults, Network
+from .register import Fence, Register, RegisterClient
+from .remote import Duplicate, Remote
+
+HANDOFF = 0.3  # seconds: a few messages, far less than a third of any ttl below
+
+_runs = itertools.count()
+
+Opener = Callable[["Workload", Process], Store]
+
+
+class Plan(NamedTuple):
+    """How much of what."""
+
+    processes: int = 4
+    rounds: int = 4
+    calm_rounds: int = 2  # after everything has healed
+    faults: Faults = ROUGH
+    trouble: Trouble = TROUBLE
+    same_machine: bool = False  # then all processes share one clock, and nothing can be cut off
+    chaos: float = 15.0  # seconds of it, at most
+    ttls: tuple[float, ...] = (1.0, 2.0, 4.0)
+    fence: Fence = Fence.READS_AND_WRITES
+
+    @property
+    def bound(self) -> float:
+        """After healing, a waiter is served within: dead holders and dead waiters expire together, then everybody ahead has
+        their turn, each with a hold and a handoff; a holder whose release was lost costs a ttl once more."""
+        return 3 * max(self.ttls) + self.processes * 2 * (max(self.ttls) / 2 + HANDOFF)
+
+
+class Report(NamedTuple):
+    seed: int
+    findings: list[Finding]
+    history: History
+    overlaps: int
+    steps: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"seed {self.seed}: all well, {self.steps} steps, {self.seconds:.1f} virtual s, {self.overlaps} overlaps"
+        found = "\n".join(str(finding) for finding in self.findings)
+        return f"seed {self.seed}: {len(self.findings)} findings\n{found}\n\n{self.history.story()}"
+
+
+def memory_behind_network(workload: Workload, process: Process) -> Store:
+    """One MemoryStore, at the server; every process far from it."""
+    if workload.store is None:
+        workload.store = MemoryStore(workload.server.driver, f"simulation-{next(_runs)}")
+    return Remote(workload.store, workload.network, process, workload.duplicated)
+
+
+class Workload:
+    """One run."""
+
+    def __init__(self, seed: int, plan: Plan, opener: Opener) -> None:
+        self.plan = plan
+        self.world = World(seed, max_steps=200_000, max_time=600.0)
+        self.history = History()
+        self.random = self.world.random
+        self.server = Process(self.world, "server")
+        self.network = Network(self.server, plan.faults)
+        self.register = Register(plan.fence)
+        self.store: Store | None = None
+        self.clients: list[Client] = []
+        self.healed = float("inf")
+        self._opener = opener
+        self.rounds: dict[str, Task] = {}  # what each process is at
+        self._workers: list[Task] = []
+        self._written = itertools.count(1)
+
+    def duplicated(self, duplicate: Duplicate) -> None:
+        """The network delivers a claim again: one more operation, whose answer nobody will hear."""
+        claim = duplicate.claim
+        self.history.begin(
+            Operation(
+                duplicate.process,
+                CLAIM,
+                claim.name,
+                self.world.time,
+                holder=self.history.alias(claim.holder),
+                units=claim.units,
+                capacity=claim.capacity,
+                ttl=claim.ttl,
+                detail="duplicate",
+            )
+        )
+
+    # ---- the run
+
+    def run(self) -> list[Finding]:
+        plan, world = self.plan, self.world
+        with world:
+            try:
+                for number in range(plan.processes):
+                    self.start(f"p{number}", plan.rounds)
+                chaos = Chaos(self, plan.trouble)
+                world.run_until(plan.chaos * self.random.uniform(0.3, 1.0))
+                self._heal(chaos)
+                self._finish()
+                for number in range(plan.processes):
+                    self.start(f"calm{number}", plan.calm_rounds)
+                self._finish()
+                return [*self._judged(), *self._left_behind()]
+            except Stuck as stuck:
+                return [*self._judged(), Finding("liveness", "everything", str(stuck))]
+
+    def _finish(self) -> None:
+        while busy := [worker for worker in self._workers if not worker.done]:
+            self.world.run(*busy)
+
+    def _judged(self) -> list[Finding]:
+        self.history.final = dict(self.register.values)
+        found = checkers.check_safety(self.history)
+        found += checkers.check_liveness(self.history, self.healed, self.plan.bound)
+        # Messages that were sent before the healing may still be late.
+        found += checkers.check_handoff(self.history, self.healed + 2 * self.plan.bound, HANDOFF)
+        found += [Finding("failure", str(task), repr(error)) for task, error in self.world.failures]
+        return found
+
+    def _left_behind(self) -> list[Finding]:
+        """Everybody is done: after a ttl nothing may be left."""
+        self.world.run_until(self.world.time + 2 * max(self.plan.ttls) + 1)
+        found = [Finding("leak", client.process.name, leak) for client in self.living() for leak in client.leaks()]
+        looks = Process(self.world, "auditor")
+        store = self._opener(self, looks)
+
+        async def look() -> Sequence[str]:
+            return await store.names()
+
+        task = looks.spawn(look, "look")
+        self.world.run(task)
+        found += [Finding("leak", name, "still in use, though everybody left") for name in task.result]
+        found += [Finding("leak", bell, "a bell was left behind") for bell in self.world.doorbells]
+        return found
+
+    def living(self) -> list[Client]:
+        return [client for client in self.clients if client.process.alive]
+
+    def _heal(self, chaos: Chaos) -> None:
+        chaos.stop()
+        self.network.heal()
+        self.healed = self.world.time
+        self.history.note(self.world.time, "world", "healed")
+
+    def start(self, name: str, rounds: int) -> None:
+        """A process that works so many rounds."""
+        process = Process(self.world, name)
+        if not self.plan.same_machine:
+            process.ahead, process.wall_ahead = self.random.uniform(0, 1000), self.random.uniform(-5, 5)
+        recording = Recording(self._opener(self, process), self.history, name, lambda: self.world.time)
+        client = Client(process, recording, self.history)
+        self.clients.append(client)
+        self._workers.append(process.spawn(lambda: self._work(client, rounds), "worker"))
+
+    def expect(self, seconds: float, name: str) -> None:
+        """Another process, in so many seconds: for one that crashed."""
+        idle = Process(self.world, "supervisor")
+
+        async def later() -> None:
+            await idle.driver.sleep(seconds)
+            self.start(name, self.plan.calm_rounds)
+
+        self._workers.append(idle.spawn(later, name))
+
+    async def _work(self, client: Client, rounds: int) -> None:
+        driver = client.process.driver
+        storage = RegisterClient(self.register, self.network, client.process, self.history)
+        for number in range(rounds):
+            await driver.sleep(driver.uniform(0.0, 0.2))
+            one = client.process.spawn(lambda: self._round(client, storage), f"round {number + 1}")
+            self.rounds[client.process.name] = one
+            await one.join()
+
+    # ---- one round
+
+    async def _round(self, client: Client, storage: RegisterClient) -> None:
+        asks, resources = self._some_recipe()
+        timeout = self.random.choice((None, None, None, 0.0, 0.5, 3.0))
+        try:
+            leases = await client.acquire_all(asks, timeout)
+        except (NotAcquired, LeaseLost, ConnectionError):
+            return
+        try:
+            for lease in leases:
+                await self._use(client, storage, lease, lease.name in resources)
+        except HoldfastError:
+            pass  # lost, refused, or not answered: the round is over
+        finally:
+            await client.release(*leases)
+
+    def _some_recipe(self) -> tuple[Sequence[Ask], set[str]]:
+        """What to ask for, and which of it protects storage that is changed: only what is taken alone does."""
+        ttl = self.random.choice(self.plan.ttls)
+        fair = self.random.random() < 0.9
+        kind = self.random.random()
+        if kind < 0.45:
+            return [recipes.lock_ask("mutex", ttl, fair, reentrant=False, renew=True)], {"mutex"}
+        if kind < 0.6:
+            ask = recipes.semaphore_ask("semaphore", 3, ttl, fair, renew=True)
+            return [ask._replace(units=self.random.choice((1, 1, 2)))], set()
+        if kind < 0.8:
+            read, write = recipes.rwlock_asks("rwlock", ttl, fair, renew=True)
+            return ([read], set()) if self.random.random() < 0.5 else ([write], {"rwlock"})
+        names = self.random.choice((("a", "b"), ("b", "mutex"), ("a", "mutex")))
+        return recipes.all_of_asks(names, ttl, fair, renew=True), set(names)
+
+    async def _use(self, client: Client, storage: RegisterClient, lease: Lease, exclusive: bool) -> None:
+        driver = client.process.driver
+        think = driver.uniform(0.0, 0.1) if self.random.random() < 0.8 else driver.uniform(0.0, lease.ttl / 2)
+        await driver.sleep(think / 2)
+        client.check(lease)
+        if exclusive:
+            value = await storage.read(lease.name, lease.token)
+            await driver.sleep(think / 2)
+            client.check(lease)
+            update = f"u{next(self._written)}", lease.token
+            await storage.write(lease.name, lease.token, (*value, update))
+        elif lease._grant.claim.units == lease._grant.claim.capacity > 1 and self.random.random() < 0.5:
+            await client.engine.downgrade(lease)
+        await driver.sleep(think / 2)
+        client.check(lease)
+
+
+def run(seed: int, plan: Plan | None = None, opener: Opener = memory_behind_network) -> Report:
+    """One run from its seed: the same seed, plan and opener give the same history, byte for byte."""
+    workload = Workload(seed, plan or Plan(), opener)
+    findings = workload.run()
+    overlapping = len(checkers.overlaps(workload.history))
+    return Report(seed, findings, workload.history, overlapping, workload.world.steps, workload.world.time)
