@@ -237,10 +237,14 @@ def _inside(mine: Iterable[Operation], release: Operation) -> bool:
 
 
 def _in_line(mine: Iterable[Operation], since: float, until: float) -> bool:
-    """Is there somebody who had been told to wait before `since`, and did not give up before `until`?"""
-    told = {one.holder for one in mine if one.kind == CLAIM and one.outcome == PLACED and one.returned < since}
-    left = {one.holder for one in mine if one.kind == RELEASE and one.invoked <= until}
-    return bool(told - left)
+    """Is there somebody who had been told to wait before `since`, was still alive, and did not give up before `until`?"""
+    waiting: dict[str, bool] = {}
+    for one in mine:
+        if one.kind == CLAIM and one.returned < since:
+            waiting[one.holder] = one.outcome == PLACED and since < one.invoked + one.ttl
+        elif one.kind == RELEASE and one.invoked <= until:
+            waiting[one.holder] = False
+    return any(waiting.values())
 
 
 # ---- honesty

@@ -25,7 +25,7 @@ READ, WRITE = "read", "write"  # of fenced storage
 
 # Outcomes
 UNKNOWN = "unknown"
-GRANTED, PLACED = "granted", "placed"
+GRANTED, PLACED, TURNED_AWAY = "granted", "placed", "turned away"
 RENEWED, LOST = "renewed", "lost"
 LEFT, GONE = "left", "gone"
 DONE, STALE, FAILED = "done", "stale", "failed"
@@ -47,6 +47,7 @@ class Operation:
     capacity: int = 1
     ttl: float = 0.0
     value: tuple[Entry, ...] = ()
+    past: int = 0  # of an eviction: the token that outranks the evicted
     detail: str = ""
 
     def end(self, at: float, outcome: str, token: int = 0) -> None:
@@ -163,7 +164,7 @@ class Recording:
             operation.ttl = answer.ttl
             operation.end(self._clock(), GRANTED, answer.token)
         else:
-            operation.end(self._clock(), PLACED)
+            operation.end(self._clock(), PLACED if claim.queue else TURNED_AWAY)
         return answer
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
@@ -196,7 +197,7 @@ class Recording:
             self._failed(operation, error)
             raise
         operation.end(self._clock(), GONE if past is None else DONE)
-        operation.detail = "" if past is None else str(past)
+        operation.past = past or 0
         return past
 
     async def wait(self, place: Place, timeout: float) -> None:

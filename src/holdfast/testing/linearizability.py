@@ -116,7 +116,7 @@ class _Search:
         elif operation.kind == EVICT:
             if operation.outcome == UNKNOWN or any(one.token == operation.token for one in state.inside):
                 left = tuple(one for one in state.inside if one.token != operation.token)
-                yield _State(clock, max(state.last_token, int(operation.detail or 0)), left)
+                yield _State(clock, max(state.last_token, operation.past), left)
         else:
             yield from self._renewed(state, operation, clock)
 
