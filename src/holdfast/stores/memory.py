@@ -113,7 +113,8 @@ class MemoryStore:
             for grant in grants:
                 book = self._space.books.get(grant.claim.name)
                 entry = book.inside.get(grant.claim.holder) if book else None
-                if entry is None or entry.expires <= now:
+                # The token too: evicted, and let in again by a late copy of its own claim, it holds another one.
+                if entry is None or entry.token != grant.token or entry.expires <= now:
                     answers.append(None)
                 else:
                     entry.expires = now + grant.claim.ttl

@@ -270,7 +270,9 @@ class SqliteStore:
         now = self._now()
         statement = SQL["renew"]
         return [
-            grant if execute(statement, (claim.name, claim.holder, now + claim.ttl, now)).rowcount else None
+            grant
+            if execute(statement, (claim.name, claim.holder, now + claim.ttl, now, grant.token)).rowcount
+            else None
             for grant in grants
             for claim in (grant.claim,)
         ]
