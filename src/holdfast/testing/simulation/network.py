@@ -70,6 +70,11 @@ class Network:
         self._partitions: list[tuple[str, float, float]] = []
         self._script: list[Scripted] = []
 
+    @property
+    def round_trip(self) -> float:
+        """How long a request and its reply may take when nothing is wrong."""
+        return 2 * self.faults.delay[1] + 0.001
+
     def partition(self, process: str, start: float, end: float) -> None:
         """Between these times nothing passes between this process and the server. "*" is everybody."""
         self._partitions.append((process, start, end))

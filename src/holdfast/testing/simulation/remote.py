@@ -46,9 +46,15 @@ class Remote:
         )
 
     async def wait(self, place: Place, timeout: float) -> None:
-        """The server rings by sending a message, which may be lost: then the wait lasts its time."""
+        """The server rings by sending a message, which may be lost: then the wait lasts its time.
+
+        The server's wait is to end first. Else it could still be listening when we have gone to look again, and take for
+        nobody the ring that was meant for our next wait.
+        """
         try:
-            await self._network.call(self._process, "wait", lambda: self._listen(place, timeout), timeout)
+            await self._network.call(
+                self._process, "wait", lambda: self._listen(place, timeout), timeout + self._network.round_trip
+            )
         except Unanswered:
             return
 
@@ -77,7 +83,12 @@ class Remote:
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         try:
-            await self._network.call(self._process, "watch", lambda: self._store.watch(name, token, timeout), timeout)
+            await self._network.call(
+                self._process,
+                "watch",
+                lambda: self._store.watch(name, token, timeout),
+                timeout + self._network.round_trip,
+            )
         except Unanswered:
             return
 
