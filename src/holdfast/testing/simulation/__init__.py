@@ -13,13 +13,14 @@ from .local import Local
 from .network import CALM, ROUGH, Faults, Network, Scripted
 from .register import Fence, Register, RegisterClient
 from .remote import Remote
-from .workload import Plan, Report, Workload, memory_behind_network, run
+from .workload import Plan, Report, Workload, behind_network, memory_behind_network, run
 
 __all__ = [
     "run",
     "Plan",
     "Report",
     "Workload",
+    "behind_network",
     "memory_behind_network",
     "Trouble",
     "TROUBLE",

@@ -29,8 +29,8 @@ class _Unreliable(Database):
         self._random = workload.random.random
         self._network = workload.network
 
-    def at_once(self, statement: str, parameters: Sequence[Any]) -> bool:
-        return self._random() >= self._network.faults.slow and super().at_once(statement, parameters)
+    def at_once(self, statement: str, parameters: Sequence[Any], now: float) -> bool:
+        return self._random() >= self._network.faults.slow and super().at_once(statement, parameters, now)
 
     async def transact(self, work: Callable[[Execute], T], within: float = BUSY_PATIENCE) -> T:
         faults = self._network.faults

@@ -30,6 +30,7 @@ class Faults(NamedTuple):
     lose_request: float = 0.0
     lose_reply: float = 0.0
     duplicate: float = 0.0
+    loses_only: str = ""  # messages of this operation are lost, and no others
     reset: float = 0.0  # the caller is told at once that the connection broke, whatever became of the request
 
 
@@ -121,7 +122,9 @@ class Network:
     def _send(
         self, process: Process, operation: str, exchange: _Exchange, execute: Callable[[], Coroutine[Any, Any, Any]]
     ) -> None:
-        lost = self._scripted(LOSE_REQUEST, process, operation) or self._lost(process, self.faults.lose_request)
+        lost = self._scripted(LOSE_REQUEST, process, operation) or self._lost(
+            process, operation, self.faults.lose_request
+        )
         if lost:
             return
         late = self._scripted(DELAY_REQUEST, process, operation)
@@ -143,7 +146,7 @@ class Network:
     def _reply(
         self, process: Process, operation: str, exchange: _Exchange, answer: object, error: Exception | None
     ) -> None:
-        if self._scripted(LOSE_REPLY, process, operation) or self._lost(process, self.faults.lose_reply):
+        if self._scripted(LOSE_REPLY, process, operation) or self._lost(process, operation, self.faults.lose_reply):
             return
         late = self._scripted(DELAY_REPLY, process, operation)
 
@@ -161,8 +164,11 @@ class Network:
             seconds += random.uniform(*faults.slow_by)
         return seconds
 
-    def _lost(self, process: Process, probability: float) -> bool:
-        return self._cut(process) or (probability > 0 and self._world.random.random() < probability)
+    def _lost(self, process: Process, operation: str, probability: float) -> bool:
+        if self._cut(process):
+            return True
+        concerned = self.faults.loses_only in ("", operation)
+        return concerned and probability > 0 and self._world.random.random() < probability
 
     def _cut(self, process: Process) -> bool:
         now = self._world.time

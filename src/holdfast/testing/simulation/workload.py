@@ -25,6 +25,8 @@ from .remote import Duplicate, Remote
 
 HANDOFF = 0.3  # seconds: a few messages, far less than a third of any ttl below
 
+MUTEX, SEMAPHORE, RWLOCK, ALL_OF = "mutex", "semaphore", "rwlock", "all of"
+
 _runs = itertools.count()
 
 Opener = Callable[["Workload", Process], Store]
@@ -39,15 +41,18 @@ class Plan(NamedTuple):
     faults: Faults = ROUGH
     trouble: Trouble = TROUBLE
     same_machine: bool = False  # then all processes share one clock, and nothing can be cut off
+    timeout: float = 1.0  # how long a client waits for an answer
     chaos: float = 15.0  # seconds of it, at most
     ttls: tuple[float, ...] = (1.0, 2.0, 4.0)
+    hold: float = 0.75  # how many ttls a lock is held, at most
     fence: Fence = Fence.READS_AND_WRITES
+    kinds: tuple[str, ...] = (MUTEX, MUTEX, SEMAPHORE, RWLOCK, ALL_OF)
 
     @property
     def bound(self) -> float:
         """After healing, a waiter is served within: dead holders and dead waiters expire together, then everybody ahead has
         their turn, each with a hold and a handoff; a holder whose release was lost costs a ttl once more."""
-        return 3 * max(self.ttls) + self.processes * 2 * (max(self.ttls) / 2 + HANDOFF)
+        return 3 * max(self.ttls) + self.processes * 2 * (max(self.ttls) * self.hold + HANDOFF)
 
 
 class Report(NamedTuple):
@@ -69,11 +74,18 @@ class Report(NamedTuple):
         return f"seed {self.seed}: {len(self.findings)} findings\n{found}\n\n{self.history.story()}"
 
 
-def memory_behind_network(workload: Workload, process: Process) -> Store:
-    """One MemoryStore, at the server; every process far from it."""
-    if not workload.opened:
-        workload.opened.append(MemoryStore(workload.server.driver, f"simulation-{next(_runs)}"))
-    return Remote(workload.opened[0], workload.network, process, workload.duplicated)
+def behind_network(store_type: type[MemoryStore]) -> Opener:
+    """One store, at the server; every process far from it."""
+
+    def opened(workload: Workload, process: Process) -> Store:
+        if not workload.opened:
+            workload.opened.append(store_type(workload.server.driver, f"simulation-{next(_runs)}"))
+        return Remote(workload.opened[0], workload.network, process, workload.duplicated)
+
+    return opened
+
+
+memory_behind_network = behind_network(MemoryStore)
 
 
 class Workload:
@@ -86,7 +98,7 @@ class Workload:
         self.history = History()
         self.random = self.world.random
         self.server = Process(self.world, "server")
-        self.network = Network(self.server, plan.faults)
+        self.network = Network(self.server, plan.faults, timeout=plan.timeout)
         self.register = Register(plan.fence)
         self.opened: list[Store] = []
         self.clients: list[Client] = []
@@ -222,32 +234,32 @@ class Workload:
         """What to ask for, and which of it protects storage that is changed: only what is taken alone does."""
         ttl = self.random.choice(self.plan.ttls)
         fair = self.random.random() < 0.9
-        kind = self.random.random()
-        if kind < 0.45:
-            return [recipes.lock_ask("mutex", ttl, fair, reentrant=False, renew=True)], {"mutex"}
-        if kind < 0.6:
-            ask = recipes.semaphore_ask("semaphore", 3, ttl, fair, renew=True)
+        kind = self.random.choice(self.plan.kinds)
+        if kind == MUTEX:
+            return [recipes.lock_ask(MUTEX, ttl, fair, reentrant=False, renew=True)], {MUTEX}
+        if kind == SEMAPHORE:
+            ask = recipes.semaphore_ask(SEMAPHORE, 3, ttl, fair, renew=True)
             return [ask._replace(units=self.random.choice((1, 1, 2)))], set()
-        if kind < 0.8:
-            read, write = recipes.rwlock_asks("rwlock", ttl, fair, renew=True)
-            return ([read], set()) if self.random.random() < 0.5 else ([write], {"rwlock"})
-        names = self.random.choice((("a", "b"), ("b", "mutex"), ("a", "mutex")))
+        if kind == RWLOCK:
+            read, write = recipes.rwlock_asks(RWLOCK, ttl, fair, renew=True)
+            return ([read], set()) if self.random.random() < 0.5 else ([write], {RWLOCK})
+        names = self.random.choice((("a", "b"), ("b", MUTEX), ("a", MUTEX)))
         return recipes.all_of_asks(names, ttl, fair, renew=True), set(names)
 
     async def _use(self, client: Client, storage: RegisterClient, lease: Lease, exclusive: bool) -> None:
         driver = client.process.driver
-        think = driver.uniform(0.0, 0.1) if self.random.random() < 0.8 else driver.uniform(0.0, lease.ttl / 2)
-        await driver.sleep(think / 2)
+        think = driver.uniform(0.0, 0.05 if self.random.random() < 0.8 else lease.ttl * self.plan.hold / 3)
+        await driver.sleep(think)
         client.check(lease)
         if exclusive:
             value = await storage.read(lease.name, lease.token)
-            await driver.sleep(think / 2)
+            await driver.sleep(think)
             client.check(lease)
             update = f"u{next(self._written)}", lease.token
             await storage.write(lease.name, lease.token, (*value, update))
         if lease._grant.claim.units == lease._grant.claim.capacity > 1 and self.random.random() < 0.5:
             await client.engine.downgrade(lease)
-        await driver.sleep(think / 2)
+        await driver.sleep(think)
         client.check(lease)
 
 
