@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -168,20 +168,22 @@ def wall_clock_at_the_client() -> AbstractContextManager[object]:
 
 
 def renew_after_loss() -> AbstractContextManager[object]:
-    async def round_(self: Renewer) -> None:
-        now = self._driver.now()
-        over = [lease for lease in self._all_due(now) if now >= lease._deadline]
-        await original(self)
-        for lease in over:
-            sent = self._driver.now()
-            with contextlib.suppress(Unavailable):
-                [grant] = await self._store.renew([lease._grant], 1.0)
-                if grant is not None:
-                    lease._state = HELD
-                    lease._extend(grant, sent)
+    async def bring_back(renewer: Renewer, lease: Lease) -> None:
+        sent = renewer._driver.now()
+        with contextlib.suppress(Unavailable):
+            [grant] = await renewer._store.renew([lease._grant], 1.0)
+            if grant is not None:
+                lease._state = HELD
+                lease._extend(grant, sent)
 
-    original = Renewer._round
-    return mock.patch.object(Renewer, "_round", round_)
+    def announce(self: Renewer, lost: Iterable[Lease]) -> None:
+        lost = list(lost)
+        original(self, lost)
+        for lease in lost:
+            self._driver.spawn(partial(bring_back, self, lease), "resurrection")
+
+    original = Renewer._announce
+    return mock.patch.object(Renewer, "_announce", announce)
 
 
 def nonce_used_twice() -> AbstractContextManager[object]:

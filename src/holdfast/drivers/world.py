@@ -188,7 +188,7 @@ class World:
         task._queued = False
         task.steps += 1
         if task.steps == task.cancel_at_step:
-            task.cancel()
+            task._interrupted = True
         interrupted = task._interrupted and not task._shields
         if interrupted:
             task._interrupted = False

@@ -168,28 +168,41 @@ class Overlap(NamedTuple):
     who: tuple[str, ...]
 
 
+class _Hold(NamedTuple):
+    since: float
+    until: float
+    units: int
+    process: str
+
+
 def overlaps(history: History) -> list[Overlap]:
     """When more believed to be inside than fit. To be counted, not failed: a client that is paused cannot know better."""
     found = []
     for name in history.names(ACQUIRE):
-        holds = [one for one in history.of(ACQUIRE) if one.name == name and one.outcome == GRANTED]
-        spans = sorted((one.returned, _believed_until(history, one), one.process, one.units) for one in holds)
-        for index, (since, until, who, units) in enumerate(spans):
-            for later_since, later_until, later_who, later_units in spans[index + 1 :]:
-                together = min(until, later_until) - later_since
-                if together > 0 and units + later_units > holds[0].capacity and since <= later_since:
-                    found.append(Overlap(name, later_since, together, (who, later_who)))
+        taken = [one for one in history.of(ACQUIRE) if one.name == name and one.outcome == GRANTED]
+        holds = [hold for one in taken for hold in _believed(history, one)]
+        for newest in holds:
+            inside = [hold for hold in holds if hold.since <= newest.since < hold.until]
+            if sum(hold.units for hold in inside) > taken[0].capacity:
+                seconds = min(hold.until for hold in inside) - newest.since
+                found.append(Overlap(name, newest.since, seconds, tuple(hold.process for hold in inside)))
     return found
 
 
-def _believed_until(history: History, hold: Operation) -> float:
-    """Its user last saw it held, or asked to release it, then."""
-    ends = [
-        one.invoked
-        for one in history.of(CHECK, RELEASE)
-        if one.name == hold.name and one.holder == hold.holder and one.invoked >= hold.returned
+def _believed(history: History, taken: Operation) -> Iterator[_Hold]:
+    """From being told until its user last saw it held, or asked to release it; after a downgrade, with fewer units."""
+    mine = [
+        one
+        for one in history.of(CHECK, RELEASE, CLAIM)
+        if one.name == taken.name and one.holder == taken.holder and one.invoked >= taken.returned
     ]
-    return max(ends, default=hold.returned)
+    until = max((one.invoked for one in mine), default=taken.returned)
+    fewer = next((one for one in mine if one.kind == CLAIM and one.units < taken.units), None)
+    if fewer is None:
+        yield _Hold(taken.returned, until, taken.units, taken.process)
+    else:
+        yield _Hold(taken.returned, fewer.invoked, taken.units, taken.process)
+        yield _Hold(fewer.invoked, until, fewer.units, taken.process)
 
 
 # ---- liveness
