@@ -30,6 +30,10 @@ RENEWED, LOST = "renewed", "lost"
 LEFT, GONE = "left", "gone"
 DONE, STALE, FAILED = "done", "stale", "failed"
 
+# Notes that checkers look for
+CRASHED = "crashed"
+FORGOT = "forgot everything"  # a server that restarted empty
+
 Entry = tuple[str, int]  # an update of fenced storage, and the token that it was written with
 
 

@@ -9,6 +9,8 @@ from ... import recipes
 from ...drivers.simulated import Process
 from ...drivers.world import Main
 from ...errors import Unavailable
+from ...stores.memory import MemoryStore
+from ..history import CRASHED, FORGOT
 from .client import Client
 
 if TYPE_CHECKING:
@@ -25,10 +27,11 @@ class Trouble(NamedTuple):
     partition: float = 0.06
     wall_jump: float = 0.1
     server_pause: float = 0.03
+    forget: float = 0.0  # the server restarts, and all that it knew is gone
 
 
 TROUBLE = Trouble()
-NO_TROUBLE = Trouble(0, 0, 0, 0, 0, 0, 0)
+NO_TROUBLE = Trouble(*[0.0] * len(Trouble._fields))
 
 
 class Chaos:
@@ -61,7 +64,7 @@ class Chaos:
         """Somebody starts it again."""
         if process is self._process:
             return
-        self._note(process, "crashed")
+        self._note(process, CRASHED)
         self._replaced += 1
         name = f"{process.name.partition('.')[0]}.{self._replaced}"
         self._workload.expect(self._random.uniform(0.0, 2.0), name)
@@ -116,6 +119,12 @@ class Chaos:
         seconds = self._random.uniform(0.01, 2.0)
         self._note(self._workload.server, "paused", f"for {seconds:.3f} s")
         self._workload.server.pause(seconds)
+
+    def _forget(self, _: Client) -> None:
+        for store in self._workload.opened:
+            if isinstance(store, MemoryStore):
+                store._space.reset()
+                self._note(self._workload.server, FORGOT)
 
     def _note(self, process: Process, what: str, detail: str = "") -> None:
         self._workload.history.note(self._world.time, process.name, what, detail=detail)

@@ -25,7 +25,7 @@ from .remote import Duplicate, Remote
 
 HANDOFF = 0.3  # seconds: a few messages, far less than a third of any ttl below
 
-MUTEX, SEMAPHORE, RWLOCK, ALL_OF = "mutex", "semaphore", "rwlock", "all of"
+MUTEX, SEMAPHORE, RWLOCK, ALL_OF, ONCE, ELECTION = "mutex", "semaphore", "rwlock", "all of", "once", "election"
 
 _runs = itertools.count()
 
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     ttls: tuple[float, ...] = (1.0, 2.0, 4.0)
     hold: float = 0.75  # how many ttls a lock is held, at most
     fence: Fence = Fence.READS_AND_WRITES
-    kinds: tuple[str, ...] = (MUTEX, MUTEX, SEMAPHORE, RWLOCK, ALL_OF)
+    kinds: tuple[str, ...] = (MUTEX, MUTEX, MUTEX, SEMAPHORE, RWLOCK, ALL_OF, ALL_OF, ONCE, ELECTION)
 
     @property
     def bound(self) -> float:
@@ -243,6 +243,10 @@ class Workload:
         if kind == RWLOCK:
             read, write = recipes.rwlock_asks(RWLOCK, ttl, fair, renew=True)
             return ([read], set()) if self.random.random() < 0.5 else ([write], {RWLOCK})
+        if kind == ONCE:
+            return [recipes.once_ask(ONCE, at_least=ttl / 4, at_most=ttl)], {ONCE}
+        if kind == ELECTION:
+            return [recipes.election_ask(ELECTION, "here", ttl)], {ELECTION}
         names = self.random.choice((("a", "b"), ("b", MUTEX), ("a", MUTEX)))
         return recipes.all_of_asks(names, ttl, fair, renew=True), set(names)
 
