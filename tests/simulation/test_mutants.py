@@ -182,8 +182,8 @@ def renew_after_loss() -> AbstractContextManager[object]:
         for lease in lost:
             self._driver.spawn(partial(bring_back, self, lease), "resurrection")
 
-    original = Renewer._announce
-    return mock.patch.object(Renewer, "_announce", announce)
+    original = Renewer.announce
+    return mock.patch.object(Renewer, "announce", announce)
 
 
 def nonce_used_twice() -> AbstractContextManager[object]:
