@@ -157,7 +157,8 @@ def check_linearizability(history: History) -> Iterator[Finding]:
     for name in history.names(CLAIM):
         try:
             blocked = linearizability.first_violation(history, name)
-        except linearizability.Undecided:
+        except linearizability.Undecided as undecided:
+            yield Finding("undecided", name, str(undecided))  # not known to be right is not right
             continue
         if blocked is not None:
             yield Finding("linearizability", name, f"no order explains {blocked}")
