@@ -29,9 +29,9 @@ def opener_of(store: str) -> Iterator[Opener]:
 
 
 def soak(
-    store: str, first: int, seeds: int | None, minutes: float | None, say: Callable[[str], object]
+    store: str, first: int, seeds: int | None, seconds: float | None, say: Callable[[str], object]
 ) -> Report | None:
-    """The report of the first seed that fails, if one does before the seeds or the minutes are used up."""
+    """The report of the first seed that fails, if one does before the seeds or the time are used up."""
     started = time.monotonic()
     numbers = itertools.count(first) if seeds is None else range(first, first + seeds)
     done = overlaps = 0
@@ -43,7 +43,7 @@ def soak(
             done += 1
             overlaps += report.overlaps
             spent = time.monotonic() - started
-            if minutes is not None and spent > minutes * 60:
+            if seconds is not None and spent > seconds:
                 break
             if done % 1000 == 0:
                 say(f"{store}: {done} seeds, {done / spent:.0f} a second")
@@ -57,13 +57,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.simulation", description=__doc__)
     parser.add_argument("--store", choices=[*PLANS, "all"], default="all")
     parser.add_argument("--first", type=int, default=0, help="the first seed; with --seeds 1, to see one again")
-    parser.add_argument("--seeds", type=int, help="how many; without it, as many as the minutes allow")
-    parser.add_argument("--minutes", type=float, help="for each store")
+    parser.add_argument("--seeds", type=int, help="how many; without it, as many as the time allows")
+    parser.add_argument("--minutes", type=float, help="in all")
+    parser.add_argument("--seconds", type=float, help="the same, in seconds")
     options = parser.parse_args(arguments)
-    if options.seeds is None and options.minutes is None:
-        options.minutes = 1.0
-    for store in PLANS if options.store == "all" else [options.store]:
-        failed = soak(store, options.first, options.seeds, options.minutes, _say)
+    stores = list(PLANS) if options.store == "all" else [options.store]
+    seconds = options.seconds if options.minutes is None else options.minutes * 60
+    if options.seeds is None and seconds is None:
+        seconds = 60.0
+    for store in stores:
+        failed = soak(store, options.first, options.seeds, seconds and seconds / len(stores), _say)
         if failed is not None:
             _say(f"{failed}\n\nTo see it again: {parser.prog} --store {store} --first {failed.seed} --seeds 1")
             return 1
