@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 
 from holdfast.claim import Claim, Grant, Place
+from holdfast.drivers.base import finish
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.world import World
 from holdfast.engine import Ask, Engine
@@ -86,3 +87,5 @@ def test_a_waiter_that_comes_in_before_it_is_rung_is_not_put_out_as_dead(tmp_pat
             assert [one.owner for one in (await coming.inspect("lock")).holders] == ["two"]
 
         world.run(first.spawn(leave, "leave"), second.spawn(come, "come"))
+        for store in (leaving, coming):
+            finish(store.close())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import recipes
+from holdfast.drivers.base import finish
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.world import Task, World
 from holdfast.engine import Ask, Engine
@@ -23,7 +24,7 @@ from holdfast.testing.simulation import Local
 
 TTL = 30.0
 PROMPT = 0.2
-SEEDS = range(12)
+SEEDS = range(6)
 READ, WRITE = recipes.rwlock_asks("book", TTL, True, True)
 MUTEX = Ask("lock", TTL)
 
@@ -47,10 +48,20 @@ class Room:
         self.world = world
         self.entered: dict[str, float] = {}
         self._opener = opener
+        self._stores: list[Store] = []
 
     def client(self, name: str) -> tuple[Process, Engine]:
         process = Process(self.world, name)
-        return process, Engine(Local(self._opener(process), process), process.driver)
+        store = self._opener(process)
+        self._stores.append(store)
+        return process, Engine(Local(store, process), process.driver)
+
+    def run(self, *tasks: Task) -> None:
+        try:
+            self.world.run(*tasks)
+        finally:
+            for store in self._stores:
+                finish(store.close())
 
     def visitor(self, name: str, ask: Ask, at: float, timeout: float | None = None) -> Task:
         """Comes at that time, stays a second, leaves."""
@@ -80,7 +91,7 @@ def test_all_readers_come_in_when_the_writer_leaves(seed: int, opener: Callable[
         room = Room(world, opener())
         tasks = [room.visitor("writer", WRITE, 0.0)]
         tasks += [room.visitor(f"reader {n}", READ, 0.1 + n / 10) for n in range(5)]
-        world.run(*tasks)
+        room.run(*tasks)
         assert room.within(1.0, *(f"reader {n}" for n in range(5))), room.entered
 
 
@@ -100,7 +111,7 @@ def test_readers_come_in_when_the_writer_becomes_one_of_them(seed: int, opener: 
         tasks = [process.spawn(write_then_read, "write")]
         tasks += [room.visitor(f"reader {n}", READ, 0.1 + n / 10) for n in range(4)]
         tasks += [room.visitor("writer 2", WRITE, 0.6)]
-        world.run(*tasks)
+        room.run(*tasks)
         assert room.within(1.0, *(f"reader {n}" for n in range(4))), room.entered
         assert room.within(4.0, "writer 2"), room.entered
 
@@ -113,7 +124,7 @@ def test_a_release_of_several_units_lets_several_in(seed: int, opener: Callable[
         tasks = [room.visitor("big", ask._replace(units=4), 0.0)]
         tasks += [room.visitor(f"small {n}", ask, 0.1 + n / 10) for n in range(3)]
         tasks += [room.visitor("middle", ask._replace(units=2), 0.5), room.visitor("behind", ask, 0.6)]
-        world.run(*tasks)
+        room.run(*tasks)
         assert room.within(1.0, "small 0", "small 1", "small 2"), room.entered
         assert room.within(2.0, "middle", "behind"), room.entered
 
@@ -126,7 +137,7 @@ def test_who_waits_behind_one_that_gives_up_comes_in(seed: int, opener: Callable
         ask = Ask("pool", TTL, capacity=2)
         tasks = [room.visitor("inside", ask._replace(units=1), 0.0), room.visitor("stays", ask, 0.9)]
         tasks += [room.visitor("greedy", ask._replace(units=2), 0.1, timeout=0.4), room.visitor("modest", ask, 0.2)]
-        world.run(*tasks)
+        room.run(*tasks)
         assert "greedy" not in room.entered
         assert room.within(0.5, "modest"), room.entered
 
@@ -145,7 +156,7 @@ def test_a_waiter_that_gives_up_as_it_is_rung_passes_the_ring_on(
             if how == "cancelled":
                 world.at(at, first.cancel)
             second = room.visitor("second", MUTEX, 0.2)
-            world.run(holder, first, second)
+            room.run(holder, first, second)
             # If the first had come in when it was cancelled, it had to leave again before; if it stayed, it stayed a second.
             free = 2.0 if "first" in room.entered and not first.cancelled else 1.0
             assert room.entered["second"] <= free + PROMPT, room.entered

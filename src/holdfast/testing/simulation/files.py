@@ -60,6 +60,7 @@ def sqlite_files() -> Iterator[Callable[[Workload, Process], Store]]:
             workload.opened.append(store)
             store._database = _Unreliable(store._database, workload, process)
             store._renewals = _Unreliable(store._renewals, workload, process)
+            workload.at_end += [store._database.close, store._renewals.close]
             return Local(store, process)
 
         yield opened

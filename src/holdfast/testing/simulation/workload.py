@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ... import recipes
@@ -101,6 +102,7 @@ class Workload:
         self.network = Network(self.server, plan.faults, timeout=plan.timeout)
         self.register = Register(plan.fence)
         self.opened: list[Store] = []
+        self.at_end: list[Callable[[], None]] = []  # what an opener must close, also of processes that crashed
         self.clients: list[Client] = []
         self.healed = self.calm = float("inf")
         self._opener = opener
@@ -146,6 +148,9 @@ class Workload:
                 return [*self._judged(), *self._left_behind()]
             except Stuck as stuck:
                 return [*self._judged(), Finding("liveness", "everything", str(stuck))]
+            finally:
+                for close in self.at_end:
+                    close()
 
     def _finish(self) -> None:
         while busy := [worker for worker in self._workers if not worker.done]:
@@ -160,9 +165,11 @@ class Workload:
         return found
 
     def _left_behind(self) -> list[Finding]:
-        """Everybody is done: after a ttl nothing may be left."""
+        """Everybody is done: after a ttl nothing may be left; and what is held when a connection is closed goes with it."""
         self.world.run_until(self.world.time + 2 * max(self.plan.ttls) + 1)
         found = [Finding("leak", client.process.name, leak) for client in self.living() for leak in client.leaks()]
+        found += [Finding("leak", bell, "a bell was left behind") for bell in self.world.doorbells]
+        self.world.run(*[client.process.spawn(partial(self._close, client), "close") for client in self.living()])
         looks = Process(self.world, "auditor")
         store = self._opener(self, looks)
 
@@ -172,8 +179,12 @@ class Workload:
         task = looks.spawn(look, "look")
         self.world.run(task)
         found += [Finding("leak", name, "still in use, though everybody left") for name in task.result]
-        found += [Finding("leak", bell, "a bell was left behind") for bell in self.world.doorbells]
         return found
+
+    async def _close(self, client: Client) -> None:
+        ask = recipes.lock_ask(f"last of {client.process.name}", 600.0, fair=True, reentrant=False, renew=True)
+        await client.acquire(ask)
+        await client.engine.close()
 
     def living(self) -> list[Client]:
         return [client for client in self.clients if client.process.alive]
