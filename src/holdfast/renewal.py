@@ -100,8 +100,10 @@ class Renewer:
                     idle_since = None if due < _NEVER else idle_since or now
                     if idle_since is not None and now >= idle_since + _IDLE:
                         return
-                    self._wake_at = due
-                await bell.wait(min(due - now, _IDLE))
+                    # Not later than announced before: a lock taken and released in a loop must not wake us each time.
+                    if self._wake_at <= now or due < self._wake_at:
+                        self._wake_at = due
+                await bell.wait(min(self._wake_at - now, _IDLE))
                 await self._round()
         finally:
             with self._mutex:

@@ -1,0 +1,35 @@
+"""Locks between the processes of one machine, in one SQLite file."""
+
+from __future__ import annotations
+
+import os
+
+from ...drivers.base import Driver
+from ...errors import Misuse
+from .store import SqliteStore
+
+__all__ = ["SqliteStore", "open_store"]
+
+
+def open_store(url: str, driver: Driver) -> SqliteStore:
+    """`sqlite:///absolute/path`, as in a file URL; `sqlite://./path` is taken from the current folder."""
+    from ...connecting import default_url
+
+    path, _, options = url.removeprefix("sqlite://").partition("?")
+    if options:
+        raise Misuse(f"{url!r}: a sqlite URL takes no options (write a ? in the path as %3F)")
+    if "%" in path:
+        from urllib.parse import unquote
+
+        path = unquote(path)
+    if path.startswith("./") and len(path) > 2:
+        path = os.path.abspath(path)
+    if not path.startswith("/") or path.strip("/") == "" or path.endswith(":memory:") or "\0" in path:
+        raise Misuse(
+            f"{url!r} names no file: write sqlite:///absolute/path/locks.db, or sqlite://./locks.db for one in the "
+            "current folder (processes in other folders would not find it). For locks in memory: memory://"
+        )
+    path = "/" + path.lstrip("/")
+    if url == default_url():
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    return SqliteStore(path, driver)

@@ -1,0 +1,331 @@
+"""Locks between the processes of one machine, in one SQLite file. Survives kill -9; needs no server.
+
+Times are those of the machine's boot clock, which all its processes share and nobody can set; the file remembers the boot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ... import rule
+from ...claim import MAX_TOKEN, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting, new_holder
+from ...drivers.base import Doorbell, Driver
+from .database import BUSY_PATIENCE, RETENTION, Database, Execute, Row, boot_id, load_statements
+
+TRAITS = Traits(
+    system="sqlite",
+    scope="machine",
+    fenced="yes: last token + 1, or wall time in µs if that is more, so they rise even if the file is lost",
+    fair=True,
+    bell=True,
+    durable="a killed process; not a power cut, which nobody who held a lock outlives either",
+    clock="the machine's boot clock, suspend included; where there is none (not Linux), the wall clock",
+    survives="kill -9 of any process; not the loss of the machine",
+)
+
+_RENEWALS_A_TRANSACTION = 1000  # the file is locked for others while one runs: a few ms
+_DEAF = 0.05  # how long to sleep at a time when no doorbell could be had
+_SWEEP = 8  # rows looked at whenever a new name is founded: idle names are swept faster than they can grow
+
+SQL = load_statements()
+
+
+class Near(NamedTuple):
+    """What a decision needs to know of a name."""
+
+    mine: Row | None
+    head: Row | None  # of the line
+    capacity: int  # 0: not in use
+    used: int
+    mark: int  # -1: the name is not known
+    newest: int  # the newest token inside; 0: nobody is
+    soonest: float  # expiry among those inside and the head of the line
+    inside: tuple[Row, ...]
+    watchers: tuple[str, ...]
+
+
+class Heir(NamedTuple):
+    """Whom to ring: the head of the line, if it may enter, and those who watch the name."""
+
+    holder: str
+    bell: str | None
+    watchers: tuple[str, ...] = ()
+
+
+NOBODY = Heir("", None)
+
+
+class SqliteStore:
+    traits = TRAITS
+
+    def __init__(self, path: str, driver: Driver) -> None:
+        boot = boot_id()
+        self._driver = driver
+        self._now = driver.now if boot else time.time
+        self._database = Database(path, driver, self._now, boot)
+        self._renewals = Database(path, driver, self._now, boot)  # its own connection, which user work cannot keep busy
+        self._bells: dict[str, Doorbell] = {}
+        self._swept: tuple[str, int] = ("", -1)
+        self._database.open()
+
+    # ---- the protocol
+
+    async def claim(self, claim: Claim) -> Grant | Place:
+        name, holder, owner, ttl, units, capacity, fair, _, note = claim
+        if holder not in self._bells:
+            token = self._driver.wall_us()
+            now = self._now()
+            row = (name, holder, owner, units, capacity, fair, token, now, now + ttl, note)
+            if token <= MAX_TOKEN and self._database.at_once(SQL["take"], row):
+                return Grant(claim, token, ttl)
+        answer, heir = await self._database.transact(partial(self._claim, claim))
+        if type(answer) is Grant and holder in self._bells:
+            self._bells.pop(holder).close()
+        if heir is not NOBODY:
+            await self._ring(name, heir)
+        return answer
+
+    async def wait(self, place: Place, timeout: float) -> None:
+        bell = self._bells.get(place.claim.holder)
+        if bell is not None:
+            await bell.wait(timeout)
+        else:
+            await self._driver.sleep(min(timeout, self._driver.uniform(_DEAF / 2, _DEAF)))
+
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+        answers: list[Grant | None] = []
+        for start in range(0, len(grants), _RENEWALS_A_TRANSACTION):
+            some = grants[start : start + _RENEWALS_A_TRANSACTION]
+            answers += await self._renewals.transact(partial(self._renew, some), within)
+        return answers
+
+    async def release(self, claim: Claim) -> bool:
+        bell = self._bells.pop(claim.holder, None)
+        if bell is not None:
+            bell.close()
+        now = self._now()
+        if self._database.at_once(SQL["give_back"], (claim.name, claim.holder, now, now + RETENTION)):
+            return True
+        there, heir = await self._database.transact(partial(self._release, claim))
+        if heir is not NOBODY:
+            await self._ring(claim.name, heir)
+        return there
+
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        bell = self._driver.doorbell()
+        watcher = Claim(name, new_holder(), "", timeout + BUSY_PATIENCE)
+        try:
+            left = await self._database.transact(partial(self._watch, watcher, token, bell.address))
+            if left > 0:
+                await bell.wait(min(timeout, left))
+        finally:
+            bell.close()
+            await self._database.transact(lambda execute: execute(SQL["unwatch"], (name, watcher.holder)))
+
+    async def evict(self, name: str, token: int, by: str) -> int | None:
+        past, heir = await self._database.transact(partial(self._evict, name, token, by))
+        await self._ring(name, heir)
+        return past
+
+    async def inspect(self, name: str) -> Snapshot:
+        def look(execute: Execute) -> tuple[list[Row], Row | None]:
+            rows = execute(SQL["all"], (name, self._now())).fetchall()
+            return rows, execute(SQL["last_eviction"], (name,)).fetchone()
+
+        rows, evicted = await self._database.transact(look)
+        now = self._now()
+        inside = tuple(
+            Holding(owner, token, units, now - since, expires - now, note)
+            for owner, units, _, _, token, since, expires, note in rows
+            if token > 0
+        )
+        line = tuple(
+            Waiting(owner, units, now - since, expires - now, bool(fair))
+            for owner, units, _, fair, token, since, expires, _ in rows
+            if token == 0
+        )
+        eviction = None
+        if evicted is not None:
+            owner, evicted_token, token, by, at = evicted
+            eviction = Eviction(owner, evicted_token, token, by, max(0.0, time.time() - at))
+        return Snapshot(name, rows[0][2] if rows else 0, inside, line, eviction)
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        rows = await self._database.transact(lambda execute: execute(SQL["names"], (self._now(), prefix)).fetchall())
+        return [name for (name,) in rows]
+
+    def forked(self) -> None:
+        bells, self._bells = self._bells, {}
+        for bell in bells.values():
+            bell.close()
+        self._database.forked()
+        self._renewals.forked()
+
+    async def close(self) -> None:
+        self._renewals.close()
+        self._database.close()
+
+    # ---- inside a transaction
+
+    def _near(self, execute: Execute, name: str, holder: str, now: float) -> Near:
+        rows = execute(SQL["near"], (name, holder)).fetchall()
+        if any(row[5] <= now and row[1] for row in rows):
+            execute(SQL["expire"], (name, now))
+            execute(SQL["expire_row_0"], (name, now, now + RETENTION))
+            rows = execute(SQL["near"], (name, holder)).fetchall()
+        mine = head = None
+        inside: list[Row] = []
+        watchers: list[str] = []
+        mark = -1
+        for row in rows:
+            seq, who, _, _, token, _, bell, its_mark, _ = row
+            if seq == 0:
+                mark = its_mark
+                if not who:
+                    continue
+            if who == holder:
+                mine = row
+            if token > 0:
+                inside.append(row)
+            elif token < 0:
+                watchers.append(bell)
+            elif head is None:
+                head = row
+        present = [*inside, head] if head else inside
+        return Near(
+            mine,
+            head,
+            present[0][3] if present else 0,
+            sum(row[2] for row in inside),
+            mark,
+            max((row[4] for row in inside), default=0),
+            min((row[5] for row in present), default=float("inf")),
+            tuple(inside),
+            tuple(watchers),
+        )
+
+    def _claim(self, claim: Claim, execute: Execute) -> tuple[Grant | Place, Heir]:
+        now = self._now()
+        name, holder, _, ttl, units, capacity, fair, queue, _ = claim
+        near = self._near(execute, name, holder, now)
+        mine, head = near.mine, near.head
+        if mine is not None and mine[4] > 0:  # repeated: the answer was lost, or fewer units will do
+            kept = min(mine[2], units)
+            execute(SQL["refresh"], (name, mine[0], now + ttl, kept))
+            return Grant(claim, mine[4], ttl), _heir(near, head, near.used - mine[2] + kept)
+        if near.capacity:
+            rule.same_capacity(name, capacity, near.capacity)
+        ahead = head is not None and head[1] != holder
+        if rule.admit(units, capacity, near.used, ahead=ahead, fair=fair):
+            token = rule.next_token(near.mark, self._driver.wall_us(), name)
+            self._enter(execute, claim, near, token, now)
+            if mine is not None:
+                head = self._near(execute, name, "", now).head
+            return Grant(claim, token, ttl), _heir(near, head, near.used + units)
+        if queue:
+            self._join(execute, claim, mine, now)
+        return Place(claim, max(near.soonest - now, 0.001)), NOBODY
+
+    def _enter(self, execute: Execute, claim: Claim, near: Near, token: int, now: float) -> None:
+        name, holder, owner, ttl, units, capacity, fair, _, note = claim
+        row = (name, holder, owner, units, capacity, fair, token, now, now + ttl)
+        if near.mark < 0:
+            execute(SQL["found"], (*row, note))
+            self._sweep(execute, now)
+            return
+        execute(SQL["remember"], (token, name))
+        if near.mine is None:
+            execute(SQL["add"], (*row, None, note))
+        else:
+            execute(SQL["enter"], (name, near.mine[0], token, now, now + ttl))
+
+    def _join(self, execute: Execute, claim: Claim, mine: Row | None, now: float) -> None:
+        name, holder, owner, ttl, units, capacity, fair, _, note = claim
+        if mine is not None:
+            execute(SQL["refresh"], (name, mine[0], now + ttl, mine[2]))
+            return
+        # The bell stands in the line from the start: nobody can leave between our looking and our listening.
+        address: str | None = None
+        try:
+            bell = self._bells.get(holder) or self._driver.doorbell()
+        except OSError:
+            pass  # no more sockets to be had: look again at short intervals instead
+        else:
+            self._bells[holder] = bell
+            address = bell.address
+        execute(SQL["add"], (name, holder, owner, units, capacity, fair, 0, now, now + ttl, address, note))
+
+    def _sweep(self, execute: Execute, now: float) -> None:
+        """Look at the next few rows of the file, and drop those that nobody has used for long."""
+        rows = execute(SQL["next_rows"], (*self._swept, _SWEEP)).fetchall()
+        for name, seq, holder, expires in rows:
+            if expires <= now and (seq > 0 or not holder):
+                execute(SQL["sweep"], (name, seq))
+        self._swept = rows[-1][:2] if len(rows) == _SWEEP else ("", -1)
+
+    def _renew(self, grants: Sequence[Grant], execute: Execute) -> list[Grant | None]:
+        now = self._now()
+        statement = SQL["renew"]
+        return [
+            grant if execute(statement, (claim.name, claim.holder, now + claim.ttl, now)).rowcount else None
+            for grant in grants
+            for claim in (grant.claim,)
+        ]
+
+    def _release(self, claim: Claim, execute: Execute) -> tuple[bool, Heir]:
+        now = self._now()
+        near = self._near(execute, claim.name, claim.holder, now)
+        mine = near.mine
+        if mine is not None:
+            self._leave(execute, claim.name, mine, now)
+            near = self._near(execute, claim.name, "", now)
+        return mine is not None, _heir(near, near.head, near.used)
+
+    def _leave(self, execute: Execute, name: str, row: Row, now: float) -> None:
+        if row[0] == 0:
+            execute(SQL["leave_row_0"], (now + RETENTION, name))
+        else:
+            execute(SQL["leave"], (name, row[0]))
+
+    def _watch(self, watcher: Claim, token: int, bell: str, execute: Execute) -> float:
+        """How long to wait for the bell at most; 0 if the newest token inside is another one already."""
+        now = self._now()
+        near = self._near(execute, watcher.name, "", now)
+        if near.newest != token:
+            return 0.0
+        name, holder, owner, ttl, *_ = watcher
+        execute(SQL["add"], (name, holder, owner, 0, 0, True, -1, now, now + ttl, bell, ""))
+        return max(near.soonest - now, 0.001)
+
+    def _evict(self, name: str, token: int, by: str, execute: Execute) -> tuple[int | None, Heir]:
+        now = self._now()
+        near = self._near(execute, name, "", now)
+        row = next((row for row in near.inside if row[4] == token), None)
+        if row is None:
+            return None, NOBODY
+        past = rule.next_token(near.mark, self._driver.wall_us(), name)
+        self._leave(execute, name, row, now)
+        execute(SQL["remember"], (past, name))
+        execute(SQL["audit"], (time.time(), name, row[8], token, past, by))
+        execute(SQL["trim_audit"])
+        near = self._near(execute, name, "", now)
+        return past, _heir(near, near.head, near.used)
+
+    # ---- after it
+
+    async def _ring(self, name: str, heir: Heir) -> None:
+        """A bell whose process is gone says so: then that waiter leaves the line, and the next is rung."""
+        for watcher in heir.watchers:
+            self._driver.ring(watcher)
+        while heir.bell is not None and self._driver.ring(heir.bell) is False:
+            dead = Claim(name, heir.holder, "", 0.0)
+            _, heir = await self._database.transact(partial(self._release, dead))
+
+
+def _heir(near: Near, head: Row | None, used: int) -> Heir:
+    if head is not None and used + head[2] <= head[3]:
+        return Heir(head[1], head[6], near.watchers)
+    return Heir("", None, near.watchers) if near.watchers else NOBODY
