@@ -12,7 +12,6 @@ import contextlib
 import os
 import socket
 import sys
-import tempfile
 from functools import cache
 
 _ABSTRACT = sys.platform == "linux"
@@ -40,6 +39,8 @@ def open_socket() -> tuple[socket.socket, str]:
             bell.bind(b"")
             path: str = bell.getsockname()[1:].decode()
         else:
+            import tempfile  # late: with shutil and its compressors it takes 4 ms, and Linux has no use for it
+
             path = tempfile.mktemp(prefix="holdfast-", suffix=".bell")  # bind() itself refuses a path that exists
             bell.bind(path)
     except BaseException:
