@@ -58,9 +58,10 @@ def close_socket(bell: socket.socket, address: str) -> None:
 
 def drain(bell: socket.socket) -> None:
     """Several rings are one."""
+    bell.setblocking(False)  # with a timeout set, Python would wait it out for the next ring, MSG_DONTWAIT or not
     with contextlib.suppress(BlockingIOError):
         while True:
-            bell.recv(1, socket.MSG_DONTWAIT)
+            bell.recv(1)
 
 
 def ring(address: str) -> bool | None:
