@@ -8,7 +8,7 @@ import os
 import signal
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from . import exits
 from .foreground import Foreground
@@ -47,7 +47,7 @@ def find(command: str) -> str:
 
 
 class Child:
-    def __init__(self, path: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, path: str, argv: list[str], environment: Mapping[str, str]) -> None:
         self.code: int | None = None  # what to exit with, once it has ended
         self.signalled = 0  # the signal that ended it
         self._terminal = Foreground()

@@ -198,7 +198,9 @@ class _Run:
             _say(f"could not release {self._lease.name!r}, its ttl will: {error}", 0)
             there = True
         if not there:
-            return _say(f"lost the lock {self._lease.name!r}: the store no longer had it at the end; {ended}", exits.LOST)
+            return _say(
+                f"lost the lock {self._lease.name!r}: the store no longer had it at the end; {ended}", exits.LOST
+            )
         if self._ending:
             message = f"ended the command: the lock {self._lease.name!r} was not renewed in time, and nearly lost"
             return _say(message, exits.LOST)

@@ -7,6 +7,7 @@ Rule 2: what was ignored when we were started (nohup) stays ignored.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from types import FrameType
@@ -71,10 +72,8 @@ class Signals:
 
     def nudge(self) -> None:
         """Wake up whoever polls, from any thread."""
-        try:
+        with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
             os.write(self._outbox, b"\0")
-        except BlockingIOError:
-            pass  # full: it will wake anyway
 
     def read(self) -> list[int]:
         try:
