@@ -91,7 +91,7 @@ class _Body:
 class Lease(CoreLease):
     """A live grant. Leaving the `async with`, or `await release()`, gives it back."""
 
-    __slots__ = ("_bodies",)
+    _bodies: tuple[_Body, ...] = ()
 
     @property
     def lost(self) -> Loss:
@@ -111,13 +111,15 @@ class Lease(CoreLease):
     async def __aenter__(self) -> Lease:
         """Enter: a loss cancels the body from now on, and comes out of it as LeaseLost."""
         self.check()
-        self._bodies: list[_Body] = [*getattr(self, "_bodies", ()), _Body([self])]
+        self._bodies = (*self._bodies, _Body([self]))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        ours = self._bodies.pop().leave(kind)
+        *rest, body = self._bodies
+        self._bodies = tuple(rest)
+        ours = body.leave(kind)
         lost = self._is_lost()
         try:
             released = await self.release() or lost

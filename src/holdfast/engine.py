@@ -83,15 +83,17 @@ class Engine:
                 return again
         name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads = ask
         claim = Claim(name, new_holder(), self.owner(), ttl, units, capacity, fair, timeout != 0, note)
-        started = self.driver.now()
+        started = sent = self.driver.now()
         try:
-            grant, sent = await self._enter(claim, timeout, started)
-            limit = None
-            if at_most is not None or not renew:
-                limit = sent + (grant.ttl if at_most is None else at_most)
-            lease = lease_type(self, grant, sent, limit)
-            if at_least:
-                lease._keep_until = sent + at_least
+            try:
+                answer = await self.store.claim(claim)
+            except Unavailable:  # once more: the answer may have been lost, and repeating finds it
+                answer = await self.store.claim(claim)
+            if type(answer) is not Grant or self.driver.now() >= sent + answer.ttl:
+                answer, sent = await self._wait_in_line(claim, answer, timeout, started)
+            lease = lease_type(self, answer, sent)
+            if at_most is not None or at_least or not renew:
+                lease._bound(answer.ttl if not renew else at_most, at_least)
             if reentrant or reads:
                 self._remember(lease)
             self.renewer.add(lease)
@@ -102,44 +104,38 @@ class Engine:
         except BaseException:
             await self._withdraw(claim)
             raise
-        self.hook.emit(events.ACQUIRED, name, claim.owner, grant.token, sent - started)
+        if events.ACQUIRED in self.hook.by_kind:
+            self.hook.emit(events.ACQUIRED, name, claim.owner, answer.token, sent - started)
         return lease
 
-    async def _enter(self, claim: Claim, timeout: float | None, started: float) -> tuple[Grant, float]:
+    async def _wait_in_line(
+        self, claim: Claim, answer: Grant | Place, timeout: float | None, started: float
+    ) -> tuple[Grant, float]:
         now = self.driver.now
         give_up = None if timeout is None else started + timeout
-        place: Place | None = None
         troubled: float | None = None
+        if claim.queue and events.WAITING in self.hook.by_kind:
+            self.hook.emit(events.WAITING, claim.name, claim.owner)
         while True:
-            sent = now()
-            try:
-                answer = await self.store.claim(claim)
-            except Unavailable:
-                # Once at once: the answer may have been lost, and repeating finds it. A restart of the server is
-                # ridden out only by those who had a place in line; others are told, and can decide.
-                if troubled is None:
-                    troubled = sent
-                elif place is None or now() >= troubled + claim.ttl or (give_up is not None and now() >= give_up):
-                    raise
-                else:
-                    await self.driver.sleep(self.driver.uniform(0.02, 0.1))
-                continue
-            troubled = None
-            if type(answer) is Grant:
-                if now() < sent + answer.ttl:
-                    return answer, sent
-            elif type(answer) is Place:
-                if place is None and claim.queue:
-                    self.hook.emit(events.WAITING, claim.name, claim.owner)
-                place = answer
             left = PATIENCE if give_up is None else give_up - now()
             if left <= 0:
                 raise await self._not_acquired(claim, timeout, now() - started)
-            if place is not None:
-                try:
-                    await self.store.wait(place, min(left, place.wake_in, claim.ttl / 3, PATIENCE))
-                except Unavailable:
-                    continue  # the next claim tells whether it is still so
+            sent = now()
+            try:
+                if type(answer) is Place:
+                    await self.store.wait(answer, min(left, answer.wake_in, claim.ttl / 3, PATIENCE))
+                    sent = now()
+                answer = await self.store.claim(claim)
+            except Unavailable:
+                # A server that restarts is ridden out for a ttl: whoever had a place in line joins again.
+                troubled = troubled or sent
+                if now() >= troubled + claim.ttl or (give_up is not None and now() >= give_up):
+                    raise
+                await self.driver.sleep(self.driver.uniform(0.02, 0.1))
+                continue
+            troubled = None
+            if type(answer) is Grant and now() < sent + answer.ttl:
+                return answer, sent
 
     async def _withdraw(self, claim: Claim) -> None:
         """No ghost: take back a claim that may have arrived, whatever we know of it."""
@@ -185,8 +181,6 @@ class Engine:
             self._mine.setdefault(key, []).append(lease)
 
     def _forget(self, lease: Lease) -> None:
-        if lease._key is None:
-            return
         key, _ = lease._key
         lease._key = None
         mine = self._mine.get(key)
@@ -207,12 +201,13 @@ class Engine:
                     return True
                 lease._state = RELEASING
                 self.renewer.remove(lease)
-            self._forget(lease)
+            if lease._key is not None:
+                self._forget(lease)
         if state is RELEASED or state is LOST:
             return False
         claim = lease._grant.claim
         try:
-            there = await self._leave(lease, claim)
+            there = await (self.store.release(claim) if not lease._keep_until else self._linger(lease, claim))
         except Exception as error:
             self.hook.emit(events.RELEASE_FAILED, claim.name, claim.owner, lease.token, detail=str(error))
             raise
@@ -223,15 +218,16 @@ class Engine:
         lease._state = RELEASED
         if lease._loss is not None:
             lease._loss.over()
-        self.hook.emit(events.RELEASED, claim.name, claim.owner, lease.token, self.driver.now() - lease._since)
+        if events.RELEASED in self.hook.by_kind:
+            self.hook.emit(events.RELEASED, claim.name, claim.owner, lease.token, self.driver.now() - lease._since)
         return there
 
-    async def _leave(self, lease: Lease, claim: Claim) -> bool:
-        if lease._keep_until:
-            linger = lease._keep_until - self.driver.now()
-            if linger > 0:  # repeat the claim with what is left as its ttl: then it ends by itself
-                return type(await self.store.claim(claim._replace(ttl=linger, queue=False))) is Grant
-        return await self.store.release(claim)
+    async def _linger(self, lease: Lease, claim: Claim) -> bool:
+        """Leave later: the claim is repeated with what is left as its ttl, and then ends by itself."""
+        left = lease._keep_until - self.driver.now()
+        if left <= 0:
+            return await self.store.release(claim)
+        return type(await self.store.claim(claim._replace(ttl=left, queue=False))) is Grant
 
     async def downgrade(self, lease: Lease) -> None:
         """A writer becomes a reader, and keeps its token; readers in line come in."""

@@ -39,28 +39,28 @@ class Hook:
     """Subscribers by kind. Copied on change, so that emitting takes no lock."""
 
     def __init__(self) -> None:
-        self._by_kind: dict[str, tuple[Subscriber, ...]] = {}
+        # Kinds that nobody listens to are not in it: `kind in hook.by_kind` is the cheap question on hot paths.
+        self.by_kind: dict[str, tuple[Subscriber, ...]] = {}
 
     def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = KINDS) -> Callable[[], None]:
         """Call `subscriber` with every event of these kinds; returns what ends it."""
         mine = tuple(kinds)
         for kind in mine:
-            self._by_kind = {**self._by_kind, kind: (*self._by_kind.get(kind, ()), subscriber)}
+            self.by_kind = {**self.by_kind, kind: (*self.by_kind.get(kind, ()), subscriber)}
 
         def unsubscribe() -> None:
             for kind in mine:
-                rest = tuple(one for one in self._by_kind.get(kind, ()) if one is not subscriber)
-                self._by_kind = {**self._by_kind, kind: rest}
+                rest = tuple(one for one in self.by_kind.get(kind, ()) if one is not subscriber)
+                self.by_kind = {**self.by_kind, kind: rest}
+                if not rest:
+                    del self.by_kind[kind]
 
         return unsubscribe
-
-    def wants(self, kind: str) -> bool:
-        return bool(self._by_kind.get(kind))
 
     def emit(
         self, kind: str, name: str, owner: str = "", token: int = 0, seconds: float = 0.0, detail: str = ""
     ) -> None:
-        subscribers = self._by_kind.get(kind)
+        subscribers = self.by_kind.get(kind)
         if not subscribers:
             return
         event = Event(kind, name, owner, token, seconds, detail)

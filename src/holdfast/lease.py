@@ -20,39 +20,31 @@ LOST = "lost"
 class Lease:
     """What both surfaces share. `sync.Lease` and `aio.Lease` add release and the context manager."""
 
-    __slots__ = (
-        "__weakref__",
-        "_callbacks",
-        "_deadline",
-        "_due",
-        "_engine",
-        "_entries",
-        "_grant",
-        "_keep_until",
-        "_key",
-        "_limit",
-        "_loss",
-        "_since",
-        "_state",
-        "_troubled",
-        "_why",
-    )
+    # Defaults stand in the class: a lease that is taken and released untroubled sets only what differs.
+    _limit: float | None = None  # not renewed past this
+    _keep_until = 0.0  # released before, the lock stays taken until then
+    _state = HELD
+    _troubled = False
+    _why = ""
+    _callbacks: tuple[Callable[[Any], object], ...] = ()
+    _entries = 1  # how often a re-entrant lock was entered
+    _key: Any = None  # where the engine looks for it on re-entry
+    _loss: Any = None  # the surface's event, made when somebody asks for it
+    _due = 0.0  # the renewer's note
 
-    def __init__(self, engine: Engine, grant: Grant, sent: float, limit: float | None = None) -> None:
+    def __init__(self, engine: Engine, grant: Grant, sent: float) -> None:
         self._engine = engine
         self._grant = grant
         self._since = sent
-        self._limit = limit  # not renewed past this
-        self._deadline = sent + grant.ttl if limit is None else min(sent + grant.ttl, limit)
-        self._due = 0.0
-        self._state = HELD
-        self._troubled = False
-        self._why = ""
-        self._callbacks: list[Callable[[Any], object]] | None = None
-        self._entries = 1  # how often a re-entrant lock was entered
-        self._key: Any = None  # where the engine looks for it on re-entry
-        self._keep_until = 0.0  # released before, the lock stays taken until then
-        self._loss: Any = None  # the surface's event, made when somebody asks for it
+        self._deadline = sent + grant.ttl
+
+    def _bound(self, at_most: float | None, at_least: float) -> None:
+        """Set before the lease is handed out: it ends after `at_most` seconds, and is not free before `at_least`."""
+        if at_most is not None:
+            self._limit = self._since + at_most
+            self._deadline = min(self._deadline, self._limit)
+        if at_least:
+            self._keep_until = self._since + at_least
 
     @property
     def name(self) -> str:
@@ -103,7 +95,7 @@ class Lease:
             raise Misuse(f"on_lost takes something to call, not {callback!r:.80}")
         with self._engine.mutex:
             if not self._is_lost():
-                self._callbacks = [*(self._callbacks or ()), callback]
+                self._callbacks = (*self._callbacks, callback)
                 return
         self._call(callback)
 
@@ -132,8 +124,8 @@ class Lease:
         self._why = why
 
     def _tell(self) -> None:
-        callbacks, self._callbacks = self._callbacks, None
-        for callback in callbacks or ():
+        callbacks, self._callbacks = self._callbacks, ()
+        for callback in callbacks:
             self._call(callback)
 
     def _call(self, callback: Callable[[Any], object]) -> None:

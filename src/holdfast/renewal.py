@@ -181,7 +181,7 @@ class Renewer:
                 if lease._state is LOST and grant is not None:
                     ghosts.append(grant)
         self._announce(gone)
-        if self._hook.wants(events.RENEWED):
+        if events.RENEWED in self._hook.by_kind:
             for lease, margin in renewed:
                 self._hook.emit(events.RENEWED, lease.name, lease.owner, lease.token, margin)
         for grant in ghosts:

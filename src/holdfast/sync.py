@@ -46,8 +46,6 @@ class Loss:
 class Lease(CoreLease):
     """A live grant. Leaving the `with`, or `release()`, gives it back."""
 
-    __slots__ = ()
-
     @property
     def lost(self) -> Loss:
         if self._loss is None:

@@ -57,17 +57,18 @@ class Database:
         self._boot = boot
         self._mutex = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._cursor: sqlite3.Cursor | None = None  # reused, for the statements of `at_once`
         self._identity: tuple[int, int] | None = None
         self._looked_at = 0.0
 
-    def at_once(self, statement: str, parameters: Sequence[Any]) -> bool:
+    def at_once(self, statement: str, parameters: Sequence[Any], now: float) -> bool:
         """One statement as its own transaction; did it change anything? If not, for whatever reason, use `transact`."""
         with self._mutex:
-            connection = self._connection
-            if connection is None or connection.in_transaction or self._driver.now() - self._looked_at > _SAME_FILE_FOR:
+            cursor = self._cursor
+            if cursor is None or now - self._looked_at > _SAME_FILE_FOR or cursor.connection.in_transaction:
                 return False
             try:
-                return connection.execute(statement, parameters).rowcount > 0
+                return cursor.execute(statement, parameters).rowcount > 0
             except sqlite3.Error:
                 return False
 
@@ -131,7 +132,7 @@ class Database:
             raise
         status = os.stat(self.path)
         self._identity = status.st_dev, status.st_ino
-        self._connection = connection
+        self._connection, self._cursor = connection, connection.cursor()
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -178,7 +179,7 @@ class Database:
         try:
             status = os.stat(self.path)
             if (status.st_dev, status.st_ino) == self._identity:
-                self._looked_at = self._driver.now()
+                self._looked_at = self._now()
                 return
         except FileNotFoundError:
             pass
@@ -188,13 +189,13 @@ class Database:
     # ---- ending
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._cursor = self._connection, None, None
         if connection is not None:
             connection.close()
 
     def forked(self) -> None:
         """SQLite must not see an inherited connection again, not even to close it: so it is kept for ever, unused."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._cursor = self._connection, None, None
         self._mutex = threading.Lock()
         if connection is not None:
             import ctypes

@@ -31,6 +31,7 @@ _DEAF = 0.05  # how long to sleep at a time when no doorbell could be had
 _SWEEP = 8  # rows looked at whenever a new name is founded: idle names are swept faster than they can grow
 
 SQL = load_statements()
+_TAKE, _GIVE_BACK = SQL["take"], SQL["give_back"]
 
 
 class Near(NamedTuple):
@@ -79,7 +80,7 @@ class SqliteStore:
             token = self._driver.wall_us()
             now = self._now()
             row = (name, holder, owner, units, capacity, fair, token, now, now + ttl, note)
-            if token <= MAX_TOKEN and self._database.at_once(SQL["take"], row):
+            if token <= MAX_TOKEN and self._database.at_once(_TAKE, row, now):
                 return Grant(claim, token, ttl)
         answer, heir = await self._database.transact(partial(self._claim, claim))
         if type(answer) is Grant and holder in self._bells:
@@ -103,11 +104,10 @@ class SqliteStore:
         return answers
 
     async def release(self, claim: Claim) -> bool:
-        bell = self._bells.pop(claim.holder, None)
-        if bell is not None:
-            bell.close()
+        if claim.holder in self._bells:
+            self._bells.pop(claim.holder).close()
         now = self._now()
-        if self._database.at_once(SQL["give_back"], (claim.name, claim.holder, now, now + RETENTION)):
+        if self._database.at_once(_GIVE_BACK, (claim.name, claim.holder, now, now + RETENTION), now):
             return True
         there, heir = await self._database.transact(partial(self._release, claim))
         if heir is not NOBODY:
