@@ -49,13 +49,13 @@ class Director:
             for one in self._actors:
                 self._ask(one, "read")
             stage.tell(f"Round {number}: all four have read {self._account.read()}, and each adds {DEPOSIT} to that.")
-            stage.beat(0.5)
+            stage.beat(0.35)
             for one in self._actors:
                 self._ask(one, "write")
             stage.tell(
                 f"All four have written. Four deposits of {DEPOSIT}, and the balance is {self._account.read()}.", "red"
             )
-            stage.beat(0.5)
+            stage.beat(0.35)
         return self._close("no lock", refused=None)
 
     def locked(self) -> Outcome:
@@ -70,7 +70,7 @@ class Director:
         for line in FENCE.strip().splitlines():
             self._stage.tell(f"    {line}", "cyan")
         self._stage.tell("    no row changed: StaleToken, ROLLBACK", "cyan")
-        self._stage.beat(2.0)
+        self._stage.beat(1.5)
         self._in_turn()
         self._paused()
         return self._close("a lock, its token enforced", refused=self._refused)
@@ -79,9 +79,9 @@ class Director:
         for one in self._actors:
             self._ask(one, "acquire")
             self._deposit(one)
-            self._stage.beat(0.1)
+            self._stage.beat(0.05)
         self._stage.tell(f"In turn, under the lock, all is well: the balance is {self._account.read()}.", "green")
-        self._stage.beat(0.5)
+        self._stage.beat(0.35)
 
     def _paused(self) -> None:
         stage = self._stage
@@ -108,13 +108,13 @@ class Director:
                 )
             waiting.remove(one)
             self._deposit(one)
-            stage.beat(0.25)
-        stage.beat(0.4)
+            stage.beat(0.15)
+        stage.beat(0.2)
         stage.tell(
             f"The others have deposited: {self._account.read()}. Now {sleeper.name} wakes up (SIGCONT), and writes.",
             "yellow",
         )
-        stage.beat(0.6)
+        stage.beat(0.5)
         sleeper.resume()
         answer = sleeper.answer(self._draw)
         self._heard(sleeper, answer)
@@ -123,14 +123,14 @@ class Director:
             self._ask(sleeper, "release")
         else:
             stage.tell(f"Refused: StaleToken. The account has seen a newer token than {sleeper.name}'s.", "green")
-            stage.beat(0.6)
+            stage.beat(0.5)
             self._ask(sleeper, "release")
             self._ask(sleeper, "acquire")
             self._deposit(sleeper)
             stage.tell(
                 f"So {sleeper.name} took the lock again, read again, and deposited: {self._account.read()}.", "green"
             )
-        stage.beat(0.8)
+        stage.beat(0.5)
 
     # ---- what they are made of
 
@@ -163,7 +163,8 @@ class Director:
         elif word == "read" and not value.isdigit():
             raise Failed(f"worker {one.name} said {answer}")
         said = {"holds": f"holds the lock, token {value}", "read": f"read {value}", "wrote": f"wrote {value}"}
-        one.doing = said.get(word, "refused: StaleToken" if word == "refused" else "")
+        said |= {"refused": "refused: StaleToken", "lost": f"{one.doing}, and finds its lock gone"}
+        one.doing = said.get(word, one.doing)
         self._draw()
 
     def _draw(self) -> None:
@@ -174,7 +175,7 @@ class Director:
         for one in self._actors:
             style = "yellow" if one.paused else "red" if one.doing.startswith("refused") else "dim"
             style = "green" if one.doing.startswith("holds") else style
-            mark = "‖" if one.paused else "▶" if one.doing and one.doing != "in line" else "·"
+            mark = "‖" if one.paused else "▶" if one.doing.startswith(("holds", "read")) else "·"
             picture.append(f"   {paint('bold', one.name)} {paint(style, f'{mark} {one.doing}')}")
         picture.append("")
         holders = self._locks.inspect(self._account.name).holders

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ...errors import HoldfastError
 
-TTL = 1.5  # of the lock: how long the audience waits for a paused holder to lose it
+TTL = 1.2  # of the lock: how long the audience waits for a paused holder to lose it
 PATIENCE = 15.0  # on the most loaded of machines; a worker that takes longer ends the demo
 
 
