@@ -78,6 +78,7 @@ def test_waiting_until_it_is_free(run: Commands, locks: holdfast.Locks) -> None:
         (["run", "--label", "a\x1b[31mb", "x", "--", "true"], "printable"),
         (["run", "a\udc80", "--", "true"], "valid Unicode"),
         (["run", "--url", "nosuch://x", "x", "--", "true"], "'nosuch'"),
+        (["run", "--url", "memory://", "x", "--", "true"], "no other sees them"),
         (["run", "--url", "sqlite:///no/such/folder/locks.db", "x", "--", "true"], "/no/such/folder"),
         (["rum", "x"], "did you mean run?"),
         (["show"], "which lock?"),
@@ -167,3 +168,17 @@ def test_without_a_url_the_file_is_in_the_state_folder(run: Commands, tmp_path: 
     run.environment["XDG_STATE_HOME"] = str(tmp_path / "state")
     assert run("run", "x", "--", "true").returncode == 0
     assert os.path.exists(tmp_path / "state" / "holdfast" / "locks.db")
+
+
+def test_a_state_folder_that_cannot_be_made_is_an_error_of_ours(run: Commands, tmp_path: Path) -> None:
+    del run.environment["HOLDFAST_URL"]
+    (tmp_path / "file").write_text("")
+    run.environment["XDG_STATE_HOME"] = str(tmp_path / "file")
+    done = run("run", "x", "--", "true")
+    assert done.returncode == 125
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_standard_output_is_no_trouble(run: Commands) -> None:
+    job = run.start("run", "x", "--", "sh", "-c", "exit 6", command=("sh", "-c", 'exec "$@" >&- <&-', "-"))
+    assert job.end() == 6

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from ..errors import HoldfastError
 from . import exits
@@ -17,7 +18,9 @@ from .text import shown
 
 def main(words: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if words is None else words)
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # typeshed: it might not be a file
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # it may be closed
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _dispatch(parse(words))
     except Usage as error:
@@ -30,6 +33,13 @@ def main(words: Sequence[str] | None = None) -> int:
         return exits.SIGNALLED + 13
     except KeyboardInterrupt:
         return exits.SIGNALLED + 2
+    except OSError as error:
+        return _fail(f"holdfast: {shown(str(error))}")
+    except Exception:  # a fault of ours; Python's own exit code for it, 1, would pass for the command's
+        import traceback
+
+        traceback.print_exc()
+        return exits.TROUBLE
 
 
 def _dispatch(options: Options) -> int:

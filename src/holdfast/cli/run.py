@@ -2,7 +2,7 @@
 
     remaining   ttl ………… ttl/3 gone: renewed, and back to ttl
                 grace = ttl/6, at most 5 s: nothing was confirmed so long that the end is near: TERM
-                margin = ttl/30: KILL, so that the command is gone before anybody else can be given the lock
+                margin = ttl/30, at most 1 s: KILL, so that the command is gone before anybody else can be given the lock
 
 A lock that somebody took away (`holdfast release`) is lost at once: TERM then, and KILL `grace` later.
 """
@@ -31,6 +31,7 @@ from .text import shown
 from .watch import Watch
 
 MAX_GRACE = 5.0
+MAX_MARGIN = 1.0
 
 
 def run(options: Options) -> int:
@@ -62,6 +63,8 @@ def run(options: Options) -> int:
 def _connected(options: Options, path: str, ask: Ask, signals: Signals, watch: Watch) -> int:
     engine = open_engine(options.get("url"), Threads(), options.get("label", ""))
     store = engine.store
+    if store.traits.scope == "process":
+        raise Misuse("locks in memory end with this process, and no other sees them: run needs another store")
     try:
         engine.store = signals.around(store)
         try:
@@ -72,10 +75,6 @@ def _connected(options: Options, path: str, ask: Ask, signals: Signals, watch: W
         except Misuse as error:
             raise _explained(error, options) from None
         engine.store = store
-        if signals.arrived:
-            lease._keep_until = 0.0  # nothing was run
-            lease.release()
-            return exits.SIGNALLED + signals.arrived
         return _Run(engine, lease, signals, watch).command(path, options.argv)
     except BaseException:
         engine.store = store
@@ -115,13 +114,15 @@ class _Run:
         self._signals = signals
         self._watch = watch
         self._grace = min(lease.ttl / 6, MAX_GRACE)
-        self._margin = lease.ttl / 30
+        self._margin = min(lease.ttl / 30, MAX_MARGIN)
         self._deadline = boot_time() + lease.remaining()
         self._ending = False  # TERM was sent, because the lock is lost or nearly so
         self._kill_at = 0.0
 
     def command(self, path: str, argv: list[str]) -> int:
         inbox = self._signals.collect()
+        if self._signals.arrived:  # before there was anybody to pass it on to
+            return self._unused(exits.SIGNALLED + self._signals.arrived)
         lease = self._lease
         environment = {
             **os.environ,
@@ -133,21 +134,33 @@ class _Run:
         try:
             child = Child(path, argv, environment)
         except NotStarted as error:
-            lease._keep_until = 0.0  # nothing ran, so nothing is to be kept from running again
-            lease.release()
-            return _say(str(error), error.code)
+            return self._unused(_say(str(error), error.code))
         self._watch.over(child.group, self._deadline - self._margin)
         self._engine.hook.subscribe(lambda _: self._renewed(child), (RENEWED,))
         lease.on_lost(lambda _: self._signals.nudge())
+        try:
+            code = self._until_it_ends(child, inbox)
+        except BaseException:
+            child.send(signal.SIGKILL)  # a fault of ours: the lock is about to be given back
+            raise
+        child.leave_nothing(0.0 if self._ending or not lease.held else self._grace)
+        self._watch.off()
+        return self._end(child, code)
+
+    def _unused(self, code: int) -> int:
+        """Nothing was run, so nothing is to be kept from running again."""
+        self._lease._keep_until = 0.0
+        self._lease.release()
+        return code
+
+    def _until_it_ends(self, child: Child, inbox: int) -> int:
         poll = select.poll()
         poll.register(inbox, select.POLLIN)
         while child.code is None:
             due = self._mind(child)
             poll.poll(max(due - boot_time(), 0.0) * 1000 + 1)
             self._hear(child)
-        child.leave_nothing(0.0 if self._ending or not lease.held else self._grace)
-        self._watch.off()
-        return self._end(child, child.code)
+        return child.code
 
     def _renewed(self, child: Child) -> None:
         """In the renewer's thread."""
