@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable
 from importlib import import_module
 
+from . import events
 from .claim import valid_note
 from .drivers.base import Driver
 from .engine import Engine
-from .errors import Misuse
+from .errors import Misuse, Unavailable
 from .stores.base import Store
 
 ENTRY_POINTS = "holdfast.stores"
@@ -27,23 +28,47 @@ BUILT_IN = {
 def open_engine(url: str | None, driver: Driver, label: str = "") -> Engine:
     """Find the store's opener by the scheme of its URL, and open it."""
     target = resolve(url)
-    return Engine(opener(target)(target, driver), driver, valid_note(label, "a label"))
+    label = valid_note(label, "a label")  # before anything is opened
+    engine = Engine(opener(target)(target, driver), driver, label)
+    engine.hook.subscribe(_log, events.ALARMING)
+    return engine
+
+
+def _log(event: events.Event) -> None:
+    """A loss is never silent: what is alarming is logged even if nobody asked for it."""
+    import logging  # late: a healthy process need not pay for the import
+
+    from .observe.log import write
+
+    write(event, logging.getLogger("holdfast"))
 
 
 def resolve(url: str | None) -> str:
     """The URL itself, or HOLDFAST_URL, or the embedded SQLite file in the user's state folder."""
     if url is None:
-        url = os.environ.get("HOLDFAST_URL") or default_url()
+        url = os.environ.get("HOLDFAST_URL") or _embedded_url()
     if type(url) is not str:
         raise Misuse(f"a store's URL must be a str, not {type(url).__name__}: {url!r:.80}")
     return url
 
 
-def default_url() -> str:
+def _embedded_url() -> str:
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):  # the XDG specification: a relative path is to be ignored
         state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    return f"sqlite:///{state}/holdfast/locks.db"
+    folder = os.path.join(state, "holdfast")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(
+            f"the folder of the embedded store cannot be made ({error}): name a store with HOLDFAST_URL"
+        ) from None
+    return f"sqlite://{quote(folder)}/locks.db"
+
+
+def quote(path: str) -> str:
+    """A path as part of a URL."""
+    return path.replace("%", "%25").replace("?", "%3F")
 
 
 def opener(url: str) -> Opener:
@@ -68,5 +93,5 @@ def opener(url: str) -> Opener:
 
 def redacted(url: str) -> str:
     """The URL without its password, and without values of its query: fit to be shown."""
-    shown = re.sub(r"(://[^/?#@]*?:)[^/?#]*@", r"\1***@", url)
-    return re.sub(r"([?&](?:password|token|secret|key)[^=&]*=)[^&]*", r"\1***", shown, flags=re.IGNORECASE)
+    shown = re.sub(r"(://[^/?#@]*?:).*@", r"\1***@", url)
+    return re.sub(r"([?&][^=&]*(?:pass|pwd|token|secret|key)[^=&]*=)[^&#]*", r"\1***", shown, flags=re.IGNORECASE)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from . import doorbell
-from .base import Bell, Doorbell, boot_time, wall_us
+from .base import Bell, Doorbell, boot_time, uniform, wall_us
 from .doorbell import ring as ring_doorbell
 
 T = TypeVar("T")
@@ -80,7 +79,7 @@ class Asyncio:
 
     now = staticmethod(boot_time)
     wall_us = staticmethod(wall_us)
-    uniform = staticmethod(random.uniform)
+    uniform = staticmethod(uniform)
 
     def __init__(self) -> None:
         self._background: set[asyncio.Task[None]] = set()

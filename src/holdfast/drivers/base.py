@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -20,6 +21,11 @@ boot_time: Callable[[], float] = partial(time.clock_gettime, _CLOCK)
 def wall_us() -> int:
     """Wall time in µs: only ever the floor of a new token, never the measure of a lease."""
     return time.time_ns() // 1000
+
+
+def uniform(low: float, high: float) -> float:
+    """Jitter. From the kernel, since importing `random` would take as long as the rest of holdfast."""
+    return low + (high - low) * int.from_bytes(os.urandom(4), "big") / 2**32
 
 
 class Bell(Protocol):

@@ -8,6 +8,7 @@ Anybody on the machine could ring: harmless, since a bell only means "look again
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import socket
@@ -28,6 +29,7 @@ def _namespace() -> str:
 def _sender() -> socket.socket:
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     sender.setblocking(False)
+    atexit.register(sender.close)
     return sender
 
 
@@ -39,9 +41,7 @@ def open_socket() -> tuple[socket.socket, str]:
             bell.bind(b"")
             path: str = bell.getsockname()[1:].decode()
         else:
-            import tempfile  # late: with shutil and its compressors it takes 4 ms, and Linux has no use for it
-
-            path = tempfile.mktemp(prefix="holdfast-", suffix=".bell")  # bind() itself refuses a path that exists
+            path = f"/tmp/holdfast-{os.urandom(8).hex()}.bell"  # bind() itself refuses a path that exists
             bell.bind(path)
     except BaseException:
         bell.close()
@@ -58,7 +58,7 @@ def close_socket(bell: socket.socket, address: str) -> None:
 
 def drain(bell: socket.socket) -> None:
     """Several rings are one."""
-    bell.setblocking(False)  # with a timeout set, Python would wait it out for the next ring, MSG_DONTWAIT or not
+    bell.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while True:
             bell.recv(1)
@@ -78,3 +78,26 @@ def ring(address: str) -> bool | None:
     except OSError:
         return None
     return True
+
+
+class SocketBell:
+    """The bell of a thread that waits for another process."""
+
+    __slots__ = ("_socket", "address")
+
+    def __init__(self) -> None:
+        self._socket, self.address = open_socket()
+
+    async def wait(self, timeout: float) -> None:
+        self._socket.settimeout(max(timeout, 0.0))
+        try:
+            self._socket.recv(1)
+        except (TimeoutError, BlockingIOError):
+            return
+        drain(self._socket)
+
+    def ring(self) -> bool:
+        return ring(self.address) is not False
+
+    def close(self) -> None:
+        close_socket(self._socket, self.address)

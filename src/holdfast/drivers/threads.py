@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from . import doorbell
-from .base import Bell, Doorbell, boot_time, finish, wall_us
-from .doorbell import ring as ring_doorbell
+from .base import Bell, Doorbell, boot_time, finish, uniform, wall_us
 
 T = TypeVar("T")
 
@@ -39,33 +36,12 @@ class ThreadBell:
         pass
 
 
-class SocketBell:
-    __slots__ = ("_socket", "address")
-
-    def __init__(self) -> None:
-        self._socket, self.address = doorbell.open_socket()
-
-    async def wait(self, timeout: float) -> None:
-        self._socket.settimeout(max(timeout, 0.0))
-        try:
-            self._socket.recv(1)
-        except (TimeoutError, BlockingIOError):
-            return
-        doorbell.drain(self._socket)
-
-    def ring(self) -> bool:
-        return doorbell.ring(self.address) is not False
-
-    def close(self) -> None:
-        doorbell.close_socket(self._socket, self.address)
-
-
 class Threads:
     """The driver of `holdfast.connect()`."""
 
     now = staticmethod(boot_time)
     wall_us = staticmethod(wall_us)
-    uniform = staticmethod(random.uniform)
+    uniform = staticmethod(uniform)
     me = staticmethod(threading.current_thread)
     run = staticmethod(finish)
 
@@ -75,10 +51,17 @@ class Threads:
     def bell(self) -> Bell:
         return ThreadBell()
 
+    # Late imports: only a process that really waits for another needs sockets.
+
     def doorbell(self) -> Doorbell:
+        from .doorbell import SocketBell
+
         return SocketBell()
 
-    ring = staticmethod(ring_doorbell)
+    def ring(self, address: str) -> bool | None:
+        from .doorbell import ring
+
+        return ring(address)
 
     def spawn(self, main: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         # A daemon: it must not keep the interpreter alive. What is held at exit is released by lifecycle.py.

@@ -13,8 +13,6 @@ __all__ = ["SqliteStore", "open_store"]
 
 def open_store(url: str, driver: Driver) -> SqliteStore:
     """`sqlite:///absolute/path`, as in a file URL; `sqlite://./path` is taken from the current folder."""
-    from ...connecting import default_url
-
     path, _, options = url.removeprefix("sqlite://").partition("?")
     if options:
         raise Misuse(f"{url!r}: a sqlite URL takes no options (write a ? in the path as %3F)")
@@ -30,6 +28,4 @@ def open_store(url: str, driver: Driver) -> SqliteStore:
             "current folder (processes in other folders would not find it). For locks in memory: memory://"
         )
     path = "/" + path.lstrip("/")
-    if url == default_url():
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     return SqliteStore(path, driver)

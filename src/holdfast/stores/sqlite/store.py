@@ -158,15 +158,19 @@ class SqliteStore:
         return [name for (name,) in rows]
 
     def forked(self) -> None:
-        bells, self._bells = self._bells, {}
-        for bell in bells.values():
-            bell.close()
+        self._silence()
         self._database.forked()
         self._renewals.forked()
 
     async def close(self) -> None:
+        self._silence()
         self._renewals.close()
         self._database.close()
+
+    def _silence(self) -> None:
+        bells, self._bells = self._bells, {}
+        for bell in bells.values():
+            bell.close()
 
     # ---- inside a transaction
 

@@ -1,0 +1,47 @@
+# The two commands: `make demo` and `make test`. On a fresh machine with Python >= 3.11 and make, they do everything.
+
+PYTHON ?= $(shell scripts/find-python)
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test check unit versions soak bench clean
+
+help:
+	@echo "make demo      three ways to update a balance; only the last loses nothing"
+	@echo "make test      everything that must hold: check, all tests, the oldest and the newest Python found"
+	@echo "make check     ruff, mypy --strict, import-linter"
+	@echo "make soak      the slow searches: SECONDS=600 by default"
+	@echo "make bench     every figure in the documentation, measured here"
+
+demo:
+	@PYTHONPATH=src $(PYTHON) -m holdfast demo
+
+test: check servers unit versions
+
+check: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+servers: $(VENV)/ready
+	$(BIN)/python -m holdfast.testing.servers install
+
+unit: $(VENV)/ready
+	$(BIN)/python -m pytest
+
+versions: $(VENV)/ready
+	scripts/test-versions $(BIN)/python
+
+soak: $(VENV)/ready
+	$(BIN)/python -m holdfast.testing.simulation --seconds $(or $(SECONDS),600)
+
+bench: $(VENV)/ready
+	$(BIN)/python -m benchmarks
+
+$(VENV)/ready: pyproject.toml scripts/make-venv
+	scripts/make-venv $(PYTHON) $(VENV) '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

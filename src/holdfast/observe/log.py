@@ -1,0 +1,44 @@
+"""Events into the standard logging module, under the logger `holdfast`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from .. import events
+from ..events import Event
+
+_LEVELS = {
+    events.IN_DANGER: logging.WARNING,
+    events.RELEASE_FAILED: logging.WARNING,
+    events.EVICTED: logging.WARNING,
+    events.REFUSED: logging.WARNING,
+    events.LOST: logging.ERROR,
+}
+
+
+class Subscribable(Protocol):
+    def subscribe(self, subscriber: events.Subscriber) -> Callable[[], None]: ...
+
+
+def log_events(locks: Subscribable, logger: logging.Logger | None = None) -> Callable[[], None]:
+    """Log what happens to the locks of this connection; returns what ends it.
+
+    Losses are errors, dangers and evictions warnings, the everyday is DEBUG.
+
+    >>> import holdfast
+    >>> from holdfast.observe import log_events
+    >>> locks = holdfast.connect("memory://")
+    >>> stop = log_events(locks)
+    """
+    target = logger or logging.getLogger("holdfast")
+    return locks.subscribe(lambda event: write(event, target))
+
+
+def write(event: Event, logger: logging.Logger) -> None:
+    level = _LEVELS.get(event.kind, logging.DEBUG)
+    if logger.isEnabledFor(level):
+        token = f" token {event.token}" if event.token else ""
+        detail = f": {event.detail}" if event.detail else ""
+        logger.log(level, "%s %r%s (%s, %.3f s)%s", event.kind, event.name, token, event.owner, event.seconds, detail)
