@@ -28,7 +28,8 @@ def test_a_lock_that_was_taken_away_ends_the_command_with_term(run: Commands, lo
     evict(locks)
     assert job.line() == "told"
     assert job.end() == 76
-    assert "lost the lock 'x'" in job.errors()
+    (said,) = job.errors().splitlines()
+    assert said.startswith("holdfast: lost the lock 'x'")
     assert not alive(pid)
     assert locks.names() == []
 
@@ -68,6 +69,7 @@ while True: signal.pause()
     at = float(job.line())
     assert at < gone + 1.5  # whatever was confirmed before the file went away is not over yet
     assert job.end() == 76
+    assert "could not renew 'x'" in job.errors()
 
 
 def test_the_command_is_dead_before_the_next_one_enters_although_we_were_stopped(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -52,6 +53,9 @@ def why(options: Options) -> int:
 
 def release(options: Options) -> int:
     token: int = options.get("token")
+    logging.getLogger("holdfast").addHandler(
+        logging.NullHandler()
+    )  # the eviction is told by us, and need not be logged here
     with connect(options.get("url"), label="holdfast release") as locks:
         snapshot = locks.inspect(options.name)
         found = [one for one in snapshot.holders if one.token == token]

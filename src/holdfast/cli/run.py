@@ -15,12 +15,13 @@ import signal
 import sys
 import time
 
-from ..connecting import open_engine
+from ..claim import valid_note
+from ..connecting import opener, resolve
 from ..drivers.base import boot_time, finish
 from ..drivers.threads import Threads
 from ..engine import Ask, Engine
 from ..errors import LeaseLost, Misuse, NotAcquired, Unavailable
-from ..events import RENEWED
+from ..events import IN_DANGER, RENEWED, Event
 from ..recipes import DEFAULT_TTL, lock_ask, rwlock_asks, semaphore_ask
 from ..sync import Lease
 from . import exits
@@ -50,18 +51,19 @@ def run(options: Options) -> int:
         watch.close()
     if signals.die_of:
         # A shell's loop stops only if its command died of SIGINT; $? is 130 either way.
-        sys.stdout.flush()
         signal.signal(signals.die_of, signal.SIG_DFL)
         os.kill(os.getpid(), signals.die_of)
     # Everything is given back by now. To close the store and take Python down in good order would cost 5 ms and, if we
-    # are the last to use the file, a checkpoint with its fsync; SQLite is made to be left like this.
-    sys.stdout.flush()
-    sys.stderr.flush()
+    # are the last to use the file, a checkpoint with its fsync; SQLite is made to be left like this. (Nothing is buffered:
+    # standard output is the command's, and what we say ourselves goes to standard error by lines.)
     os._exit(code)
 
 
 def _connected(options: Options, path: str, ask: Ask, signals: Signals, watch: Watch) -> int:
-    engine = open_engine(options.get("url"), Threads(), options.get("label", ""))
+    label = valid_note(options.get("label", ""), "a label")
+    driver, url = Threads(), resolve(options.get("url"))
+    # Not through connecting.open_engine, which logs what is alarming: here it is told, once, by us.
+    engine = Engine(opener(url)(url, driver), driver, label)
     store = engine.store
     if store.traits.scope == "process":
         raise Misuse("locks in memory end with this process, and no other sees them: run needs another store")
@@ -137,6 +139,7 @@ class _Run:
             return self._unused(_say(str(error), error.code))
         self._watch.over(child.group, self._deadline - self._margin)
         self._engine.hook.subscribe(lambda _: self._renewed(child), (RENEWED,))
+        self._engine.hook.subscribe(_warn, (IN_DANGER,))
         lease.on_lost(lambda _: self._signals.nudge())
         try:
             code = self._until_it_ends(child, inbox)
@@ -220,6 +223,10 @@ class _Run:
         if child.signalled == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty():
             self._signals.die_of = signal.SIGINT
         return code
+
+
+def _warn(event: Event) -> None:
+    _say(f"could not renew {event.name!r}, {event.seconds:.1f} s are left: {event.detail}", 0)
 
 
 def _say(message: str, code: int) -> int:
