@@ -204,18 +204,18 @@ class _Run:
             child.send(signal.SIGCONT)
 
     def _end(self, child: Child, code: int) -> int:
-        ended = f"the command ended with {code}" if not self._ending else "the command was ended"
+        ended = f"The command ended with {code}" if not self._ending else "The command was ended"
         try:
             self._lease.check()
             there = self._lease.release()
         except LeaseLost as error:
-            return _say(f"{error}; {ended}", exits.LOST)
+            return _say(f"{error}. {ended}", exits.LOST)
         except Unavailable as error:
             _say(f"could not release {self._lease.name!r}, its ttl will: {error}", 0)
             there = True
         if not there:
             return _say(
-                f"lost the lock {self._lease.name!r}: the store no longer had it at the end; {ended}", exits.LOST
+                f"lost the lock {self._lease.name!r}: the store no longer had it at the end. {ended}", exits.LOST
             )
         if self._ending:
             message = f"ended the command: the lock {self._lease.name!r} was not renewed in time, and nearly lost"
