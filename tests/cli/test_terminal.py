@@ -140,6 +140,17 @@ def test_colours_and_bars_on_a_terminal_only(screen: Open, run: Commands, locks:
             assert "\x1b" not in run(*words).stdout
 
 
+def test_a_story_is_wrapped_at_words_and_its_command_is_not(screen: Open, locks: holdfast.Locks) -> None:
+    name = "a-name-" + "x" * 60
+    with locks.lock(name) as lease:
+        shown = screen(HOLDFAST, "why", name)
+        assert shown.end() == 0
+        lines = shown.text.splitlines()
+        assert f"  holdfast release {name} --token {lease.token}" in lines
+        assert all(len(line) <= 100 for line in lines[:-1])
+        assert " ".join(lines).count(f"held {name} for") == 1
+
+
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1), ("", 1), ("\x04", 1)])
 def test_release_asks_first(screen: Open, locks: holdfast.Locks, answer: str, code: int) -> None:
     lease = locks.lock("x", ttl=60).acquire()

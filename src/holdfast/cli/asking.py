@@ -11,7 +11,7 @@ from ..claim import Snapshot
 from ..sync import Locks, connect
 from . import exits, story, table
 from .options import Options
-from .terminal import Paint
+from .terminal import Paint, wrapped
 from .text import line
 
 
@@ -47,7 +47,7 @@ def why(options: Options) -> int:
         edges = [edge._asdict() for edge in graph.edges]
         deadlocks = [[edge._asdict() for edge in cycle] for cycle in graph.deadlocks()]
         return _json({**as_data(snapshot), "story": sentences, "waits_for": edges, "deadlocks": deadlocks})
-    print("\n".join(sentences))
+    print("\n".join(wrapped(sentences, sys.stdout)))
     return exits.OK
 
 
@@ -62,7 +62,7 @@ def release(options: Options) -> int:
         if not found:
             return _nobody(options, snapshot, token)
         if not options.flag("json"):
-            print("\n".join(story.forewarn(snapshot, found[0])))
+            print("\n".join(wrapped(story.forewarn(snapshot, found[0]), sys.stdout)))
             if sys.stdin.isatty() and sys.stdout.isatty() and not options.flag("yes") and not _agreed():
                 print("Nothing was done.", file=sys.stderr)
                 return exits.NO

@@ -38,6 +38,19 @@ class Paint:
         return f"▕{self(style, full)}{' ' * (width - len(full))}▏"
 
 
+def wrapped(sentences: list[str], stream: TextIO) -> list[str]:
+    """At words, to the width of the terminal. What is indented is to be copied, and stays whole."""
+    if not stream.isatty():
+        return sentences
+    from textwrap import fill
+
+    width = max(os.get_terminal_size(stream.fileno()).columns, 40)
+    return [
+        one if one.startswith(" ") else fill(one, width, break_long_words=False, break_on_hyphens=False)
+        for one in sentences
+    ]
+
+
 def width_of(text: str) -> int:
     """Columns on the screen, which are not letters: 日 takes two, an accent none."""
     if text.isascii():
