@@ -75,7 +75,7 @@ while True: signal.pause()
 def test_the_command_is_dead_before_the_next_one_enters_although_we_were_stopped(
     run: Commands, locks: holdfast.Locks
 ) -> None:
-    job = started(run, STUBBORN, 1.0)
+    job = started(run, STUBBORN, 3.0)  # a tenth of it is what a loaded machine has to run the watch in
     pids = [int(job.line()), int(job.line())]
     job.send(signal.SIGSTOP)
     lease = locks.lock("x").acquire(timeout=15)

@@ -32,7 +32,7 @@ If the lock is lost, the command is ended before anybody else can have it: it ne
                       exit with CODE instead of 75
   -q, --quiet         say nothing when the lock was not to be had
   --ttl S             how long the lock outlives a crash of this machine (default 30 s; renewed at a third of it).
-                      The command gets TERM when a sixth of it (at most 5 s) is left unrenewed, then KILL
+                      The command gets TERM when a quarter of it (at most 5 s) is left unrenewed, then KILL
   --shared            readers and writers: one of many readers …
   --exclusive         … or the one writer. (Without either, NAME is a mutex, which is another kind of lock.)
   --slots N           at most N at once

@@ -1,8 +1,8 @@
 """`holdfast run`: a command under a lock, which it never outlives.
 
     remaining   ttl ………… ttl/3 gone: renewed, and back to ttl
-                grace = ttl/6, at most 5 s: nothing was confirmed so long that the end is near: TERM
-                margin = ttl/30, at most 1 s: KILL, so that the command is gone before anybody else can be given the lock
+                grace = ttl/4, at most 5 s: nothing was confirmed so long that the end is near: TERM
+                margin = ttl/10, at most 1 s: KILL, so that the command is gone before anybody else can be given the lock
 
 A lock that somebody took away (`holdfast release`) is lost at once: TERM then, and KILL `grace` later.
 """
@@ -115,8 +115,8 @@ class _Run:
         self._lease = lease
         self._signals = signals
         self._watch = watch
-        self._grace = min(lease.ttl / 6, MAX_GRACE)
-        self._margin = min(lease.ttl / 30, MAX_MARGIN)
+        self._grace = min(lease.ttl / 4, MAX_GRACE)
+        self._margin = min(lease.ttl / 10, MAX_MARGIN)
         self._deadline = boot_time() + lease.remaining()
         self._ending = False  # TERM was sent, because the lock is lost or nearly so
         self._kill_at = 0.0
