@@ -168,7 +168,8 @@ class _Run:
     def _renewed(self, child: Child) -> None:
         """In the renewer's thread."""
         self._deadline = boot_time() + self._lease.remaining()
-        self._watch.over(child.group, self._deadline - self._margin)
+        if child.code is None:  # else the group's number may be another's by now
+            self._watch.over(child.group, self._deadline - self._margin)
 
     def _mind(self, child: Child) -> float:
         """End the command if the lock's end is near; returns when to look again."""
