@@ -16,10 +16,10 @@ import pytest
 from holdfast.testing import servers
 from holdfast.testing.ports import ReservedPort, shared_socket
 from holdfast.testing.servers import process
-
-pytestmark = pytest.mark.server
 from holdfast.testing.servers.base import NotInstalled, ServerError
 from holdfast.testing.servers.redis import Redis
+
+pytestmark = pytest.mark.server
 
 SECONDS = 20.0
 
