@@ -17,8 +17,7 @@ def test_a_quorum_elects_another_leader_and_takes_the_first_back(kind: str) -> N
         first.kill()
         second = cluster.leader()
         assert second is not first
-        first.restart()
-        assert first.answers()
+        first.restart()  # returns when it answers as a member
         assert cluster.hosts.count(":") == 3
         assert cluster.url == f"{kind}://{cluster.hosts}"
         families = [pid for member in cluster.members for pid in process.family(member.pid)]
