@@ -9,6 +9,8 @@ from holdfast.testing.servers import process, wire
 from holdfast.testing.servers.base import ServerError
 from holdfast.testing.servers.redis import Redis
 
+pytestmark = pytest.mark.server
+
 
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper", "consul"])
 def test_a_quorum_elects_another_leader_and_takes_the_first_back(kind: str) -> None:

@@ -16,6 +16,8 @@ import pytest
 from holdfast.testing import servers
 from holdfast.testing.ports import ReservedPort, shared_socket
 from holdfast.testing.servers import process
+
+pytestmark = pytest.mark.server
 from holdfast.testing.servers.base import NotInstalled, ServerError
 from holdfast.testing.servers.redis import Redis
 

@@ -17,6 +17,8 @@ from holdfast.testing.servers import process, wire
 from holdfast.testing.servers.base import Server
 from holdfast.testing.servers.postgresql import PgBouncer
 
+pytestmark = pytest.mark.server
+
 SECONDS = 10.0
 SILENCE = 0.3  # how long a paused server gets to prove that it is not; it never answers, however long it gets
 
