@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 from functools import partial
@@ -45,7 +46,9 @@ def test_the_same_seed_gives_the_same_history_and_others_differ() -> None:
 def test_another_interpreter_with_other_hashes_gives_the_same_history() -> None:
     script = "from holdfast.testing.simulation import run; print(run(5).history.json_lines())"
     told = [
-        subprocess.run([sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True)
+        subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        )
         for seed in ("1", "2")
     ]
     assert told[0].stdout == told[1].stdout
