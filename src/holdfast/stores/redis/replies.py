@@ -27,6 +27,8 @@ def greeting(target: Target) -> list[bytes]:
     if target.password:
         login = (target.username, target.password) if target.username else (target.password,)
         requests.append(pack("AUTH", *login))
+    else:
+        requests.append(pack("PING"))  # a server that wants a password says so now, and to a script's many words less clearly
     if target.database:
         requests.append(pack("SELECT", target.database))
     if target.kind == "sentinel":
