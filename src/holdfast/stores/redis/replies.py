@@ -21,14 +21,16 @@ GRANTS = "~{prefix}:* &{prefix}:* +@connection +@scripting +get +set +del +exist
 GRANTS += "+zrem +zcard +zrange +zrangebyscore +time +publish +subscribe +unsubscribe +scan +wait +role"
 
 
-def greeting(target: Target) -> list[bytes]:
-    """Sent on a new connection before anything else, in one piece."""
+def greeting(target: Target, *, known: bool) -> list[bytes]:
+    """Sent on a new connection before anything else, in one piece. `known`: this server took our login before."""
     requests = []
     if target.password:
         login = (target.username, target.password) if target.username else (target.password,)
         requests.append(pack("AUTH", *login))
-    else:
-        requests.append(pack("PING"))  # a server that wants a password says so now, and to a script's many words less clearly
+    elif not known:
+        requests.append(
+            pack("PING")
+        )  # a server that wants a password says so now, and to a script's many words less clearly
     if target.database:
         requests.append(pack("SELECT", target.database))
     if target.kind == "sentinel":

@@ -29,7 +29,7 @@ _BROKEN = (OSError, EOFError, ssl.SSLError)
 class Connection:
     """One socket. After any failure in mid-conversation it is closed: the rest of its replies belongs to nobody."""
 
-    def __init__(self, target: Target, address: Address, timeout: float, greet: bool = True) -> None:
+    def __init__(self, target: Target, address: Address, timeout: float, *, known: bool = False) -> None:
         self.address = address
         self._reader = Reader()
         self._timeout = 0.0
@@ -47,9 +47,16 @@ class Connection:
             # The kernel keeps the time: Python's own timeout would cost a poll() before every recv().
             self._socket.settimeout(None)
         self.limit(timeout)
-        if greet and (words := greeting(target)):
+        self._unread = 0  # replies to a greeting that nobody waits for
+        if words := greeting(target, known=known):
             try:
-                check_greeting(target, address, self.ask_all(words))
+                # A login that was taken before need not be waited for: so a release follows its claim to a server that
+                # has fallen silent, on whatever connection, and no ghost is left when it wakes.
+                if known and not target.database and target.kind != "sentinel":
+                    self.send(b"".join(words))
+                    self._unread = len(words)
+                else:
+                    check_greeting(target, address, self.ask_all(words))
             except BaseException:
                 self.close()
                 raise
@@ -70,6 +77,8 @@ class Connection:
     def ask(self, request: bytes) -> Reply:
         try:
             self._socket.sendall(request)
+            if self._unread:
+                return self._rest(1)[0]
             data = self._socket.recv(_CHUNK) or _end()
             if data[0] == 58 and data[-1] == 10:  # ":…\r\n", a number, whole: most answers are
                 return int(data[1:-2])
@@ -95,7 +104,7 @@ class Connection:
 
     def receive(self) -> Reply:
         """The next reply, or False if none came in time."""
-        reply = self._reader.gets()
+        reply = self._next()
         if reply is not False:
             return reply
         try:
@@ -104,11 +113,16 @@ class Connection:
             return False
         except _BROKEN as error:
             raise self.broken(error) from error
-        return self._reader.gets()
+        return self._next()
+
+    def _next(self) -> Reply:
+        while (reply := self._reader.gets()) is not False and self._unread:
+            self._unread -= 1
+        return reply
 
     def receive_now(self) -> Reply:
         """The next reply, or False if it is not there yet. Called when there is something to read."""
-        reply = self._reader.gets()
+        reply = self._next()
         if reply is not False:
             return reply
         try:
@@ -119,7 +133,7 @@ class Connection:
             return False
         except _BROKEN as error:
             raise self.broken(error) from error
-        return self._reader.gets()
+        return self._next()
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -130,7 +144,10 @@ class Connection:
         while len(replies) < count:
             reply = self._reader.gets()
             if reply is not False:
-                replies.append(reply)
+                if self._unread:
+                    self._unread -= 1
+                else:
+                    replies.append(reply)
                 continue
             if time.monotonic() > deadline:
                 raise TimeoutError
@@ -195,10 +212,10 @@ def tls_context(target: Target) -> ssl.SSLContext:
     return context
 
 
-def dial(target: Target, timeout: float) -> Connection:
+def dial(target: Target, timeout: float, *, known: bool = False) -> Connection:
     """To the server, or to the one that the Sentinels call master."""
     if target.kind != "sentinel":
-        return Connection(target, target.addresses[0], timeout)
+        return Connection(target, target.addresses[0], timeout, known=known)
     deadline = time.monotonic() + timeout
     failures = []
     for sentinel in target.addresses:
@@ -244,6 +261,7 @@ class BlockingWire:
         self.where = target.shown()
         self._idle: list[Connection] = []
         self._renewing: Connection | None = None
+        self._known = False
         self.ear = ThreadEar(lambda: dial(target, target.timeout), target.prefix)
 
     async def ask(self, request: bytes) -> Reply:
@@ -309,7 +327,9 @@ class BlockingWire:
             try:
                 connection = self._idle.pop()
             except IndexError:
-                return dial(self.target, self.target.timeout)
+                connection = dial(self.target, self.target.timeout, known=self._known)
+                self._known = True
+                return connection
             now = _clock()
             fresh = now - connection.used < _FRESH
             connection.used = now

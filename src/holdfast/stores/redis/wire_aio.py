@@ -299,6 +299,7 @@ class AioWire:
         self._shared: Pipe | None = None
         self._renewing: Pipe | None = None
         self._dialing = asyncio.Lock()
+        self._known = False
         self.ear = LoopEar(self, target.prefix)
 
     def ready(self) -> Pipe | None:
@@ -375,6 +376,7 @@ class AioWire:
         loop = asyncio.get_running_loop()
         host, port = address
         pipe = factory(address)
+        known = self._known and not target.database and target.kind == self.target.kind != "sentinel"
         try:
             async with asyncio.timeout_at(deadline):
                 if not port:
@@ -383,8 +385,12 @@ class AioWire:
                     await loop.create_connection(lambda: pipe, host, port, ssl=tls_context(target))
                 else:
                     await loop.create_connection(lambda: pipe, host, port)
-                if words := greeting(target):
-                    check_greeting(target, address, await _all([pipe.ask(request) for request in words]))
+                replies = [pipe.ask(request) for request in greeting(target, known=known)]
+                if known:  # not waited for: see wire.py
+                    for reply in replies:
+                        reply.cancel()
+                else:
+                    check_greeting(target, address, await _all(replies))
         except ssl.SSLError as error:
             raise Misuse(
                 f"no TLS with Redis at {show(address)}: {error}; see the options ca, cert, cert_key"
@@ -400,6 +406,7 @@ class AioWire:
         except BaseException:
             pipe.fail(Unavailable("given up"))
             raise
+        self._known = self._known or target.kind == self.target.kind
         return pipe
 
     def reset(self) -> None:
