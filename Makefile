@@ -37,6 +37,7 @@ soak: $(VENV)/ready
 	$(BIN)/python -m holdfast.testing.simulation --seconds $(or $(SECONDS),600)
 
 bench: $(VENV)/ready
+	$(BIN)/python -m pip install -q -e '.[bench]'
 	$(BIN)/python -m benchmarks
 
 $(VENV)/ready: pyproject.toml scripts/make-venv

@@ -1,8 +1,8 @@
 """Redlock's rules, over every order of events that a small world allows: clients, three nodes, expiry, lost replies.
 
 The decisions are those of `holdfast.stores.redlock.quorum`, which the store itself uses; a node is four lines that say what
-its script does. Clocks of clients are as bad as can be: all of them always propose the same number, or one above what they
-were told. Two things must hold in every state that can be reached:
+its script does. Clocks are as bad as can be: each client always proposes the same number, or one above what it was told,
+so that whoever comes late may well propose less than what was granted before. Two things must hold in every state that can be reached:
 
 * tokens rise from grant to grant, and
 * no two grants are valid at once.
@@ -80,7 +80,7 @@ def steps(world: World, rules: Rules, attempts: int) -> Iterator[World]:
 
 
 def _proposed(world: World, who: int, client: Client) -> World:
-    token = quorum.proposal(CLOCK, client.told)
+    token = quorum.proposal(CLOCK + who, client.told)
     queues = tuple((*queue, token) for queue in client.queues)
     fresh = client._replace(
         token=token, attempts=client.attempts + 1, queues=queues, answers=(None,) * NODES, late=False
@@ -157,7 +157,7 @@ def explore(clients: int, attempts: int, rules: Rules = Rules(), most: int = 3_0
 
 
 def _canonical(world: World) -> World:
-    """Nodes are alike, and so are clients: of worlds that differ only in their order, one is enough."""
+    """Nodes are alike: of worlds that differ only in their order, one is enough."""
     columns = sorted(
         (
             (node, *((_plain(client.answers[at]), client.queues[at]) for client in world.clients))
