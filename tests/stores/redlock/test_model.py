@@ -101,9 +101,7 @@ def _decisions(world: World, who: int, client: Client, rules: Rules, attempts: i
             raise Violation(f"token {client.token} granted after {world.last_granted}")
         if any(other.granted and not other.late for other in world.clients) and not client.late:
             raise Violation("two grants are valid at once")
-        yield world._replace(
-            clients=put(world.clients, who, client._replace(granted=True)), last_granted=client.token
-        )
+        yield world._replace(clients=put(world.clients, who, client._replace(granted=True)), last_granted=client.token)
     told = max(client.told, counted.highest)
     if counted.worth_raising(NODES) and client.attempts < attempts:
         yield _proposed(world, who, client._replace(told=told))
@@ -167,7 +165,8 @@ def _canonical(world: World) -> World:
     )
     clients = tuple(
         client._replace(
-            answers=tuple(column[1 + who][0] for column in columns), queues=tuple(column[1 + who][1] for column in columns)
+            answers=tuple(column[1 + who][0] for column in columns),
+            queues=tuple(column[1 + who][1] for column in columns),
         )
         for who, client in enumerate(world.clients)
     )
