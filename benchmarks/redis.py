@@ -249,7 +249,7 @@ def contended(redis: Redis) -> list[Verdict]:
             detail=f"theirs {peers_rate:.0f}/s",
         ),
         Verdict("fairness: fewest / most acquisitions", statistics.median(fairness), 0.95, unit="", at_least=True),
-        Verdict("wait p99 / (mean handoff × 8)", statistics.median(tails), 1.5),
+        Verdict("wait p99 / (mean handoff * 8)", statistics.median(tails), 1.5),
     ]
 
 

@@ -43,6 +43,12 @@ def until(condition: Callable[[], bool], within: float = 10.0) -> None:
         time.sleep(0.01)
 
 
+def more(tokens: list[int]) -> None:
+    """Wait until work has gone on for a while."""
+    seen = len(tokens)
+    until(lambda: len(tokens) > seen + 20)
+
+
 def state(node: Redis, name: str = "x") -> object:
     return node.execute("STRLEN", f"hf:redlock:{{{name}}}")
 
@@ -71,15 +77,13 @@ def test_tokens_rise_while_two_of_five_are_killed_and_restarted(nodes: list[Redi
     for worker in workers:
         worker.start()
     for first, second in ((0, 1), (2, 4)):
-        until(lambda: len(tokens) > 20)
+        more(tokens)
         nodes[first].kill()
         nodes[second].kill()
-        seen = len(tokens)
-        until(lambda seen=seen: len(tokens) > seen + 20)
+        more(tokens)
         nodes[first].restart()
         nodes[second].restart()
-        seen = len(tokens)
-        until(lambda seen=seen: len(tokens) > seen + 20)
+        more(tokens)
     stop.set()
     for worker in workers:
         worker.join(30)

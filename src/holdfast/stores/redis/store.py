@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -57,9 +57,13 @@ class Wire(Protocol):
     def where(self) -> str: ...
     @property
     def ear(self) -> Ear: ...
-    async def ask(self, request: bytes) -> Reply: ...
+    def ask(self, request: bytes) -> Awaitable[Reply]: ...
     async def ask_all(self, requests: Sequence[bytes]) -> list[Reply]: ...
     async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]: ...
+    async def parts(self) -> Sequence[Wire]:
+        """Itself; of a cluster, the wires of its nodes."""
+        ...
+
     def reset(self) -> None: ...
     def forked(self) -> None: ...
     async def close(self) -> None: ...
@@ -80,6 +84,8 @@ class RedisStore:
         # Who asks, and for what, is mostly the same from claim to claim: packed once.
         self._terms = lru_cache(1024)(self._pack_terms)
         self._far = word(b"1" if target.kind == "cluster" else b"0")
+        # A script may touch one slot of a cluster only, so one name at a time; the requests go out together all the same.
+        self._at_once = 1 if target.kind == "cluster" else _SCAN
         self._bells: dict[str, Any] = {}
         self._places = itertools.count(1)
         self._wait = pack("WAIT", target.replicas, int(target.replicas_timeout * 1000)) if target.replicas else b""
@@ -109,7 +115,8 @@ class RedisStore:
             await self._driver.sleep(min(timeout, 0.05))
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
-        batches = [grants[at : at + RENEWALS_A_SCRIPT] for at in range(0, len(grants), RENEWALS_A_SCRIPT)]
+        step = min(self._at_once, RENEWALS_A_SCRIPT)
+        batches = [grants[at : at + step] for at in range(0, len(grants), step)]
         requests = [self._renewal(batch) for batch in batches]
         verdicts = b"".join(await self._run_all(requests, within))
         return [grant if verdict == 49 else None for grant, verdict in zip(grants, verdicts, strict=True)]
@@ -159,13 +166,17 @@ class RedisStore:
         found: set[str] = set()
         start = state_key(self._prefix, prefix) if prefix else b"%b:{}" % self._prefix
         pattern = start[:-1].replace(b"\\", b"\\\\") + b"*}"
-        cursor = b"0"
-        while True:
-            reply = await self._run(pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN), prefix)
-            cursor, keys = reply
-            found.update(await self._in_use([key for key in keys if name_of(self._prefix, key)]))
-            if cursor == b"0":
-                return sorted(name for name in found if name.startswith(prefix))
+        for part in await self._wire.parts():
+            cursor = b"0"
+            while True:
+                reply = await part.ask(pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN))
+                if isinstance(reply, ReplyError):
+                    raise self._refused(reply, prefix)
+                cursor, keys = reply
+                found.update(await self._in_use([key for key in keys if name_of(self._prefix, key)]))
+                if cursor == b"0":
+                    break
+        return sorted(name for name in found if name.startswith(prefix))
 
     def forked(self) -> None:
         self._bells = {}
@@ -220,9 +231,10 @@ class RedisStore:
         return RENEW.call_many(keys, 3 * len(grants), arguments, 1 + 4 * len(grants))
 
     async def _in_use(self, keys: list[bytes]) -> list[str]:
-        if not keys:
-            return []
-        kinds = await self._run(KINDS.call_many(b"".join(map(word, keys)), len(keys), b"", 0), "")
+        kinds = b""
+        for at in range(0, len(keys), self._at_once):
+            some = keys[at : at + self._at_once]
+            kinds += await self._run(KINDS.call_many(b"".join(map(word, some)), len(some), b"", 0), "")
         found = []
         for key, kind in zip(keys, kinds, strict=True):
             name = name_of(self._prefix, key)
@@ -258,7 +270,7 @@ class RedisStore:
         return replies
 
     def _refused(self, reply: ReplyError, name: str) -> Exception:
-        if str(reply).startswith(("READONLY", "MASTERDOWN", "UNBLOCKED")) or "READONLY" in str(reply):
+        if any(code in str(reply) for code in ("READONLY", "MASTERDOWN", "UNBLOCKED")):
             self._wire.reset()
         key = state_key(self._prefix, name).decode() if name else f"{self._target.prefix}:…"
         return explained(reply, self._wire.where, self._target.prefix, key)

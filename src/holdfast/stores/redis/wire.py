@@ -302,6 +302,9 @@ class BlockingWire:
         self._renewing = connection
         return replies
 
+    async def parts(self) -> Sequence[BlockingWire]:
+        return [self]
+
     def reset(self) -> None:
         """The server is not what it was (a failover): connect anew."""
         while self._idle:

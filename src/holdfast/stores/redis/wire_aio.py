@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from asyncio import get_running_loop
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from ...errors import Misuse, Unavailable
@@ -307,11 +308,14 @@ class AioWire:
         pipe = self._shared
         return None if pipe is None or not pipe.open or pipe.loop is not asyncio.get_running_loop() else pipe
 
-    async def ask(self, request: bytes) -> Reply:
+    def ask(self, request: bytes) -> Awaitable[Reply]:
         pipe = self._shared
-        if pipe is None or not pipe.open or pipe.loop is not asyncio.get_running_loop():
-            pipe = await self._connected()
-        return await pipe.ask(request)
+        if pipe is None or not pipe.open or pipe.loop is not get_running_loop():
+            return self.ask_anew(request)
+        return pipe.ask(request)  # a future, as it is: another coroutine around it would only cost time
+
+    async def ask_anew(self, request: bytes) -> Reply:
+        return await (await self._connected()).ask(request)
 
     async def ask_all(self, requests: Sequence[bytes]) -> list[Reply]:
         """In order, on one connection; nothing of others in between."""
@@ -408,6 +412,9 @@ class AioWire:
             raise
         self._known = self._known or target.kind == self.target.kind
         return pipe
+
+    async def parts(self) -> Sequence[AioWire]:
+        return [self]
 
     def reset(self) -> None:
         """The server is not what it was (a failover): connect anew."""

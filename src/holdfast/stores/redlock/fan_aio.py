@@ -60,7 +60,7 @@ class AioFan:
             if pipe is not None:
                 future: asyncio.Future[Reply] = pipe.ask(request)
             else:
-                future = task = loop.create_task(wire.ask(request))
+                future = task = loop.create_task(wire.ask_anew(request))
                 self._late.add(task)
                 task.add_done_callback(self._late.discard)
             future.add_done_callback(partial(answered, index))
