@@ -260,6 +260,7 @@ def renewal(redis: Redis) -> list[Verdict]:
     locks = holdfast.connect(redis.url, label="renewal")
     store = locks._engine.store
     grants: list[Grant] = []
+    redis.execute("FLUSHALL")
     for number in range(10_000):
         grant = finish(store.claim(Claim(f"held:{number}", new_holder(), "bench", 30.0)))
         assert isinstance(grant, Grant)

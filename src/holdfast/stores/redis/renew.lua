@@ -1,43 +1,22 @@
--- Another ttl for many grants, each judged for itself: a string of 1 (kept) and 0 (lost), in their order.
--- KEYS: state, entries, ends of each    ARGV: retention µs, then holder, token, ttl µs, ttl + retention in ms of each
+-- Another ttl for many grants, each judged for itself: a string of 1 (kept), 0 (lost) and 2 (not alone: ask renew_many).
+-- KEYS: state of each    ARGV: ttl µs, ttl + retention in ms, then for each its token (a double), its holder with its length
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local retention = tonumber(ARGV[1])
-local call, pack, unpack, ceil, sub = redis.call, cmsgpack.pack, cmsgpack.unpack, math.ceil, string.sub
+local call, sub, px = redis.call, string.sub, ARGV[2]
+local fresh = struct.pack('>dd', ARGV[1], now + ARGV[1])
 local verdicts = {}
-
-local function in_crowd(state, entries, ends, holder, granted, ttl, book)
-    local packed = call('HGET', entries, holder)
-    if not packed then return '0' end
-    local token, units, since, _, ended, fair, owner, note, channel, place, far = unpack(packed)
-    if token ~= granted or ended <= now then return '0' end
-    call('HSET', entries, holder, pack(token, units, since, ttl, now + ttl, fair, owner, note, channel, place, far))
-    call('ZADD', ends, now + ttl, holder)
-    local mark, capacity, used, seq, horizon, watched, unfair = unpack(book)
-    if now + ttl + retention > horizon then
-        horizon = now + ttl + retention
-        local left = ceil((ttl + retention) / 1000)
-        call('SET', state, 'hf:many' .. pack(mark, capacity, used, seq, horizon, watched, unfair), 'PX', left)
-        call('PEXPIRE', entries, left)
-        call('PEXPIRE', ends, left)
-    end
-    return '1'
-end
-
-for i = 1, #KEYS / 3 do
-    local key, holder, token, ttl = KEYS[3 * i - 2], ARGV[4 * i - 2], tonumber(ARGV[4 * i - 1]), ARGV[4 * i]
-    local state = call('GET', key)
+for i, key in ipairs(KEYS) do
+    local state, grant = call('GET', key), ARGV[i + 2]
     local kind = state and sub(state, 1, 7)
-    local verdict = '0'
+    verdicts[i] = '0'
     if kind == 'hf:sole' then
-        local its_token, _, _, ends = struct.unpack('>dddd', state, 8)
-        if its_token == token and ends > now and sub(state, 41, 40 + string.byte(state, 40)) == holder then
-            call('SET', key, sub(state, 1, 23) .. struct.pack('>dd', ttl, now + ttl) .. sub(state, 40), 'PX', ARGV[4 * i + 1])
-            verdict = '1'
+        if sub(state, 8, 15) == sub(grant, 1, 8) and sub(state, 40, 31 + #grant) == sub(grant, 9)
+            and struct.unpack('>d', state, 32) > now then
+            call('SET', key, sub(state, 1, 23) .. fresh .. sub(state, 40), 'PX', px)
+            verdicts[i] = '1'
         end
     elseif kind == 'hf:many' then
-        verdict = in_crowd(key, KEYS[3 * i - 1], KEYS[3 * i], holder, token, tonumber(ttl), sub(state, 8))
+        verdicts[i] = '2'
     end
-    verdicts[i] = verdict
 end
 return table.concat(verdicts)

@@ -47,10 +47,11 @@ CLAIM = Script("claim.lua", 4, 5)
 JOIN = CLAIM.with_arguments(8)  # the same, with what it takes to join the line
 RELEASE = Script("release.lua", 4, 2)
 RENEW = Script("renew.lua", 0, 0)
+RENEW_MANY = Script("renew_many.lua", 4, 4)
 WATCH = Script("watch.lua", 4, 3)
 EVICT = Script("evict.lua", 5, 4)
 INSPECT = Script("inspect.lua", 5, 0)
 KINDS = Script("kinds.lua", 0, 0)
 
 # Loaded together whenever a server turns out not to know one of them.
-ALL = (CLAIM, RELEASE, RENEW, WATCH, EVICT, INSPECT, KINDS)
+ALL = (CLAIM, RELEASE, RENEW, RENEW_MANY, WATCH, EVICT, INSPECT, KINDS)
