@@ -18,6 +18,7 @@ class Script:
         self.text = read(folder, file)
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
         self._keys = keys
+        self.arguments = arguments
         self.head = self.with_arguments(arguments)
         self.load = pack(b"SCRIPT", b"LOAD", self.text)
 
