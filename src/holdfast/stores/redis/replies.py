@@ -18,7 +18,9 @@ __all__ = ["Reader", "ReplyError", "Reply", "greeting", "check_greeting", "expla
 Reply: TypeAlias = Any  # bytes, int, None, a list of them, or a ReplyError
 
 GRANTS = "~{prefix}:* &{prefix}:* +@connection +@scripting +get +set +setrange +del +exists +pexpire +pttl +hget +hset "
-GRANTS += "+hdel +hgetall +zadd +zrem +zcard +zrange +zrangebyscore +time +publish +subscribe +unsubscribe +scan +wait +role"
+GRANTS += (
+    "+hdel +hgetall +zadd +zrem +zcard +zrange +zrangebyscore +time +publish +subscribe +unsubscribe +scan +wait +role"
+)
 
 
 def greeting(target: Target, *, known: bool) -> list[bytes]:

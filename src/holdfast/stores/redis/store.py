@@ -83,6 +83,8 @@ class RedisStore:
         self._retention = b"%d" % (target.retention * 1_000_000)
         self._retention_word = word(self._retention)
         self._times = lru_cache(64)(self._pack_times)
+        self._claim_start = lru_cache(4096)(lambda name: CLAIM.head + self._keys.counted(name, 4))
+        self._release_start = lru_cache(4096)(lambda name: RELEASE.head + self._keys.counted(name, 4))
         # Who asks, and for what, is mostly the same from claim to claim: packed once.
         self._terms = lru_cache(1024)(self._pack_terms)
         self._far = word(b"1" if target.kind == "cluster" else b"0")
@@ -103,7 +105,7 @@ class RedisStore:
             self._crowded.discard(name)  # unless it turns out to be so again
             bell = self._bells[holder] = self._wire.ear.expect(b"%x" % next(self._places))
         if bell is None:
-            request = b"".join((CLAIM.head, self._keys.counted(name, 4), word(holder.encode()), terms))
+            request = b"%b$%d\r\n%b\r\n%b" % (self._claim_start(name), len(holder), holder.encode(), terms)
         else:
             request = self._joining(claim, terms, bell)
         if self._wait:
@@ -146,8 +148,9 @@ class RedisStore:
     async def release(self, claim: Claim) -> bool:
         if claim.holder in self._bells:
             self._wire.ear.forget(self._bells.pop(claim.holder))
-        keys = self._keys.counted(claim.name, 4)
-        request = b"".join((RELEASE.head, keys, word(claim.holder.encode()), self._retention_word))
+        holder = claim.holder
+        start = self._release_start(claim.name)
+        request = b"%b$%d\r\n%b\r\n%b" % (start, len(holder), holder.encode(), self._retention_word)
         reply = await self._wire.ask(request)
         if type(reply) is not int:
             reply = await self._settled(request, reply, claim.name)

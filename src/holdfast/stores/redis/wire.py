@@ -265,7 +265,15 @@ class BlockingWire:
         self.ear = ThreadEar(lambda: dial(target, target.timeout), target.prefix)
 
     async def ask(self, request: bytes) -> Reply:
-        connection = self._take()
+        try:
+            connection = self._idle.pop()
+            now = _clock()
+            if now - connection.used > _FRESH:
+                self._idle.append(connection)
+                connection = self._take()
+            connection.used = now
+        except IndexError:
+            connection = self._take()
         try:
             reply = connection.ask(request)
         except BaseException as error:
