@@ -14,6 +14,7 @@ from typing import NoReturn
 from . import exits
 from .foreground import Foreground
 
+_SETTLE = 0.5  # s: a daemon's first process ends before its second has left the group
 _STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
@@ -134,18 +135,21 @@ class Child:
     def leave_nothing(self, grace: float) -> None:
         """End what the command left behind in its group: without the lock it has no business any more."""
         self._terminal.take_back()
-        give_up = time.monotonic() + grace
-        signum = signal.SIGTERM
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            while True:
-                os.killpg(self.group, signum)
-                if signum == signal.SIGKILL:
-                    return
+            if grace:
+                self._let_go(_SETTLE)
+                os.killpg(self.group, signal.SIGTERM)
                 os.killpg(self.group, signal.SIGCONT)
-                while time.monotonic() < give_up and _works(self.group):
-                    time.sleep(0.005)
-                    os.killpg(self.group, 0)
-                signum = signal.SIGKILL
+                self._let_go(grace)
+            os.killpg(self.group, signal.SIGKILL)
+
+    def _let_go(self, seconds: float) -> None:
+        """Until nobody works in the group any more, or so long. Raises ProcessLookupError when it is empty."""
+        give_up = time.monotonic() + seconds
+        os.killpg(self.group, 0)
+        while _works(self.group) and time.monotonic() < give_up:
+            time.sleep(0.01)
+            os.killpg(self.group, 0)
 
 
 def _become(path: str, argv: list[str], go: int, failure: int) -> NoReturn:
