@@ -236,9 +236,6 @@ class Database:
             self._connection, self._cursor = None, None
             self._closing()
 
-    def __del__(self) -> None:
-        self.close()  # a connection that nobody closed is no reason for a warning: nothing is lost with it
-
     def forked(self) -> None:
         """SQLite must not see an inherited connection again, not even to close it: so it is kept for ever, unused."""
         connection, self._connection, self._cursor = self._connection, None, None
