@@ -23,6 +23,7 @@ from .wire import master_address, master_question, tls_context
 
 _PING_AFTER = 3.0
 _PING = pack("PING")
+_ENOUGH = 16  # requests to write without waiting for more: the server works on them while the loop goes on
 
 PipeFactory: TypeAlias = "Callable[[Address], Pipe]"
 
@@ -40,6 +41,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._view = memoryview(self._buffer)
         self._waiting: deque[tuple[asyncio.Future[Reply], float]] = deque()
         self._unsent: list[bytes] = []
+        self._together = False
         self._watchdog: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
 
@@ -50,7 +52,9 @@ class Pipe(asyncio.BufferedProtocol):
             return reply
         if self._unsent:
             self._unsent.append(request)
-        elif self._waiting:  # others will follow in this turn of the loop
+            if len(self._unsent) >= _ENOUGH:
+                self._flush()
+        elif self._waiting or self._together:  # others will follow in this turn of the loop
             self._unsent.append(request)
             self.loop.call_soon(self._flush)
         else:
@@ -61,7 +65,11 @@ class Pipe(asyncio.BufferedProtocol):
         return reply
 
     def _flush(self) -> None:
+        if not self._unsent:
+            return
         unsent, self._unsent = self._unsent, []
+        # Tasks that ask together are answered together, and ask together again, if the first does not rush ahead.
+        self._together = len(unsent) > 1
         if self._transport is not None and self.open:
             self._transport.write(b"".join(unsent))
 

@@ -77,15 +77,18 @@ def tally(answers: Sequence[Any]) -> Tally:
 
 def decided(answers: Sequence[Any], nodes: int) -> bool:
     """Enough is known of a claim, whatever the others will say."""
-    yes = sum(type(answer) is int for answer in answers)
-    open_ = sum(answer is None for answer in answers)
+    yes = open_ = 0
+    for answer in answers:  # asked after every answer that comes in: a plain loop is twice as fast as two sums
+        if answer is None:
+            open_ += 1
+        elif type(answer) is int:
+            yes += 1
     return yes >= majority(nodes) or yes + open_ < majority(nodes)
 
 
 def present(answers: Sequence[Any], nodes: int) -> bool | None:
     """Of answers 1 (was there), 0 (was not) and None: was it there on a majority? None: not to be known."""
-    there = sum(answer == 1 for answer in answers)
-    absent = sum(answer == 0 for answer in answers)
+    there, absent = answers.count(1), answers.count(0)
     if there >= majority(nodes):
         return True
     if absent > nodes - majority(nodes):
