@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -100,3 +102,18 @@ def test_the_nonce_is_not_shown_by_anything_that_carries_it() -> None:
         for text in (repr(carrier), str(carrier), f"{carrier}", f"{[carrier]}"):
             assert claim.holder not in text
             assert "'x'" in text
+
+
+def test_a_forked_child_hands_out_none_of_its_parents_nonces() -> None:
+    script = """if True:
+        import os
+        from holdfast.claim import new_holder
+        mine = {new_holder()}  # and with it, those that are kept ready
+        child = os.fork()
+        print(os.getpid() if child else 0, *(new_holder() for _ in range(200)), flush=True)
+        if child:
+            os.waitpid(child, 0)
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    first, second = (line.split()[1:] for line in done.stdout.splitlines())
+    assert len({*first, *second}) == 400

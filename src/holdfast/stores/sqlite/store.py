@@ -66,6 +66,7 @@ class SqliteStore:
         boot = boot_id()
         self._driver = driver
         self._now = driver.now if boot else time.time
+        self._wall_us = driver.wall_us
         self._database = Database(path, driver, self._now, boot)
         self._renewals = Database(path, driver, self._now, boot)  # its own connection, which user work cannot keep busy
         self._bells: dict[str, Doorbell] = {}
@@ -77,7 +78,7 @@ class SqliteStore:
     async def claim(self, claim: Claim) -> Grant | Place:
         name, holder, owner, ttl, units, capacity, fair, _, note = claim
         if holder not in self._bells:
-            token = self._driver.wall_us()
+            token = self._wall_us()
             now = self._now()
             # An int, not a bool: sqlite3 looks for an adapter of everything that is not exactly int, float or str.
             row = (name, holder, owner, units, capacity, 1 if fair else 0, token, now, now + ttl, note)
@@ -225,7 +226,7 @@ class SqliteStore:
             rule.same_capacity(name, capacity, near.capacity)
         ahead = head is not None and head[1] != holder
         if rule.admit(units, capacity, near.used, ahead=ahead, fair=fair):
-            token = rule.next_token(near.mark, self._driver.wall_us(), name)
+            token = rule.next_token(near.mark, self._wall_us(), name)
             self._enter(execute, claim, near, token, now)
             if mine is not None:
                 head = self._near(execute, name, "", now).head
@@ -322,7 +323,7 @@ class SqliteStore:
         row = next((row for row in near.inside if row[4] == token), None)
         if row is None:
             return None, NOBODY
-        past = rule.next_token(near.mark, self._driver.wall_us(), name)
+        past = rule.next_token(near.mark, self._wall_us(), name)
         self._leave(execute, name, row, now)
         execute(SQL["remember"], (past, name))
         execute(SQL["audit"], (time.time(), name, row[8], token, past, by))
