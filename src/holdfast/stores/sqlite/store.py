@@ -353,5 +353,6 @@ def _heir(execute: Execute, name: str, near: Near, head: Row | None, used: int) 
         if head[2] <= room:
             return Heir(head[1], head[6], near.watchers)
         if room and (pushy := execute(SQL["pushy"], (name, room)).fetchone()):
-            return Heir(*pushy, near.watchers)
+            holder, bell = pushy
+            return Heir(holder, bell, near.watchers)
     return Heir("", None, near.watchers) if near.watchers else NOBODY
