@@ -47,6 +47,8 @@ class Hook:
 
     def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = KINDS) -> Callable[[], None]:
         """Call `subscriber` with every event of these kinds; returns what ends it."""
+        if not callable(subscriber):
+            raise Misuse(f"subscribe takes something to call, not {subscriber!r:.80}")
         mine = tuple(kinds)
         for kind in mine:
             if kind not in KINDS:
