@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -16,11 +17,12 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.claim import Grant, Place
 from holdfast.drivers.base import finish
 from holdfast.stores.sqlite import database
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.conformance import claim
-from holdfast.testing.manual import Manual
+from holdfast.testing.manual import Manual, ManualBell
 
 
 @pytest.fixture
@@ -246,6 +248,27 @@ def test_an_unfair_waiter_is_rung_when_there_is_room_for_it_though_not_for_the_h
             pushy.result(5)  # far less than the 10 s after which it would look by itself
             first.release()
             big.result(5)
+
+
+def test_without_sockets_to_be_had_waiting_and_watching_still_work(path: Path) -> None:
+    class Deaf(Manual):
+        def doorbell(self) -> ManualBell:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    driver = Deaf()
+    store = SqliteStore(str(path), driver)
+    held, next_one = claim("x", 30.0), claim("x", 30.0)
+    grant = finish(store.claim(held))
+    place = finish(store.claim(next_one))
+    assert isinstance(grant, Grant)
+    assert isinstance(place, Place)
+    before = driver.now()
+    finish(store.wait(place, 10))
+    finish(store.watch("x", grant.token, 10))
+    assert driver.now() - before < 0.2
+    finish(store.release(held))
+    assert isinstance(finish(store.claim(next_one)), Grant)
+    finish(store.close())
 
 
 def wait_until(true: Callable[[], bool]) -> None:

@@ -94,7 +94,11 @@ class SqliteStore:
         if bell is not None:
             await bell.wait(timeout)
         else:
-            await self._driver.sleep(min(timeout, self._driver.uniform(_DEAF / 2, _DEAF)))
+            await self._doze(timeout)
+
+    async def _doze(self, timeout: float) -> None:
+        """No more sockets to be had, and so no bell: look again at short intervals instead."""
+        await self._driver.sleep(min(timeout, self._driver.uniform(_DEAF / 2, _DEAF)))
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
         answers: list[Grant | None] = []
@@ -116,7 +120,11 @@ class SqliteStore:
         return there
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
-        bell = self._driver.doorbell()
+        try:
+            bell = self._driver.doorbell()
+        except OSError:
+            await self._doze(timeout)
+            return
         watcher = Claim(name, new_holder(), "", timeout + BUSY_PATIENCE)
         try:
             left = await self._database.transact(partial(self._watch, watcher, token, bell.address))
@@ -257,7 +265,7 @@ class SqliteStore:
         try:
             bell = self._bells.get(holder) or self._driver.doorbell()
         except OSError:
-            pass  # no more sockets to be had: look again at short intervals instead
+            pass  # then it will doze
         else:
             self._bells[holder] = bell
             address = bell.address
