@@ -68,14 +68,24 @@ def open_third_party(url: str, driver: Driver) -> MemoryStore:
     return MemoryStore(driver, f"third party: {url}")
 
 
-def test_another_package_brings_a_store_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("thirdparty", f"{__name__}:open_third_party", connecting.ENTRY_POINTS)
-    monkeypatch.setattr(EntryPoint, "load", lambda self: open_third_party)
+def register(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    point = EntryPoint("thirdparty", f"{module}:open_third_party", connecting.ENTRY_POINTS)
 
     def points(group: str) -> EntryPoints:
         return EntryPoints([point] if group == connecting.ENTRY_POINTS else [])
 
     monkeypatch.setattr(importlib.metadata, "entry_points", points)
+
+
+def test_a_store_that_lacks_a_package_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, "no_such_module")
+    with pytest.raises(Misuse, match=r"'thirdparty' .* \(No module named 'no_such_module'\): install what it needs"):
+        holdfast.connect("thirdparty://user:secret@host")
+
+
+def test_another_package_brings_a_store_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, __name__)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: open_third_party)
     with holdfast.connect("thirdparty://host") as locks, locks.lock("x") as lease:
         assert lease.token > 0
 

@@ -82,7 +82,12 @@ def opener(url: str) -> Opener:
 
     others = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if scheme in others:
-        loaded: Opener = others[scheme].load()
+        try:
+            loaded: Opener = others[scheme].load()
+        except ImportError as error:
+            raise Misuse(
+                f"the store for {scheme!r} is installed but cannot be imported ({error}): install what it needs"
+            ) from error
         return loaded
     known = ", ".join(sorted({*BUILT_IN, *others}))
     raise Misuse(
