@@ -63,6 +63,14 @@ def test_whatever_is_given_is_accepted_or_refused_in_one_short_sentence(value: o
     assert (refusal(valid_units, value, 10) == "") is (type(value) is int and 1 <= value <= 10)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_that_python_will_not_print_is_refused_all_the_same(sign: int) -> None:
+    huge = sign * 10**5000
+    for check in (valid_ttl, valid_timeout):
+        assert "1e+18" in refusal(check, huge)
+    assert "1e+18" in refusal(valid_units, huge, 10)
+
+
 @given(st.one_of(st.integers(), st.floats()))
 def test_a_valid_ttl_is_within_its_bounds_and_itself(value: float) -> None:
     """Elsewhere: a bad ttl deleted the lock and said True, or gave no exclusion at all."""

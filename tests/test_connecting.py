@@ -68,14 +68,24 @@ def open_third_party(url: str, driver: Driver) -> MemoryStore:
     return MemoryStore(driver, f"third party: {url}")
 
 
-def test_another_package_brings_a_store_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("thirdparty", f"{__name__}:open_third_party", connecting.ENTRY_POINTS)
-    monkeypatch.setattr(EntryPoint, "load", lambda self: open_third_party)
+def register(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    point = EntryPoint("thirdparty", f"{module}:open_third_party", connecting.ENTRY_POINTS)
 
     def points(group: str) -> EntryPoints:
         return EntryPoints([point] if group == connecting.ENTRY_POINTS else [])
 
     monkeypatch.setattr(importlib.metadata, "entry_points", points)
+
+
+def test_a_store_that_lacks_a_package_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, "no_such_module")
+    with pytest.raises(Misuse, match=r"'thirdparty' .* \(No module named 'no_such_module'\): install what it needs"):
+        holdfast.connect("thirdparty://user:secret@host")
+
+
+def test_another_package_brings_a_store_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, __name__)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: open_third_party)
     with holdfast.connect("thirdparty://host") as locks, locks.lock("x") as lease:
         assert lease.token > 0
 
@@ -92,6 +102,10 @@ def test_a_bad_label_is_refused_before_anything_is_opened(tmp_path: Path) -> Non
         ("redis://user:secret@host/0", "redis://user:***@host/0"),
         ("redis://:secret@host:6379", "redis://:***@host:6379"),
         ("redis://u:p@ss:w/rd?@host/0", "redis://u:***@host/0"),
+        ("redis:/user:secret@host/0", "redis:/user:***@host/0"),
+        ("redis:user:secret@host/0", "redis:user:***@host/0"),
+        ("redis//user:secret@host/0", "redis//user:***@host/0"),
+        ("NOT A SCHEME://:secret@host", "NOT A SCHEME://:***@host"),
         ("redis://host?password=secret&db=1", "redis://host?password=***&db=1"),
         ("redis://host?db=1&AUTH_TOKEN=secret", "redis://host?db=1&AUTH_TOKEN=***"),
         ("postgresql://host/db?sslpassword=secret#x", "postgresql://host/db?sslpassword=***#x"),

@@ -107,6 +107,11 @@ def test_an_unknown_kind_is_refused_and_a_word_is_not_taken_for_its_letters() ->
     assert not hook.by_kind
 
 
+def test_a_subscriber_that_cannot_be_called_is_refused() -> None:
+    with pytest.raises(Misuse, match="something to call"):
+        Hook().subscribe("not a function")  # type: ignore[arg-type]
+
+
 def test_every_alarming_kind_is_a_kind() -> None:
     assert set(events.ALARMING) <= set(events.KINDS)
     assert len(set(events.KINDS)) == len(events.KINDS)

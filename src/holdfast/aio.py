@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from . import connecting, events, lifecycle, recipes, waitfor
+from .body import Body
 from .claim import Snapshot, Traits, valid_name, valid_prefix, valid_timeout
 from .drivers.aio import Asyncio
 from .drivers.base import finish
@@ -60,42 +61,10 @@ class Loss:
         self._event.set()
 
 
-class _Body:
-    """The task inside an `async with`, to be cancelled when the lock is lost. As careful as asyncio.timeout()."""
-
-    __slots__ = ("_before", "_cancelled", "_left", "_task")
-
-    def __init__(self, leases: Iterable[Lease]) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._before = task.cancelling()
-        self._cancelled = False
-        self._left = False
-        for lease in leases:
-            lease.on_lost(self._lost)
-
-    def _lost(self, lease: Lease) -> None:
-        if asyncio.current_task() is self._task:
-            # Not from within: a cancellation of oneself hits the next await, which may be beyond the body.
-            self._task.get_loop().call_soon(self._lost, lease)
-        elif not self._left and not self._cancelled:
-            self._cancelled = True
-            self._task.cancel(f"lost the lock {lease.name!r}")
-
-    def leave(self, kind: type[BaseException] | None) -> bool:
-        """Call this first when the body has ended. True: it ended because we cancelled it, and for no other reason."""
-        self._left = True
-        if not self._cancelled:
-            return False
-        only_ours = self._task.uncancel() <= self._before
-        return only_ours and kind is not None and issubclass(kind, asyncio.CancelledError)
-
-
 class Lease(CoreLease):
     """A live grant. Leaving the `async with`, or `await release()`, gives it back."""
 
-    _bodies: tuple[_Body, ...] = ()
+    _bodies: tuple[Body, ...] = ()
 
     @property
     def lost(self) -> Loss:
@@ -115,7 +84,7 @@ class Lease(CoreLease):
     async def __aenter__(self) -> Lease:
         """Enter: a loss cancels the body from now on, and comes out of it as LeaseLost."""
         self.check()
-        self._bodies = (*self._bodies, _Body([self]))
+        self._bodies = (*self._bodies, Body([self]))
         return self
 
     async def __aexit__(
@@ -236,7 +205,7 @@ class RWLock:
 class Leases(recipes.Bundle[Lease]):
     """Several leases, in the order of their names. `leases["alice"].token` is the token for alice."""
 
-    _body: _Body
+    _body: Body
 
     async def release(self) -> None:
         """Give all back, also when one fails; then raise the first failure."""
@@ -247,7 +216,7 @@ class Leases(recipes.Bundle[Lease]):
     async def __aenter__(self) -> Leases:
         """Enter: the loss of any of them cancels the body from now on, and comes out of it as LeaseLost."""
         self.check()
-        self._body = _Body(self._leases)
+        self._body = Body(self._leases)
         return self
 
     async def __aexit__(

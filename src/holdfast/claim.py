@@ -19,6 +19,7 @@ MIN_TTL = 0.05
 MAX_TTL = 30 * 24 * 3600.0
 MAX_TIMEOUT = 10 * 365 * 24 * 3600.0
 MAX_CAPACITY = 2**31 - 1
+_HUGE = 10**18  # beyond it a number is told as this: Python refuses to print an int of thousands of digits
 
 
 class Claim(NamedTuple):
@@ -174,7 +175,7 @@ def valid_note(note: object, what: str) -> str:
 def _number(value: object, what: str) -> float:
     if type(value) is float or type(value) is int:
         if type(value) is int or math.isfinite(value):
-            return float(max(-(10**18), min(value, 10**18)))
+            return float(max(-_HUGE, min(value, _HUGE)))
         raise Misuse(f"{what} must be a finite number of seconds, not {value!r}")
     raise Misuse(f"{what} must be a number of seconds, not {type(value).__name__}: {value!r:.80}")
 
@@ -183,11 +184,11 @@ def valid_ttl(ttl: object, what: str = "ttl") -> float:
     seconds = _number(ttl, what)
     if seconds < MIN_TTL:
         raise Misuse(
-            f"{what} must be at least {MIN_TTL} s, not {ttl!r}: a shorter lease is over before it can be renewed"
+            f"{what} must be at least {MIN_TTL} s, not {seconds:g}: a shorter lease is over before it can be renewed"
         )
     if seconds > MAX_TTL:
         raise Misuse(
-            f"{what} may be {MAX_TTL:.0f} s (30 days), not {ttl!r}: a dead holder would block all others that long"
+            f"{what} may be {MAX_TTL:.0f} s (30 days), not {seconds:g}: a dead holder would block all others that long"
         )
     return seconds
 
@@ -200,7 +201,7 @@ def valid_timeout(timeout: object) -> float | None:
         raise Misuse("timeout must be finite; to wait for ever, pass timeout=None")
     seconds = _number(timeout, "timeout")
     if not 0 <= seconds <= MAX_TIMEOUT:
-        raise Misuse(f"timeout must be between 0 and ten years, not {timeout!r}; None waits for ever, 0 tries once")
+        raise Misuse(f"timeout must be between 0 and ten years, not {seconds:g}; None waits for ever, 0 tries once")
     return seconds
 
 
@@ -208,7 +209,9 @@ def valid_units(units: object, capacity: int, what: str = "units") -> int:
     if type(units) is not int:
         raise Misuse(f"{what} must be an int, not {type(units).__name__}: {units!r:.80}")
     if units < 1:
-        raise Misuse(f"{what} must be at least 1, not {units}")
+        raise Misuse(f"{what} must be at least 1, not {float(max(units, -_HUGE)):g}")
     if units > capacity:
-        raise Misuse(f"{what} must be at most the capacity {capacity}, not {units}: it could never be granted")
+        raise Misuse(
+            f"{what} must be at most the capacity {capacity}, not {float(min(units, _HUGE)):g}: it could never be granted"
+        )
     return units

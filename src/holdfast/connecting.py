@@ -57,7 +57,7 @@ def resolve(url: str | None) -> str:
     if url is None:
         url = os.environ.get("HOLDFAST_URL") or _embedded_url()
     if type(url) is not str:
-        raise Misuse(f"a store's URL must be a str, not {type(url).__name__}: {url!r:.80}")
+        raise Misuse(f"a store's URL must be a str, not {type(url).__name__}")  # not shown: it may hold a password
     return url
 
 
@@ -91,7 +91,12 @@ def opener(url: str) -> Opener:
 
     others = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if scheme in others:
-        loaded: Opener = others[scheme].load()
+        try:
+            loaded: Opener = others[scheme].load()
+        except ImportError as error:
+            raise Misuse(
+                f"the store for {scheme!r} is installed but cannot be imported ({error}): install what it needs"
+            ) from error
         return loaded
     known = ", ".join(sorted({*BUILT_IN, *others}))
     raise Misuse(
@@ -102,5 +107,6 @@ def opener(url: str) -> Opener:
 
 def redacted(url: str) -> str:
     """The URL without its password, and without values of its query: fit to be shown."""
-    shown = re.sub(r"(://[^/?#@]*?:).*@", r"\1***@", url)
+    # The slashes may be mistyped: whoever forgot one shall not find the password in the log of the error.
+    shown = re.sub(r"^([^:/]*(?::/{0,2}|//)(?!/)[^/?#@:]*:).*@", r"\1***@", url)
     return re.sub(r"([?&][^=&]*(?:pass|pwd|token|secret|key)[^=&]*=)[^&#]*", r"\1***", shown, flags=re.IGNORECASE)

@@ -1,7 +1,7 @@
 """What happens to locks, told through one small hook. Logging subscribes to it, and metrics can.
 
 A subscriber runs where the event happened (the caller's thread or task, or the renewer's), so it should be quick; one
-that raises is reported once in a while and never breaks a lock. Nothing is built when nobody listens.
+that raises is logged and never breaks a lock. Nothing is built when nobody listens.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Hook:
 
     def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = KINDS) -> Callable[[], None]:
         """Call `subscriber` with every event of these kinds; returns what ends it."""
+        if not callable(subscriber):
+            raise Misuse(f"subscribe takes something to call, not {subscriber!r:.80}")
         mine = tuple(kinds)
         for kind in mine:
             if kind not in KINDS:

@@ -107,12 +107,15 @@ class Lease:
     def _over(self) -> LeaseLost:
         if self._state in (RELEASED, RELEASING):
             return LeaseLost(f"the lease of {self.name!r} was released", self.name, self.token)
-        why = self._why or f"its ttl of {self.ttl:g} s ran out before a renewal was confirmed"
+        why = self._reason()
         return LeaseLost(
             f"lost the lock {self.name!r} (token {self.token}): {why}. Somebody else may hold it now: stop, do not write",
             self.name,
             self.token,
         )
+
+    def _reason(self) -> str:
+        return self._why or f"its ttl of {self.ttl:g} s ran out before a renewal was confirmed"
 
     def _extend(self, grant: Grant, sent: float) -> None:
         """The store confirmed a renewal that was sent at `sent`. Called under the engine's mutex."""

@@ -90,7 +90,7 @@ def once_ask(name: str, at_least: float, at_most: float) -> Ask:
     most = valid_ttl(at_most, "at_most")
     least = valid_timeout(at_least)
     if least is None or least > most:
-        raise Misuse(f"at_least must be a number of seconds up to at_most ({at_most!r}), not {at_least!r}")
+        raise Misuse(f"at_least must be a number of seconds up to at_most ({most:g}), not {at_least!r:.80}")
     # A crash must not free the job before at_least is over, so the first grant already lasts that long.
     return Ask(valid_name(name), min(most, max(least, DEFAULT_TTL)), at_most=most, at_least=least)
 

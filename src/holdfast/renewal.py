@@ -262,7 +262,7 @@ class Renewer:
     def announce(self, lost: Iterable[Lease]) -> None:
         for lease in lost:
             held = self._driver.now() - lease._since
-            self._hook.emit(events.LOST, lease.name, lease.owner, lease.token, held, lease._why)
+            self._hook.emit(events.LOST, lease.name, lease.owner, lease.token, held, lease._reason())
             lease._tell()
 
 

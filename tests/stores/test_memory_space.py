@@ -138,6 +138,17 @@ def test_nothing_is_kept_of_a_name_that_is_not_in_use() -> None:
     assert not store._space.watchers
 
 
+def test_a_name_whose_holder_never_came_back_is_forgotten() -> None:
+    driver = Manual()
+    store = MemoryStore(driver, "forgotten")
+    finish(store.claim(claim("long", 10_000.0)))
+    for number in range(1000):
+        finish(store.claim(claim(f"x{number}", 30.0)))
+        driver.move(1)
+    assert len(store._space.books) <= 2 * 64
+    assert finish(store.names("long")) == ["long"]
+
+
 def test_the_next_in_line_is_rung_once_and_after_the_state_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rung before, it would look, see nothing, and sleep again."""
     store = MemoryStore(Manual(), "rung")

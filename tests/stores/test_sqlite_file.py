@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.claim import Grant, Place
+from holdfast.drivers.base import finish
 from holdfast.stores.sqlite import database
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.conformance import claim
+from holdfast.testing.manual import Manual, ManualBell
 
 
 @pytest.fixture
@@ -197,10 +204,85 @@ def test_names_used_once_are_swept_away(path: Path, monkeypatch: pytest.MonkeyPa
     locks = holdfast.connect(url(path))
     for number in range(2000):
         locks.lock(f"once:{number}").acquire().release()
-    with sqlite3.connect(path) as other:
-        (rows,) = other.execute("SELECT count(*) FROM holdfast_claims").fetchone()
+    assert rows_of(path) <= 17
+
+
+def test_a_name_whose_holder_died_is_swept_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.stores.sqlite.store.RETENTION", -1.0)
+    driver = Manual()
+    store = SqliteStore(str(path), driver)
+    for number in range(50):
+        finish(store.claim(claim(f"died:{number}", 30.0)))
+    driver.move(31)
+    for number in range(100):
+        used = claim(f"once:{number}", 30.0)
+        finish(store.claim(used))
+        finish(store.release(used))
+    assert rows_of(path) <= 17
+    finish(store.close())
+
+
+def test_processes_that_live_for_one_lock_sweep_the_whole_file_between_them(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.stores.sqlite.store.RETENTION", -1.0)
+    locks = holdfast.connect(url(path))
+    held = [locks.lock(f"a:{number}").acquire() for number in range(20)]
+    for number in range(60):
+        with holdfast.connect(url(path)) as another:
+            another.lock(f"once:{number}").acquire().release()
+    assert rows_of(path) <= 20 + 17
+    assert len(locks.names("a:")) == len(held)
+
+
+def test_an_unfair_waiter_is_rung_when_there_is_room_for_it_though_not_for_the_head(path: Path) -> None:
+    with holdfast.connect(url(path)) as locks:
+        pool = locks.semaphore("pool", 2)
+        first, second = pool.acquire(), pool.acquire()
+        with ThreadPoolExecutor() as threads:
+            big = threads.submit(lambda: pool.acquire(units=2, timeout=30).release())
+            wait_until(lambda: len(locks.inspect("pool").waiters) == 1)
+            pushy = threads.submit(lambda: locks.semaphore("pool", 2, fair=False).acquire(timeout=30).release())
+            wait_until(lambda: len(locks.inspect("pool").waiters) == 2)
+            second.release()
+            pushy.result(5)  # far less than the 10 s after which it would look by itself
+            first.release()
+            big.result(5)
+
+
+def test_without_sockets_to_be_had_waiting_and_watching_still_work(path: Path) -> None:
+    class Deaf(Manual):
+        def doorbell(self) -> ManualBell:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    driver = Deaf()
+    store = SqliteStore(str(path), driver)
+    held, next_one = claim("x", 30.0), claim("x", 30.0)
+    grant = finish(store.claim(held))
+    place = finish(store.claim(next_one))
+    assert isinstance(grant, Grant)
+    assert isinstance(place, Place)
+    before = driver.now()
+    finish(store.wait(place, 10))
+    finish(store.watch("x", grant.token, 10))
+    assert driver.now() - before < 0.2
+    finish(store.release(held))
+    assert isinstance(finish(store.claim(next_one)), Grant)
+    finish(store.close())
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+
+
+def rows_of(path: Path) -> int:
+    other = sqlite3.connect(path)
+    (rows,) = other.execute("SELECT count(*) FROM holdfast_claims").fetchone()
     other.close()
-    assert rows <= 16
+    return int(rows)
 
 
 def test_a_name_in_use_is_not_swept_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,12 @@ class Options:
     def __init__(self) -> None:
         self.command = ""
         self.name = ""
+        self.named = False  # an empty name, from a variable that was not set, is a name all the same: a bad one
         self.argv: list[str] = []
         self._values: dict[str, Any] = {}
+
+    def call(self, name: str) -> None:
+        self.name, self.named = name, True
 
     def flag(self, key: str) -> bool:
         return bool(self._values.get(key))
@@ -132,19 +136,19 @@ def _read(words: list[str], options: Options) -> None:
                 raise Usage(f"there is no command {word!r}{_like(word, COMMANDS)}")
             options.command = word
             spec = {**EVERYWHERE, **COMMANDS[word]}
-        elif not options.name and options.command != "demo":
-            options.name = word
+        elif not options.named and options.command != "demo":
+            options.call(word)
         else:  # from its first word on, all that follows is the command's own
             _rest([word, *words], options)
             return
 
 
 def _rest(words: list[str], options: Options) -> None:
-    if options.command == "run" and options.name:
+    if options.command == "run" and options.named:
         options.argv = words
         return
-    if options.command and options.command != "demo" and not options.name and words:  # a name that begins with -
-        options.name = words.pop(0)
+    if options.command and options.command != "demo" and not options.named and words:  # a name that begins with -
+        options.call(words.pop(0))
     if words and options.command == "run":
         _rest(words[words[0] == "--" :], options)
     elif words:
@@ -182,7 +186,7 @@ def _take(spec: Spec, flag: str, value: str | None, words: list[str], options: O
 
 
 def _check(options: Options) -> None:
-    if options.command in ("run", "show", "why", "release") and not options.name:
+    if options.command in ("run", "show", "why", "release") and not options.named:
         raise Usage("which lock? Its NAME is missing")
     if options.command == "release" and options.get("token") is None:
         raise Usage("which grant? Say --token T, as `holdfast show NAME` prints it: only that one will be released")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from .. import events
@@ -19,7 +19,7 @@ _LEVELS = {
 
 
 class Subscribable(Protocol):
-    def subscribe(self, subscriber: events.Subscriber) -> Callable[[], None]: ...
+    def subscribe(self, subscriber: events.Subscriber, kinds: Iterable[str]) -> Callable[[], None]: ...
 
 
 def log_events(locks: Subscribable, logger: logging.Logger | None = None) -> Callable[[], None]:
@@ -32,8 +32,11 @@ def log_events(locks: Subscribable, logger: logging.Logger | None = None) -> Cal
     >>> locks = holdfast.connect("memory://")
     >>> stop = log_events(locks)
     """
-    target = logger or logging.getLogger("holdfast")
-    return locks.subscribe(lambda event: write(event, target))
+    ours = logging.getLogger("holdfast")
+    target = logger or ours
+    # What is alarming is logged there anyway (connecting.py), and need not be told twice.
+    kinds = [kind for kind in events.KINDS if target is not ours or kind not in events.ALARMING]
+    return locks.subscribe(lambda event: write(event, target), kinds)
 
 
 def write(event: Event, logger: logging.Logger) -> None:

@@ -24,6 +24,9 @@ TRAITS = Traits(
     survives="nothing: it is one process",
 )
 
+_KEPT_EVICTIONS = 1000
+_SWEEP = 64  # so few books are not worth looking through
+
 
 class _Entry:
     """A claim in the book: inside when it has a token, else in line."""
@@ -63,11 +66,11 @@ class _Space:
         self.watchers: dict[str, set[Bell]] = {}
         self.evictions: dict[str, tuple[Eviction, float]] = {}
         self.last_token = 0
+        self.sweep_at = _SWEEP
 
 
 _spaces: WeakValueDictionary[str, _Space] = WeakValueDictionary()
 _opening = threading.Lock()
-_KEPT_EVICTIONS = 1000
 
 
 class MemoryStore:
@@ -88,6 +91,8 @@ class MemoryStore:
             book = space.books.get(name)
             if book is None:
                 book = _Book(claim.capacity)
+                if len(space.books) >= space.sweep_at:
+                    self._sweep(now)
             else:
                 self._expire(book, now)
             answer = self._decide(book, claim, now)
@@ -275,6 +280,14 @@ class MemoryStore:
             if book.line[head].expires > now:
                 break
             del book.line[head]
+
+    def _sweep(self, now: float) -> None:
+        """Drop the names whose holders never came back. Done when there are twice as many as last time: cheap on average."""
+        space = self._space
+        for name, book in list(space.books.items()):
+            if all(one.expires <= now for part in (book.inside, book.line) for one in part.values()):
+                del space.books[name]
+        space.sweep_at = max(_SWEEP, 2 * len(space.books))
 
     def _heir(self, book: _Book) -> _Entry | None:
         """The head of the line, if it may enter now, or else the first who need not wait for it. It rings for the next."""

@@ -72,6 +72,19 @@ WHERE name = ? AND token >= 0 AND holder <> '' AND expires > ? ORDER BY seq;
 SELECT DISTINCT name FROM holdfast_claims
 WHERE token >= 0 AND holder <> '' AND expires > ?1 AND substr(name, 1, length(?2)) = ?2 ORDER BY name;
 
+-- name: pushy
+-- The first in line who need not wait for its head, and for whom there is room.
+SELECT holder, bell FROM holdfast_claims
+WHERE name = ? AND token = 0 AND seq > 0 AND fair = 0 AND units <= ? ORDER BY seq LIMIT 1;
+
+-- name: swept_to
+-- No lock has the empty name: its row remembers how far the sweep has come, for processes that live for one lock only.
+SELECT note, units FROM holdfast_claims WHERE name = '' AND seq = 0;
+
+-- name: sweep_on_from
+INSERT INTO holdfast_claims VALUES ('', 0, '', '', ?2, 0, 0, 0, 0, 0, 0, NULL, ?1)
+ON CONFLICT DO UPDATE SET note = ?1, units = ?2;
+
 -- name: next_rows
 SELECT name, seq, holder, expires FROM holdfast_claims WHERE (name, seq) > (?, ?) ORDER BY name, seq LIMIT ?;
 

@@ -49,7 +49,7 @@ class Near(NamedTuple):
 
 
 class Heir(NamedTuple):
-    """Whom to ring: the head of the line, if it may enter, and those who watch the name."""
+    """Whom to ring: the head of the line, if it may enter, or who need not wait for it; and those who watch the name."""
 
     holder: str
     bell: str | None
@@ -70,7 +70,6 @@ class SqliteStore:
         self._database = Database(path, driver, self._now, boot)
         self._renewals = Database(path, driver, self._now, boot)  # its own connection, which user work cannot keep busy
         self._bells: dict[str, Doorbell] = {}
-        self._swept: tuple[str, int] = ("", -1)
         self._database.open()
 
     # ---- the protocol
@@ -96,13 +95,18 @@ class SqliteStore:
         if bell is not None:
             await bell.wait(timeout)
         else:
-            await self._driver.sleep(min(timeout, self._driver.uniform(_DEAF / 2, _DEAF)))
+            await self._doze(timeout)
+
+    async def _doze(self, timeout: float) -> None:
+        """No more sockets to be had, and so no bell: look again at short intervals instead."""
+        await self._driver.sleep(min(timeout, self._driver.uniform(_DEAF / 2, _DEAF)))
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
         answers: list[Grant | None] = []
+        give_up = self._driver.now() + within
         for start in range(0, len(grants), _RENEWALS_A_TRANSACTION):
             some = grants[start : start + _RENEWALS_A_TRANSACTION]
-            answers += await self._renewals.transact(partial(self._renew, some), within)
+            answers += await self._renewals.transact(partial(self._renew, some), max(0.0, give_up - self._driver.now()))
         return answers
 
     async def release(self, claim: Claim) -> bool:
@@ -117,7 +121,11 @@ class SqliteStore:
         return there
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
-        bell = self._driver.doorbell()
+        try:
+            bell = self._driver.doorbell()
+        except OSError:
+            await self._doze(timeout)
+            return
         watcher = Claim(name, new_holder(), "", timeout + BUSY_PATIENCE)
         try:
             left = await self._database.transact(partial(self._watch, watcher, token, bell.address))
@@ -221,7 +229,7 @@ class SqliteStore:
         if mine is not None and mine[4] > 0:  # repeated: the answer was lost, or fewer units will do
             kept = min(mine[2], units)
             execute(SQL["refresh"], (name, mine[0], now + ttl, kept))
-            return Grant(claim, mine[4], ttl), _heir(near, head, near.used - mine[2] + kept)
+            return Grant(claim, mine[4], ttl), _heir(execute, name, near, head, near.used - mine[2] + kept)
         if near.capacity:
             rule.same_capacity(name, capacity, near.capacity)
         ahead = head is not None and head[1] != holder
@@ -230,7 +238,7 @@ class SqliteStore:
             self._enter(execute, claim, near, token, now)
             if mine is not None:
                 head = self._near(execute, name, "", now).head
-            return Grant(claim, token, ttl), _heir(near, head, near.used + units)
+            return Grant(claim, token, ttl), _heir(execute, name, near, head, near.used + units)
         if queue:
             self._join(execute, claim, mine, now)
         return Place(claim, max(near.soonest - now, 0.001)), NOBODY
@@ -258,7 +266,7 @@ class SqliteStore:
         try:
             bell = self._bells.get(holder) or self._driver.doorbell()
         except OSError:
-            pass  # no more sockets to be had: look again at short intervals instead
+            pass  # then it will doze
         else:
             self._bells[holder] = bell
             address = bell.address
@@ -266,11 +274,18 @@ class SqliteStore:
 
     def _sweep(self, execute: Execute, now: float) -> None:
         """Look at the next few rows of the file, and drop those that nobody has used for long."""
-        rows = execute(SQL["next_rows"], (*self._swept, _SWEEP)).fetchall()
+        start = execute(SQL["swept_to"]).fetchone() or ("", 0)
+        rows = execute(SQL["next_rows"], (*start, _SWEEP)).fetchall()
         for name, seq, holder, expires in rows:
-            if expires <= now and (seq > 0 or not holder):
+            if expires > now:
+                continue
+            if seq == 0 and holder:  # it died inside, and nobody has asked for the name since: idle from now on
+                execute(SQL["expire_row_0"], (name, now, now + RETENTION))
+            else:
                 execute(SQL["sweep"], (name, seq))
-        self._swept = rows[-1][:2] if len(rows) == _SWEEP else ("", -1)
+        reached = rows[-1][:2] if len(rows) == _SWEEP else ("", 0)
+        if reached != start:
+            execute(SQL["sweep_on_from"], reached)
 
     def _renew(self, grants: Sequence[Grant], execute: Execute) -> list[Grant | None]:
         now = self._now()
@@ -290,7 +305,7 @@ class SqliteStore:
         if mine is not None:
             self._leave(execute, claim.name, mine, now)
             near = self._near(execute, claim.name, "", now)
-        return mine is not None, _heir(near, near.head, near.used)
+        return mine is not None, _heir(execute, claim.name, near, near.head, near.used)
 
     def _drop_from_line(self, name: str, holder: str, execute: Execute) -> Heir:
         """Of one who does not hear. If it is inside by now, it has put its bell away because it needs none: let it be."""
@@ -299,7 +314,7 @@ class SqliteStore:
         if near.mine is not None and near.mine[4] == 0:
             self._leave(execute, name, near.mine, now)
             near = self._near(execute, name, "", now)
-        return _heir(near, near.head, near.used)
+        return _heir(execute, name, near, near.head, near.used)
 
     def _leave(self, execute: Execute, name: str, row: Row, now: float) -> None:
         if row[0] == 0:
@@ -329,7 +344,7 @@ class SqliteStore:
         execute(SQL["audit"], (time.time(), name, row[8], token, past, by))
         execute(SQL["trim_audit"])
         near = self._near(execute, name, "", now)
-        return past, _heir(near, near.head, near.used)
+        return past, _heir(execute, name, near, near.head, near.used)
 
     # ---- after it
 
@@ -341,7 +356,12 @@ class SqliteStore:
             heir = await self._database.transact(partial(self._drop_from_line, name, heir.holder))
 
 
-def _heir(near: Near, head: Row | None, used: int) -> Heir:
-    if head is not None and used + head[2] <= head[3]:
-        return Heir(head[1], head[6], near.watchers)
+def _heir(execute: Execute, name: str, near: Near, head: Row | None, used: int) -> Heir:
+    if head is not None:
+        room = head[3] - used
+        if head[2] <= room:
+            return Heir(head[1], head[6], near.watchers)
+        if room and (pushy := execute(SQL["pushy"], (name, room)).fetchone()):
+            holder, bell = pushy
+            return Heir(holder, bell, near.watchers)
     return Heir("", None, near.watchers) if near.watchers else NOBODY
