@@ -1,0 +1,244 @@
+"""The life of a server: prepared in a folder of its own, started, probed, paused, killed, restarted, removed."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from holdfast.testing.ports import LOOPBACK, ReservedPort
+from holdfast.testing.servers import process
+from holdfast.testing.servers.needs import missing, needs
+
+START_SECONDS = 60.0
+STOP_SECONDS = 15.0
+PROBE_SECONDS = 2.0
+_LOG_TAIL = 3000
+
+
+class ServerError(RuntimeError):
+    """A server did not do as told. The message ends with the last lines of its log.
+
+    ServerError
+    ├── NotInstalled     it is not on this machine
+    └── AddressInUse     somebody else has its port: build another, on other ports
+    """
+
+
+class NotInstalled(ServerError):
+    pass
+
+
+class AddressInUse(ServerError):
+    pass
+
+
+class Server(ABC):
+    """A real server on loopback ports of its own. A kind says how to prepare, start and probe it."""
+
+    scheme: ClassVar[str]
+    port_count: ClassVar[int] = 1
+    account: ClassVar[str | None] = None  # whom it runs as when the tests run as root
+    quit_signal: ClassVar[signal.Signals] = signal.SIGTERM  # asks for an orderly end
+
+    def __init__(self, kind: str, extra: tuple[str, ...] = (), environ: Mapping[str, str] | None = None) -> None:
+        absent = missing((kind,))
+        if absent:
+            what = " and ".join(map(str, absent[kind]))
+            raise NotInstalled(f"{kind} needs {what}. Run: python -m holdfast.testing.servers install {kind}")
+        self.kind = kind
+        self.program = str(needs(kind)[0].find())
+        self.extra = extra
+        self.environ = dict(environ or {})
+        self.user = self.account if os.geteuid() == 0 else None
+        self.folder = process.nest().new_folder(kind)
+        self.data = self.folder / "data"
+        self._log = self.folder / "log"
+        self._ports = [ReservedPort() for _ in range(self.port_count)]
+        self.peers: Sequence[Server] = ()  # the members of its cluster, itself among them
+        self._owner = os.getpid()
+        self._process: subprocess.Popen[bytes] | None = None
+        _alive.add(self)
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command line that starts it in the foreground."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """True when it serves requests. Any OSError, too, means not yet."""
+
+    def prepare(self) -> None:
+        """Fill the empty data folder with what the first start needs. Many need nothing."""
+        return
+
+    def leads(self) -> bool:
+        """True when it is the leader of its cluster."""
+        raise ServerError(f"{self.kind} has no one leader: its nodes are equals, or know nothing of each other")
+
+    @property
+    def ports(self) -> list[int]:
+        return [port.number for port in self._ports]
+
+    @property
+    def port(self) -> int:
+        return self.ports[0]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return LOOPBACK, self.port
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{LOOPBACK}:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """All it has printed, over all restarts."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, timeout: float = START_SECONDS) -> None:
+        """Start and wait until it answers."""
+        self.launch()
+        self.await_answer(timeout)
+
+    def launch(self) -> None:
+        """Start without waiting: the members of a cluster answer only when all have been launched."""
+        if self.running:
+            raise ServerError(f"{self} runs already: restart() it")
+        if not self.data.exists():
+            self.data.mkdir(mode=0o700)
+            if self.user:
+                shutil.chown(self.data, self.user)
+            try:
+                self.prepare()
+            except BaseException:
+                self._discard()  # half prepared is worse than empty: the next launch begins anew
+                raise
+        self._process = process.spawn([*self.command()], self.data, self._log, self.environ, self.user)
+
+    def await_answer(self, timeout: float = START_SECONDS) -> None:
+        deadline = time.monotonic() + timeout
+        while True:
+            answered = self._answers()
+            if not self.running:  # then it was not this server that answered, if anyone did
+                kind = AddressInUse if "in use" in self.log.lower()[-_LOG_TAIL:] else ServerError
+                raise kind(f"{self} ended instead of starting.{self._last_words()}")
+            if answered:
+                return
+            if time.monotonic() > deadline:
+                raise ServerError(f"{self} did not answer within {timeout} s.{self._last_words()}")
+            time.sleep(0.01)
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and its port, and is silent."""
+        process.pause(self._running().pid)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        process.resume(self._running().pid)
+
+    def kill(self) -> None:
+        """kill -9, with all its processes. The data stays for restart()."""
+        process.kill(self._running())
+
+    def restart(self, *, empty: bool = False, timeout: float = START_SECONDS) -> None:
+        """Start again on the same port, after an orderly end if it still runs; `empty`: as if its disk were new."""
+        self._quit()
+        if empty:
+            self._discard()
+        self.start(timeout)
+
+    def stop(self) -> None:
+        """End it and leave nothing: no process, no folder, no port. Whatever state it is in; more than once, too."""
+        if os.getpid() != self._owner:
+            return  # a forked child's copy: the server belongs to the parent
+        if self.running:
+            self.kill()
+        self._discard()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for port in self._ports:
+            port.close()
+        _alive.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {LOOPBACK}:{self.port}"
+
+    def run_tool(self, command: list[str]) -> None:
+        """Run a program that prepares the data folder, as the server's own user."""
+        tool = process.spawn(command, self.data, self._log, self.environ, self.user)
+        try:
+            code = tool.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill(tool)
+            raise ServerError(f"{command[0]} did not end within {START_SECONDS} s.{self._last_words()}") from None
+        if code != 0:
+            raise ServerError(f"{command[0]} failed with {code}.{self._last_words()}")
+
+    def write(self, path: Path, text: str) -> None:
+        """Write a file that the server's own user can read."""
+        path.write_text(text)
+        if self.user:
+            shutil.chown(path, self.user)
+
+    def _answers(self) -> bool:
+        try:
+            return self.answers()
+        except OSError:
+            return False
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            raise ServerError(f"{self} does not run: restart() it.{self._last_words()}")
+        return self._process
+
+    def _quit(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(self.quit_signal)
+        process.resume(self._process.pid)  # a paused one would never hear of it
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill(self._process)
+
+    def _discard(self) -> None:
+        """Remove the data."""
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def _last_words(self) -> str:
+        return f" The end of its log:\n{self.log[-_LOG_TAIL:]}"
+
+
+_alive: set[Server] = set()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """At an orderly exit of the interpreter; the watcher sees to the rest."""
+    for server in list(_alive):
+        server.stop()

@@ -1,0 +1,63 @@
+"""Clusters of real servers: they elect, fail over, and are complete when they have started."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import servers
+from holdfast.testing.servers import process, wire
+from holdfast.testing.servers.base import ServerError
+from holdfast.testing.servers.redis import Redis
+
+
+@pytest.mark.parametrize("kind", ["etcd", "zookeeper", "consul"])
+def test_a_quorum_elects_another_leader_and_takes_the_first_back(kind: str) -> None:
+    with servers.cluster(kind, 3) as cluster:
+        first = cluster.leader()
+        first.kill()
+        second = cluster.leader()
+        assert second is not first
+        first.restart()
+        assert first.answers()
+        assert cluster.hosts.count(":") == 3
+        assert cluster.url == f"{kind}://{cluster.hosts}"
+        families = [pid for member in cluster.members for pid in process.family(member.pid)]
+    assert not any(process.running(pid) for pid in families)
+
+
+def test_sentinels_promote_a_replica_that_has_the_data() -> None:
+    with servers.cluster("redis-sentinel", 3) as group:
+        master = group.leader()
+        assert master is group.members[0]
+        master.execute("SET", "lock", "held")
+        assert master.execute("WAIT", 2, 5000, timeout=10) == 2
+        master.kill()
+        promoted = group.leader()
+        assert promoted is not master
+        assert promoted.execute("GET", "lock") == b"held"
+        assert all(f":{sentinel.port}" in group.url for sentinel in group.sentinels)
+
+
+def test_every_slot_of_a_redis_cluster_has_its_master() -> None:
+    with servers.cluster("redis-cluster", 3) as cluster:
+        for key in ("a", "b", "c", "d"):
+            replies = sorted(set_or_moved(member, key) for member in cluster.members)
+            assert replies == ["MOVED", "MOVED", "OK"]
+        assert cluster.url.startswith("redis+cluster://")
+
+
+def test_five_nodes_know_nothing_of_each_other() -> None:
+    with servers.cluster("redis", 5) as cluster:
+        cluster.members[0].execute("SET", "lock", "held")
+        assert [member.execute("GET", "lock") for member in cluster.members[1:]] == [None] * 4
+        assert len(set(cluster.addresses)) == 5
+        with pytest.raises(ServerError, match="no one leader"):
+            cluster.leader()
+
+
+def set_or_moved(member: Redis, key: str) -> str:
+    """OK, or the first word of the refusal."""
+    try:
+        return "OK" if member.execute("SET", key, "held") == b"OK" else "?"
+    except wire.Refused as refusal:
+        return str(refusal).split()[0]
