@@ -13,13 +13,14 @@ invoice:42
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from . import connecting, events, lifecycle, recipes, waitfor
-from .claim import Snapshot, Traits, valid_name, valid_timeout
+from .claim import Snapshot, Traits, valid_name, valid_prefix, valid_timeout
 from .drivers.aio import Asyncio
 from .drivers.base import finish
 from .drivers.threads import Threads
@@ -49,11 +50,10 @@ class Loss:
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Until the lease is lost (True), or released, or `timeout` (False)."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._event.wait()
-        except TimeoutError:
-            pass
+        if self._lease.held:  # otherwise nobody would tell
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._event.wait()
         return self.is_set()
 
     def over(self) -> None:
@@ -76,7 +76,10 @@ class _Body:
             lease.on_lost(self._lost)
 
     def _lost(self, lease: Lease) -> None:
-        if not self._left and not self._cancelled:
+        if asyncio.current_task() is self._task:
+            # Not from within: a cancellation of oneself hits the next await, which may be beyond the body.
+            self._task.get_loop().call_soon(self._lost, lease)
+        elif not self._left and not self._cancelled:
             self._cancelled = True
             self._task.cancel(f"lost the lock {lease.name!r}")
 
@@ -251,9 +254,8 @@ class Leases(recipes.Bundle[Lease]):
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         ours = self._body.leave(kind)
-        lost = self._lost()
         await recipes.release_all(self._engine, self._leases)
-        if lost is not None and (ours or error is None):
+        if (ours or error is None) and (lost := self._lost()):
             raise lost from None
 
 
@@ -331,7 +333,7 @@ class Election:
 
     async def resign(self) -> bool:
         """Step down, if this object leads. False: it did not."""
-        resigned = [await lease.release() for lease in self._terms if lease.held]
+        resigned = [await lease.release() for lease in tuple(self._terms) if lease.held]
         return any(resigned)
 
 
@@ -416,7 +418,7 @@ class Locks:
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         """The names that are held or waited for."""
-        return await self._engine.store.names(prefix)
+        return await self._engine.store.names(valid_prefix(prefix))
 
     async def force_release(self, name: str, *, token: int) -> int | None:
         """Put out the holder of `token`, and only that one. Returns a token past it, to seal the storage with.
@@ -465,6 +467,6 @@ def _release_at_exit(engine: Engine, url: str) -> None:
     """The loop is gone by now, so what was left held goes back through a blocking connection of its own."""
     held = engine.renewer.leases()
     if held:
-        store = connecting.opener(url)(url, Threads())
+        leaving = connecting.open_engine(url, Threads())
         for lease in held:
-            finish(store.release(lease._grant.claim))
+            finish(leaving._withdraw(lease._grant.claim, lease._keep_until))

@@ -144,6 +144,11 @@ def valid_name(name: object, what: str = "name") -> str:
     return name
 
 
+def valid_prefix(prefix: object) -> str:
+    """What names may begin with; nothing is what they all do."""
+    return valid_name(prefix, "prefix") if prefix != "" else ""
+
+
 def valid_note(note: object, what: str) -> str:
     """A short text that other people will see: printable, so that it cannot play tricks with their terminal."""
     if type(note) is not str:
@@ -157,8 +162,8 @@ def valid_note(note: object, what: str) -> str:
 
 def _number(value: object, what: str) -> float:
     if type(value) is float or type(value) is int:
-        if math.isfinite(value):
-            return float(value) if abs(value) < 1e18 else math.copysign(1e18, value)
+        if type(value) is int or math.isfinite(value):
+            return float(max(-(10**18), min(value, 10**18)))
         raise Misuse(f"{what} must be a finite number of seconds, not {value!r}")
     raise Misuse(f"{what} must be a number of seconds, not {type(value).__name__}: {value!r:.80}")
 

@@ -28,7 +28,8 @@ BUILT_IN = {
 def open_engine(url: str | None, driver: Driver, label: str = "") -> Engine:
     """Find the store's opener by the scheme of its URL, and open it."""
     target = resolve(url)
-    engine = Engine(opener(target)(target, driver), driver, valid_note(label, "a label"))
+    label = valid_note(label, "a label")  # before anything is opened
+    engine = Engine(opener(target)(target, driver), driver, label)
     engine.hook.subscribe(_log, events.ALARMING)
     return engine
 
@@ -92,5 +93,5 @@ def opener(url: str) -> Opener:
 
 def redacted(url: str) -> str:
     """The URL without its password, and without values of its query: fit to be shown."""
-    shown = re.sub(r"(://[^/?#@]*?:)[^/?#]*@", r"\1***@", url)
-    return re.sub(r"([?&](?:password|token|secret|key)[^=&]*=)[^&]*", r"\1***", shown, flags=re.IGNORECASE)
+    shown = re.sub(r"(://[^/?#@]*?:).*@", r"\1***@", url)
+    return re.sub(r"([?&][^=&]*(?:pass|pwd|token|secret|key)[^=&]*=)[^&#]*", r"\1***", shown, flags=re.IGNORECASE)

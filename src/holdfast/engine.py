@@ -11,10 +11,10 @@ import os
 import threading
 from typing import NamedTuple, TypeVar
 
-from . import events
+from . import events, rule
 from .claim import Claim, Grant, Place, Snapshot, new_holder
 from .drivers.base import Driver
-from .errors import LeaseLost, Misuse, NotAcquired, Unavailable
+from .errors import Misuse, NotAcquired, Unavailable
 from .events import Hook
 from .lease import HELD, LOST, RELEASED, RELEASING, Lease
 from .renewal import Renewer
@@ -22,6 +22,7 @@ from .stores.base import Store
 
 L = TypeVar("L", bound=Lease)
 
+MAX_OWNER = 255
 PATIENCE = 10.0  # the longest wait for a bell before looking again: a ringer may be killed between change and ring
 
 
@@ -69,7 +70,9 @@ class Engine:
 
     def owner(self) -> str:
         me = self._whereabouts + self.driver.whoami()
-        return f"{me}/{self.label}" if self.label else me
+        if self.label:
+            me = f"{me}/{self.label}"
+        return me if me.isprintable() and len(me) <= MAX_OWNER else printable(me)[:MAX_OWNER]
 
     # ---- acquire
 
@@ -81,6 +84,7 @@ class Engine:
             if again is not None:
                 return again
         name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads = ask
+        lease: L | None = None
         claim = Claim(name, new_holder(), self.owner(), ttl, units, capacity, fair, timeout != 0, note)
         started = sent = self.driver.now()
         try:
@@ -97,10 +101,12 @@ class Engine:
                 self._remember(lease)
             self.renewer.add(lease)
         except NotAcquired:
-            if claim.queue:
+            if claim.queue or type(answer) is Grant:  # one that came too late may live on in the store for a moment
                 await self._withdraw(claim)
             raise
         except BaseException:
+            if lease is not None:
+                self._drop(lease)
             await self._withdraw(claim)
             raise
         if events.ACQUIRED in self.hook.by_kind:
@@ -136,12 +142,22 @@ class Engine:
             if type(answer) is Grant and now() < sent + answer.ttl:
                 return answer, sent
 
-    async def _withdraw(self, claim: Claim) -> None:
-        """No ghost: take back a claim that may have arrived, whatever we know of it."""
+    async def _withdraw(self, claim: Claim, keep_until: float = 0.0) -> bool:
+        """No ghost: take back a claim that may have arrived, whatever we know of it. False: that failed."""
         try:
-            await self.driver.shield(lambda: self.store.release(claim))
+            await self.driver.shield(lambda: self._leave(claim, keep_until))
         except Exception as error:
             self.hook.emit(events.RELEASE_FAILED, claim.name, claim.owner, detail=str(error))
+            return False
+        return True
+
+    def _drop(self, lease: Lease) -> None:
+        """It was never handed out: neither renew it nor find it again."""
+        with self.mutex:
+            self.renewer.remove(lease)
+            if lease._key is not None:
+                self._forget(lease)
+            lease._state = RELEASED
 
     async def _not_acquired(self, claim: Claim, timeout: float | None, waited: float) -> NotAcquired:
         self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=waited)
@@ -157,21 +173,24 @@ class Engine:
 
     def _mine_again(self, ask: Ask, lease_type: type[L]) -> L | None:
         """A lock that lets its own holder in again, or says why it cannot."""
-        mine = self._mine.get((ask.name, id(self.driver.me())))
-        if not mine:
+        key = (ask.name, id(self.driver.me()))
+        if key not in self._mine:
             return None
-        if ask.reentrant:
-            mine[-1].check()  # a lost lock is not entered again: the outer body would not know
-        elif not any(lease.held for lease in mine):
-            return None
-        elif not ask.reads:
-            raise Misuse(
-                f"{ask.name!r} is read-locked here already, and a reader that asks to write would wait for itself: "
-                "release the read lock first, or take the write lock from the start and downgrade() it"
-            )
-        # A reader that reads again comes in at once: behind a waiting writer, it would wait for itself.
-        lease = next(lease for lease in reversed(mine) if lease.held)
-        with self.mutex:
+        with self.mutex:  # in one piece: another thread may be releasing a lease that it was handed
+            mine = self._mine.get(key, [])
+            held = [lease for lease in mine if lease.held]
+            if ask.reentrant and mine:
+                mine[-1].check()  # a lost lock is not entered again: the outer body would not know
+            elif not held:
+                return None
+            lease = held[-1]
+            rule.same_capacity(ask.name, ask.capacity, lease._grant.claim.capacity)
+            if not ask.reentrant and not ask.reads:
+                raise Misuse(
+                    f"{ask.name!r} is read-locked here already, and a reader that asks to write would wait for itself: "
+                    "release the read lock first, or take the write lock from the start and downgrade() it"
+                )
+            # A reader that reads again comes in at once: behind a waiting writer, it would wait for itself.
             lease._entries += 1
         assert isinstance(lease, lease_type)
         return lease
@@ -197,10 +216,13 @@ class Engine:
         """Leave. False: the store did not have it any more. If the store does not answer, it may be tried again."""
         with self.mutex:
             state = lease._state
-            if state is HELD:
-                if lease._entries > 1:
-                    lease._entries -= 1
-                    return True
+            if lease._entries > 1 and (state is HELD or state is LOST):
+                lease._entries -= 1
+                return lease.held
+            ran_out = state is HELD and self.driver.now() >= lease._deadline
+            if ran_out:  # and the renewer has not come round to it: it is over all the same
+                self.renewer.lose(lease)
+            elif state is HELD:
                 lease._state = RELEASING
                 self.renewer.remove(lease)
             if lease._key is not None:
@@ -208,25 +230,31 @@ class Engine:
         if state is RELEASED or state is LOST:
             return False
         claim = lease._grant.claim
+        if ran_out:
+            self.renewer.announce([lease])
+            await self._withdraw(claim, lease._keep_until)  # the store may count a moment longer
+            return False
+        if lease._loss is not None:
+            lease._loss.over()
         try:
-            there = await (self.store.release(claim) if not lease._keep_until else self._linger(lease, claim))
+            there = await (
+                self.store.release(claim) if not lease._keep_until else self._leave(claim, lease._keep_until)
+            )
         except Exception as error:
             self.hook.emit(events.RELEASE_FAILED, claim.name, claim.owner, lease.token, detail=str(error))
             raise
         except BaseException:
-            await self._withdraw(claim)
-            lease._state = RELEASED
+            if await self._withdraw(claim, lease._keep_until):
+                lease._state = RELEASED
             raise
         lease._state = RELEASED
-        if lease._loss is not None:
-            lease._loss.over()
         if events.RELEASED in self.hook.by_kind:
             self.hook.emit(events.RELEASED, claim.name, claim.owner, lease.token, self.driver.now() - lease._since)
         return there
 
-    async def _linger(self, lease: Lease, claim: Claim) -> bool:
-        """Leave later: the claim is repeated with what is left as its ttl, and then ends by itself."""
-        left = lease._keep_until - self.driver.now()
+    async def _leave(self, claim: Claim, keep_until: float) -> bool:
+        """Leave, but not before `keep_until`: the claim is repeated with what is left as its ttl, and ends by itself."""
+        left = keep_until - self.driver.now()
         if left <= 0:
             return await self.store.release(claim)
         return type(await self.store.claim(claim._replace(ttl=left, queue=False))) is Grant
@@ -239,11 +267,18 @@ class Engine:
             raise Misuse(f"{lease.name!r} is not write-locked by this lease: only a writer can downgrade")
         sent = self.driver.now()
         answer = await self.store.claim(claim._replace(units=1, queue=False))
-        if type(answer) is not Grant or answer.token != lease.token:
-            raise LeaseLost(f"lost {lease.name!r} while downgrading it: start again", lease.name, lease.token)
+        same = type(answer) is Grant and answer.token == lease.token
         with self.mutex:
-            if lease._state is HELD:
-                lease._extend(answer, sent)
+            held = lease._state is HELD
+            if held and same and type(answer) is Grant:
+                self.renewer.keep(lease, answer, sent)
+            elif held:
+                self.renewer.lose(lease, "it ran out before it could be downgraded")
+        if not (held and same):
+            await self._withdraw(claim)  # what the store granted instead is not what the caller holds
+            if held:
+                self.renewer.announce([lease])
+            raise lease._over()
         self._remember(lease)
 
     # ---- the end
@@ -253,14 +288,29 @@ class Engine:
         if self.closed:
             return
         self.closed = True
+        self.renewer.close()  # first: what is acquired from now on is refused there, and taken back
+        try:
+            await self.driver.shield(self._release_everything)
+        finally:
+            await self.store.close()
+
+    async def _release_everything(self) -> None:
+        interruption: BaseException | None = None
         for lease in self.renewer.leases():
             lease._entries = 1
             try:
                 await self.release(lease)
             except Exception:
                 continue  # told as an event; the ttl ends it
-        self.renewer.close()
-        await self.store.close()
+            except BaseException as error:
+                interruption = error
+        if interruption is not None:
+            raise interruption
+
+
+def printable(text: str) -> str:
+    """A thread may be called anything; whoever lists locks shall not have their terminal played with."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def tell(snapshot: Snapshot, besides: Claim | None = None) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from .errors import Misuse
+
 ACQUIRED = "acquired"  # seconds: how long it waited
 WAITING = "waiting"  # joined the line
 NOT_ACQUIRED = "not acquired"  # seconds: how long it waited
@@ -46,6 +48,9 @@ class Hook:
     def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = KINDS) -> Callable[[], None]:
         """Call `subscriber` with every event of these kinds; returns what ends it."""
         mine = tuple(kinds)
+        for kind in mine:
+            if kind not in KINDS:
+                raise Misuse(f"there is no such kind of event: {kind!r:.80} (there are: {', '.join(KINDS)})")
         for kind in mine:
             self.by_kind = {**self.by_kind, kind: (*self.by_kind.get(kind, ()), subscriber)}
 

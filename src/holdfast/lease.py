@@ -31,6 +31,7 @@ class Lease:
     _key: Any = None  # where the engine looks for it on re-entry
     _loss: Any = None  # the surface's event, made when somebody asks for it
     _due = 0.0  # the renewer's note
+    _cut = False  # the limit comes before the store would end it
 
     def __init__(self, engine: Engine, grant: Grant, sent: float) -> None:
         self._engine = engine
@@ -42,6 +43,7 @@ class Lease:
         """Set before the lease is handed out: it ends after `at_most` seconds, and is not free before `at_least`."""
         if at_most is not None:
             self._limit = self._since + at_most
+            self._cut = self._limit < self._deadline
             self._deadline = min(self._deadline, self._limit)
         if at_least:
             self._keep_until = self._since + at_least
@@ -116,6 +118,7 @@ class Lease:
         """The store confirmed a renewal that was sent at `sent`. Called under the engine's mutex."""
         self._grant = grant
         deadline = sent + grant.ttl
+        self._cut = self._limit is not None and self._limit < deadline
         self._deadline = deadline if self._limit is None else min(deadline, self._limit)
         self._troubled = False
 

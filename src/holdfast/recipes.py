@@ -21,7 +21,7 @@ from .claim import (
 )
 from .engine import PATIENCE, Ask, Engine
 from .errors import LeaseLost, Misuse, NotAcquired
-from .lease import LOST, Lease
+from .lease import LOST, RELEASED, Lease
 from .waitfor import WaitGraph
 
 DEFAULT_TTL = 30.0
@@ -54,7 +54,11 @@ class Leader(NamedTuple):
 
 def lock_ask(name: str, ttl: float, fair: bool, reentrant: bool, renew: bool) -> Ask:
     return Ask(
-        valid_name(name), valid_ttl(ttl), fair=_flag(fair, "fair"), renew=_flag(renew, "renew"), reentrant=reentrant
+        valid_name(name),
+        valid_ttl(ttl),
+        fair=_flag(fair, "fair"),
+        renew=_flag(renew, "renew"),
+        reentrant=_flag(reentrant, "reentrant"),
     )
 
 
@@ -241,13 +245,20 @@ async def acquire_all(engine: Engine, asks: Iterable[Ask], timeout: float | None
 
 
 async def release_all(engine: Engine, leases: Iterable[Lease]) -> list[Exception]:
-    """In reverse order; the failure of one does not strand the rest."""
+    """In reverse order; the failure of one does not strand the rest, nor does an interruption. Returns the failures."""
     failures: list[Exception] = []
+    interruption: BaseException | None = None
     for lease in reversed(list(leases)):
+        over = lease._state is RELEASED
         try:
-            await engine.release(lease)
+            if not await engine.release(lease) and not over:
+                lost_in_body(lease, released=False)
         except Exception as error:
             failures.append(error)
+        except BaseException as error:
+            interruption = error
+    if interruption is not None:
+        raise interruption
     return failures
 
 

@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from . import events
 from .claim import Grant
 from .drivers.base import Driver
-from .errors import Unavailable
+from .errors import Misuse, Unavailable
 from .events import Hook
 from .lease import HELD, LOST, Lease
 from .stores.base import Store
 
 _IDLE = 60.0  # with nothing to renew for so long, the renewer goes home
 _NEVER = float("inf")
+_SLACK = 1 / 12  # of a ttl: so much early, or out of order, does not matter
 
 
 class Renewer:
@@ -34,6 +36,7 @@ class Renewer:
         self._hook = hook
         self._mutex = mutex
         self._by_ttl: dict[float, dict[int, Lease]] = {}
+        self._latest: dict[float, float] = {}  # a ttl's latest due time so far
         self._odd: dict[int, Lease] = {}
         self._bell: Any = None  # there while the renewer runs
         self._wake_at = _NEVER
@@ -42,17 +45,10 @@ class Renewer:
     # ---- called by the engine, from any thread
 
     def add(self, lease: Lease) -> None:
-        ttl = lease._grant.ttl
         with self._mutex:
-            if lease._limit is None:
-                lease._due = due = lease._since + ttl / 3
-                same = self._by_ttl.get(ttl)
-                if same is None:
-                    same = self._by_ttl[ttl] = {}
-                same[id(lease)] = lease
-            else:
-                lease._due = due = min(lease._since + ttl / 3, lease._deadline)
-                self._odd[id(lease)] = lease
+            if self._closed:
+                raise Misuse(f"cannot acquire {lease.name!r}: this connection was closed")
+            due = self._file(lease, lease._since)
             if due < self._wake_at:
                 self._wake(due)
 
@@ -63,6 +59,7 @@ class Renewer:
             self._odd.pop(id(lease), None)
         elif not same and len(self._by_ttl) > 16:
             del self._by_ttl[lease._grant.ttl]  # an empty dict is kept for the next lease, but not for ever
+            self._latest.pop(lease._grant.ttl, None)
 
     def leases(self) -> list[Lease]:
         with self._mutex:
@@ -77,8 +74,29 @@ class Renewer:
     def _wake(self, due: float) -> None:
         self._wake_at = due
         if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
-            self._bell = self._driver.bell()
-            self._driver.spawn(self._run, "holdfast-renewer")
+            self._bell = bell = self._driver.bell()
+            try:
+                self._driver.spawn(lambda: self._run(bell), "holdfast-renewer")
+            except BaseException:  # no more threads to be had: the next lease tries again
+                self._gone_home(bell)
+                raise
+
+    def _file(self, lease: Lease, sent: float) -> float:
+        """Put it where it is found when it is due; returns when that is."""
+        ttl = lease._grant.ttl
+        lease._due = due = sent + ttl / 3
+        if lease._limit is not None:
+            lease._due = due = min(due, lease._deadline)
+        elif due >= (latest := self._latest.get(ttl, 0.0)) - ttl * _SLACK:
+            if due > latest:
+                self._latest[ttl] = due
+            same = self._by_ttl.get(ttl)
+            if same is None:
+                same = self._by_ttl[ttl] = {}
+            same[id(lease)] = lease
+            return due
+        self._odd[id(lease)] = lease  # its answer took so long that it would stand behind others who are due later
+        return due
 
     def _all(self) -> Iterator[Lease]:
         for same in self._by_ttl.values():
@@ -87,8 +105,7 @@ class Renewer:
 
     # ---- the renewer itself
 
-    async def _run(self) -> None:
-        bell = self._bell
+    async def _run(self, bell: Any) -> None:
         idle_since: float | None = None
         try:
             while not self._closed:
@@ -131,14 +148,19 @@ class Renewer:
             now = self._driver.now()
             over = [lease for lease in self._all_due(now) if now >= lease._deadline]
             for lease in over:
-                self._lose(lease)
+                self.lose(lease)
             # A little early for some, so that leases taken close together stay together: one conversation, not many.
-            batch = list(self._all_due(now, slack=1 / 12))
+            batch = list(self._all_due(now, slack=_SLACK))
             shortest = min((lease._grant.ttl for lease in self._all()), default=_NEVER)
-        self._announce(over)
+            soonest = min((lease._deadline for lease in self._all()), default=_NEVER)
+        self.announce(over)
+        for lease in over:
+            if lease._cut:  # it was promised to be over by now, but the store would keep it for what it was renewed
+                self._driver.spawn(partial(_quietly, self._store.release, lease._grant), "holdfast-release")
         batch = [lease for lease in batch if lease._limit is None or lease._limit > lease._deadline]
         if batch:
-            await self._renew(batch, within=shortest / 3)
+            # Back in time to tell whoever runs out meanwhile, unless that leaves no time to ask.
+            await self._renew(batch, within=max(shortest / 12, min(shortest / 3, soonest - now)))
 
     def _all_due(self, now: float, slack: float = 0.0) -> Iterator[Lease]:
         for ttl, same in self._by_ttl.items():
@@ -158,6 +180,7 @@ class Renewer:
         sent = self._driver.now()
         try:
             answers = await self._store.renew([lease._grant for lease in batch], within)
+            answered = list(zip(batch, answers, strict=True))
         except Unavailable as error:
             self._trouble(batch, error)
         except Exception as error:
@@ -168,7 +191,7 @@ class Renewer:
                 for lease in batch:
                     await self._renew([lease], within)
         else:
-            await self._confirm(list(zip(batch, answers, strict=True)), sent)
+            await self._confirm(answered, sent)
 
     async def _confirm(self, answered: list[tuple[Lease, Grant | None]], sent: float) -> None:
         gone: list[Lease] = []
@@ -178,32 +201,29 @@ class Renewer:
             now = self._driver.now()
             for lease, grant in answered:
                 if lease._state is HELD and now >= lease._deadline:
-                    self._lose(lease)
+                    self.lose(lease)
                     gone.append(lease)
                 elif lease._state is HELD and grant is None:
-                    self._lose(lease, "the store no longer has it: it ran out, was evicted, or the store lost its data")
+                    self.lose(lease, "the store no longer has it: it ran out, was evicted, or the store lost its data")
                     gone.append(lease)
                 elif lease._state is HELD and grant is not None:
                     renewed.append((lease, lease._deadline - now))
-                    self._keep(lease, grant, sent)
+                    # What was asked for stays as it is: it may have been downgraded since the renewal was sent.
+                    self.keep(lease, Grant(lease._grant.claim, lease._grant.token, grant.ttl), sent)
                 if lease._state is LOST and grant is not None:
                     ghosts.append(grant)
-        self._announce(gone)
+        self.announce(gone)
         if events.RENEWED in self._hook.by_kind:
             for lease, margin in renewed:
                 self._hook.emit(events.RENEWED, lease.name, lease.owner, lease.token, margin)
         for grant in ghosts:
             await _quietly(self._store.release, grant)
 
-    def _keep(self, lease: Lease, grant: Grant, sent: float) -> None:
+    def keep(self, lease: Lease, grant: Grant, sent: float) -> None:
+        """The store confirmed it. Called under the mutex."""
         self.remove(lease)
         lease._extend(grant, sent)
-        lease._due = sent + grant.ttl / 3
-        if lease._limit is None:
-            self._by_ttl.setdefault(grant.ttl, {})[id(lease)] = lease
-        else:
-            lease._due = min(lease._due, lease._deadline)
-            self._odd[id(lease)] = lease
+        self._file(lease, sent)
 
     def _trouble(self, batch: Iterable[Lease], error: Exception) -> None:
         fresh: list[tuple[Lease, float]] = []
@@ -214,7 +234,7 @@ class Renewer:
                 if lease._state is not HELD:
                     continue
                 if now >= lease._deadline:
-                    self._lose(lease, f"it could not be renewed: {error}")
+                    self.lose(lease, f"it could not be renewed: {error}")
                     over.append(lease)
                     continue
                 if not lease._troubled:
@@ -226,13 +246,13 @@ class Renewer:
                 self._odd[id(lease)] = lease
         for lease, left in fresh:
             self._hook.emit(events.IN_DANGER, lease.name, lease.owner, lease.token, left, str(error))
-        self._announce(over)
+        self.announce(over)
 
-    def _lose(self, lease: Lease, why: str = "") -> None:
+    def lose(self, lease: Lease, why: str = "") -> None:
         self.remove(lease)
         lease._end(LOST, why)
 
-    def _announce(self, lost: Iterable[Lease]) -> None:
+    def announce(self, lost: Iterable[Lease]) -> None:
         for lease in lost:
             held = self._driver.now() - lease._since
             self._hook.emit(events.LOST, lease.name, lease.owner, lease.token, held, lease._why)

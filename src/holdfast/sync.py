@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from . import connecting, events, lifecycle, recipes, waitfor
-from .claim import Snapshot, Traits, valid_name, valid_timeout
+from .claim import Snapshot, Traits, valid_name, valid_prefix, valid_timeout
 from .drivers.base import finish
 from .drivers.threads import Threads
 from .engine import Ask, Engine
@@ -37,7 +37,8 @@ class Loss:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until the lease is lost (True), or released, or `timeout` (False)."""
-        self._event.wait(timeout)
+        if self._lease.held:  # otherwise nobody would tell
+            self._event.wait(timeout)
         return self.is_set()
 
     def over(self) -> None:
@@ -50,7 +51,9 @@ class Lease(CoreLease):
     @property
     def lost(self) -> Loss:
         if self._loss is None:
-            self._loss = Loss(self)
+            made = Loss(self)
+            with self._engine.mutex:  # one for all who ask, or release would wake only some of them
+                self._loss = self._loss or made
         loss: Loss = self._loss
         return loss
 
@@ -163,9 +166,8 @@ class Leases(recipes.Bundle[Lease]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        lost = self._lost()
         finish(recipes.release_all(self._engine, self._leases))
-        if error is None and lost is not None:
+        if error is None and (lost := self._lost()):
             raise lost
 
 
@@ -238,7 +240,7 @@ class Election:
 
     def resign(self) -> bool:
         """Step down, if this object leads. False: it did not."""
-        resigned = [lease.release() for lease in self._terms if lease.held]
+        resigned = [lease.release() for lease in tuple(self._terms) if lease.held]
         return any(resigned)
 
 
@@ -323,7 +325,7 @@ class Locks:
 
     def names(self, prefix: str = "") -> Sequence[str]:
         """The names that are held or waited for."""
-        return finish(self._engine.store.names(prefix))
+        return finish(self._engine.store.names(valid_prefix(prefix)))
 
     def force_release(self, name: str, *, token: int) -> int | None:
         """Put out the holder of `token`, and only that one. Returns a token past it, to seal the storage with.

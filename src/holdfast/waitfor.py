@@ -48,14 +48,13 @@ class WaitGraph:
         """Would everything this owner waits for be granted, if all who are not stuck gave back what they hold?"""
         for snapshot in self.snapshots:
             kept = sum(holding.units for holding in snapshot.holders if holding.owner in stuck)
-            ahead = 0
+            ahead = False
             for waiting in snapshot.waiters:
                 if waiting.owner == owner:
-                    if kept + ahead + waiting.units > snapshot.capacity:
+                    if kept + waiting.units > snapshot.capacity or (ahead and waiting.fair):
                         return False
                     break
-                if waiting.owner in stuck and waiting.fair:
-                    ahead = snapshot.capacity  # nobody passes a stuck one in line
+                ahead = ahead or waiting.owner in stuck
         return True
 
     def _cycles(self, stuck: set[str]) -> tuple[tuple[Edge, ...], ...]:

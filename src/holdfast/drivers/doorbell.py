@@ -8,6 +8,7 @@ Anybody on the machine could ring: harmless, since a bell only means "look again
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import socket
@@ -28,6 +29,7 @@ def _namespace() -> str:
 def _sender() -> socket.socket:
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     sender.setblocking(False)
+    atexit.register(sender.close)
     return sender
 
 
@@ -56,9 +58,10 @@ def close_socket(bell: socket.socket, address: str) -> None:
 
 def drain(bell: socket.socket) -> None:
     """Several rings are one."""
+    bell.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while True:
-            bell.recv(1, socket.MSG_DONTWAIT)
+            bell.recv(1)
 
 
 def ring(address: str) -> bool | None:

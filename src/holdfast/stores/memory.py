@@ -66,6 +66,7 @@ class _Space:
 
 
 _spaces: WeakValueDictionary[str, _Space] = WeakValueDictionary()
+_opening = threading.Lock()
 _KEPT_EVICTIONS = 1000
 
 
@@ -74,7 +75,8 @@ class MemoryStore:
 
     def __init__(self, driver: Driver, name: str = "") -> None:
         self._driver = driver
-        self._space = _spaces.setdefault(name, _Space())
+        with _opening:  # setdefault of a weak dictionary is not one step: two threads would each found a space
+            self._space = _spaces.setdefault(name, _Space())
 
     # ---- the protocol
 
@@ -92,10 +94,10 @@ class MemoryStore:
             if book.inside or book.line:
                 space.books[name] = book
             heir = self._heir(book) if book.line else None
-            watchers = space.watchers and type(answer) is Grant and space.watchers.get(name)
+            watchers = tuple(space.watchers.get(name, ())) if space.watchers and type(answer) is Grant else ()
         if heir is not None:
             self._ring(name, heir)
-        for bell in watchers or ():
+        for bell in watchers:
             bell.ring()
         return answer
 
@@ -113,7 +115,7 @@ class MemoryStore:
             for grant in grants:
                 book = self._space.books.get(grant.claim.name)
                 entry = book.inside.get(grant.claim.holder) if book else None
-                if entry is None or entry.expires <= now:
+                if entry is None or entry.expires <= now or entry.token != grant.token:
                     answers.append(None)
                 else:
                     entry.expires = now + grant.claim.ttl
@@ -164,6 +166,8 @@ class MemoryStore:
         space = self._space
         with space.lock:
             book = space.books.get(name)
+            if book is not None:
+                self._expire(book, self._driver.now())
             found = next((one for one in book.inside.values() if one.token == token), None) if book else None
             if book is None or found is None:
                 return None
@@ -214,6 +218,8 @@ class MemoryStore:
             )
 
     def forked(self) -> None:
+        global _opening
+        _opening = threading.Lock()
         self._space.reset()  # the threads that held something here stayed in the parent
 
     async def close(self) -> None:
@@ -271,9 +277,12 @@ class MemoryStore:
             del book.line[head]
 
     def _heir(self, book: _Book) -> _Entry | None:
-        """The head of the line, if it may enter now. When it has, it rings for the next in turn."""
+        """The head of the line, if it may enter now, or else the first who need not wait for it. It rings for the next."""
+        ahead = False
         for entry in book.line.values():
-            return entry if book.used + entry.units <= book.capacity else None
+            if rule.admit(entry.units, book.capacity, book.used, ahead=ahead, fair=entry.claim.fair):
+                return entry
+            ahead = True
         return None
 
     def _left(self, name: str, book: _Book) -> tuple[_Entry | None, Sequence[Bell]]:

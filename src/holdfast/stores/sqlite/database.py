@@ -227,7 +227,7 @@ def _is_busy(error: sqlite3.Error) -> bool:
 def boot_id() -> str:
     """Tells this boot of the machine from all others; empty where the system does not say."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return file.read().strip()
     except OSError:
         return ""

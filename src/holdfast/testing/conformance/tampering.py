@@ -1,0 +1,121 @@
+"""The real store, with a hand on it: what passes can be counted, failed, delayed, or forgotten on its way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...claim import Claim, Grant, Place, Snapshot, Traits
+from ...errors import Unavailable
+from ...stores.base import Store
+from .world import settled
+
+Hook = Callable[[str], Any]
+
+
+class Interruption(BaseException):
+    """Like Ctrl-C, but the test's own."""
+
+
+def _let_pass(method: str) -> None:
+    return None
+
+
+class Tampered:
+    """`before` and `after` are called with the method's name; they may raise, or return something to await."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.calls: list[str] = []
+        self.before: Hook = _let_pass
+        self.after: Hook = _let_pass
+
+    @property
+    def traits(self) -> Traits:
+        return self.store.traits
+
+    def heal(self) -> None:
+        self.before = self.after = _let_pass
+
+    def fail(self, *methods: str, times: int = 1, reply_only: bool = False) -> None:
+        """The next calls raise Unavailable: the request is lost, or, with `reply_only`, its answer."""
+        left = times
+
+        def hook(method: str) -> None:
+            nonlocal left
+            if method in methods and left > 0:
+                left -= 1
+                raise Unavailable(f"{method}: as the test wants it")
+
+        if reply_only:
+            self.after = hook
+        else:
+            self.before = hook
+
+    def interrupt(self, at: int, *, after: bool) -> None:
+        """Raise Interruption at the call number `at`, before it was sent or after it was done."""
+        left = at
+
+        def hook(method: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                raise Interruption(method)
+
+        if after:
+            self.after = hook
+        else:
+            self.before = hook
+
+    async def _pass(self, method: str, *args: Any) -> Any:
+        self.calls.append(method)
+        await settled(self.before(method))
+        answer = await getattr(self.store, method)(*args)
+        await settled(self.after(method))
+        return answer
+
+    # ---- the protocol
+
+    async def claim(self, claim: Claim) -> Grant | Place:
+        answer: Grant | Place = await self._pass("claim", claim)
+        return answer
+
+    async def wait(self, place: Place, timeout: float) -> None:
+        await self._pass("wait", place, timeout)
+
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+        answer: Sequence[Grant | None] = await self._pass("renew", grants, within)
+        return answer
+
+    async def release(self, claim: Claim) -> bool:
+        answer: bool = await self._pass("release", claim)
+        return answer
+
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        await self._pass("watch", name, token, timeout)
+
+    async def evict(self, name: str, token: int, by: str) -> int | None:
+        answer: int | None = await self._pass("evict", name, token, by)
+        return answer
+
+    async def inspect(self, name: str) -> Snapshot:
+        answer: Snapshot = await self._pass("inspect", name)
+        return answer
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        answer: Sequence[str] = await self._pass("names", prefix)
+        return answer
+
+    def forked(self) -> None:
+        self.store.forked()
+
+    async def close(self) -> None:
+        await self.store.close()
+
+
+def tamper(locks: Any) -> Tampered:
+    """Put a hand between a connection and its store."""
+    engine = locks._engine
+    hand = Tampered(engine.store)
+    engine.store = engine.renewer._store = hand
+    return hand
