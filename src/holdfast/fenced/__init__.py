@@ -1,0 +1,38 @@
+"""Storage that refuses whoever was overtaken: the half of fencing that most libraries leave to their users.
+
+    from holdfast import fenced
+
+    with locks.lock("invoice:42") as lease:
+        with fenced.transaction(db, lease) as tx:     # StaleToken if somebody newer has been here
+            tx.execute("UPDATE …")                    # reads in here are covered as well
+
+A guard knows a resource's name and a token: a lease, or a pair (name, token). For asyncio the same names are in
+`holdfast.fenced.aio`. What is here is imported when it is first used, and so are the drivers it needs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .mark import MAX_TOKEN, Fenced, Mark, Ticket, subscribe
+
+if TYPE_CHECKING:
+    from .memory import Memory
+
+__all__ = [
+    "Memory",
+    "Fenced",
+    "Mark",
+    "Ticket",
+    "MAX_TOKEN",
+    "subscribe",
+]
+
+_WHERE = {
+    "Memory": "memory",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
