@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Any
 from .mark import MAX_TOKEN, Fenced, Mark, Ticket, subscribe
 
 if TYPE_CHECKING:
+    from . import aio
     from .memory import Memory
+    from .sql import Row, schema
+    from .sql.threads import create_table, seal, transaction
 
 __all__ = [
+    "transaction",
+    "seal",
+    "Row",
+    "create_table",
+    "schema",
+    "aio",
     "Memory",
     "Fenced",
     "Mark",
@@ -28,11 +37,19 @@ __all__ = [
 ]
 
 _WHERE = {
+    "transaction": "sql.threads",
+    "seal": "sql.threads",
+    "create_table": "sql.threads",
+    "Row": "sql",
+    "schema": "sql",
     "Memory": "memory",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "aio":
+        return import_module(f"{__name__}.aio")
     if name in _WHERE:
-        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

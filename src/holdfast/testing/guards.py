@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
@@ -212,7 +213,7 @@ NAMES = (
 
 def any_name_is_data(guard: GuardUnderTest) -> None:
     """Kept apart from each other, however alike: wrong collations and cut names show here."""
-    first = int(uuid4().int % 2**40) + 1  # higher than the marks that an earlier run left on these names
+    first = time.time_ns() // 1000  # higher than the marks that an earlier run left on these names
     for number, name in enumerate(NAMES):
         guard.write(name, first + number, number)
     for number, name in enumerate(NAMES):

@@ -1,0 +1,20 @@
+"""Fenced storage for asyncio: the same names as in `holdfast.fenced`, with `await`."""
+
+from .mark import MAX_TOKEN, Fenced, Mark, Ticket, subscribe
+from .memory import Memory
+from .sql import Row, schema
+from .sql.aio import create_table, seal, transaction
+
+__all__ = [
+    "transaction",
+    "seal",
+    "Row",
+    "create_table",
+    "schema",
+    "Memory",
+    "Fenced",
+    "Mark",
+    "Ticket",
+    "MAX_TOKEN",
+    "subscribe",
+]

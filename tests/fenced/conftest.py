@@ -1,0 +1,22 @@
+"""One server of each kind for all tests of fenced storage, started when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.testing import servers
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """The URL. What outlives a power cut is not the question here, so it need not wait for the disk."""
+    with servers.start("postgresql", "-c", "fsync=off", "-c", "synchronous_commit=off") as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[str]:
+    with servers.start("mariadb", "--innodb-flush-log-at-trx-commit=0") as server:
+        yield server.url

@@ -1,0 +1,157 @@
+"""A connection of every SQL driver that fenced transactions know, by name."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from holdfast.fenced.sql.connections import ASYNCIO, THREADS
+
+
+class Driver(NamedTuple):
+    server: str  # the fixture that gives its URL
+    world: str
+    connect: Callable[[str], Any]  # an open connection, or for asyncio a coroutine that gives one
+    close: Callable[[Any], Any] = lambda connection: connection.close()
+
+
+def sqlite(url: str) -> Any:
+    return sqlite3.connect(url, timeout=30, isolation_level=None, check_same_thread=False)
+
+
+def sqlite_legacy(url: str) -> Any:
+    """As `sqlite3.connect(path)` gives it: transactions begin by themselves."""
+    return sqlite3.connect(url, timeout=30, check_same_thread=False)
+
+
+async def aiosqlite(url: str) -> Any:
+    import aiosqlite
+
+    return await aiosqlite.connect(url, timeout=30)
+
+
+def psycopg(url: str) -> Any:
+    import psycopg
+
+    return psycopg.connect(url)
+
+
+def psycopg_autocommit(url: str) -> Any:
+    import psycopg
+
+    return psycopg.connect(url, autocommit=True)
+
+
+async def psycopg_async(url: str) -> Any:
+    import psycopg
+
+    return await psycopg.AsyncConnection.connect(url)
+
+
+async def asyncpg(url: str) -> Any:
+    import asyncpg
+
+    return await asyncpg.connect(url)
+
+
+def _mysql(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    return {"host": parts.hostname, "port": parts.port, "user": parts.username, "charset": "utf8mb4"}
+
+
+def pymysql(url: str) -> Any:
+    import pymysql
+
+    return pymysql.connect(database="holdfast", **_mysql(url))
+
+
+def pymysql_found_rows(url: str) -> Any:
+    """As SQLAlchemy and Django set it: the row count then means something else."""
+    import pymysql
+    from pymysql.constants import CLIENT
+
+    return pymysql.connect(database="holdfast", client_flag=CLIENT.FOUND_ROWS, autocommit=True, **_mysql(url))
+
+
+async def asyncmy(url: str) -> Any:
+    import asyncmy
+
+    return await asyncmy.connect(db="holdfast", **_mysql(url))
+
+
+async def aiomysql(url: str) -> Any:
+    import aiomysql
+
+    return await aiomysql.connect(db="holdfast", **_mysql(url))
+
+
+def _engine_url(url: str, driver: str) -> str:
+    return f"sqlite+{driver}:///{url}" if url.startswith("/") else f"{url.partition(':')[0]}+{driver}{url[url.index(':') :]}"
+
+
+def core(driver: str) -> Callable[[str], Any]:
+    def connect(url: str) -> Any:
+        from sqlalchemy import create_engine
+        from sqlalchemy.pool import NullPool
+
+        return create_engine(_engine_url(url, driver), poolclass=NullPool).connect()
+
+    return connect
+
+
+def session(driver: str) -> Callable[[str], Any]:
+    def connect(url: str) -> Any:
+        from sqlalchemy import create_engine
+        from sqlalchemy.orm import Session
+        from sqlalchemy.pool import NullPool
+
+        return Session(create_engine(_engine_url(url, driver), poolclass=NullPool))
+
+    return connect
+
+
+def async_core(driver: str) -> Callable[[str], Any]:
+    async def connect(url: str) -> Any:
+        from sqlalchemy.ext.asyncio import create_async_engine
+        from sqlalchemy.pool import NullPool
+
+        return await create_async_engine(_engine_url(url, driver), poolclass=NullPool).connect()
+
+    return connect
+
+
+def async_session(driver: str) -> Callable[[str], Any]:
+    async def connect(url: str) -> Any:
+        from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+        from sqlalchemy.pool import NullPool
+
+        return AsyncSession(create_async_engine(_engine_url(url, driver), poolclass=NullPool))
+
+    return connect
+
+
+DRIVERS: dict[str, Driver] = {
+    "sqlite3": Driver("sqlite_file", THREADS, sqlite),
+    "sqlite3 legacy": Driver("sqlite_file", THREADS, sqlite_legacy),
+    "aiosqlite": Driver("sqlite_file", ASYNCIO, aiosqlite),
+    "psycopg": Driver("postgresql", THREADS, psycopg),
+    "psycopg autocommit": Driver("postgresql", THREADS, psycopg_autocommit),
+    "psycopg async": Driver("postgresql", ASYNCIO, psycopg_async),
+    "asyncpg": Driver("postgresql", ASYNCIO, asyncpg),
+    "pymysql": Driver("mariadb", THREADS, pymysql),
+    "pymysql FOUND_ROWS": Driver("mariadb", THREADS, pymysql_found_rows),
+    "asyncmy": Driver("mariadb", ASYNCIO, asyncmy, lambda connection: connection.close() or connection.ensure_closed()),
+    "aiomysql": Driver("mariadb", ASYNCIO, aiomysql, lambda connection: connection.ensure_closed()),
+    "sqlalchemy sqlite": Driver("sqlite_file", THREADS, core("pysqlite")),
+    "sqlalchemy psycopg": Driver("postgresql", THREADS, core("psycopg")),
+    "sqlalchemy pymysql": Driver("mariadb", THREADS, core("pymysql")),
+    "sqlalchemy Session sqlite": Driver("sqlite_file", THREADS, session("pysqlite")),
+    "sqlalchemy Session psycopg": Driver("postgresql", THREADS, session("psycopg")),
+    "sqlalchemy Session pymysql": Driver("mariadb", THREADS, session("pymysql")),
+    "sqlalchemy AsyncConnection asyncpg": Driver("postgresql", ASYNCIO, async_core("asyncpg")),
+    "sqlalchemy AsyncConnection aiosqlite": Driver("sqlite_file", ASYNCIO, async_core("aiosqlite")),
+    "sqlalchemy AsyncSession asyncpg": Driver("postgresql", ASYNCIO, async_session("asyncpg")),
+    "sqlalchemy AsyncSession asyncmy": Driver("mariadb", ASYNCIO, async_session("asyncmy")),
+}
