@@ -88,15 +88,30 @@ async def aiomysql(url: str) -> Any:
 
 
 def _engine_url(url: str, driver: str) -> str:
-    return f"sqlite+{driver}:///{url}" if url.startswith("/") else f"{url.partition(':')[0]}+{driver}{url[url.index(':') :]}"
+    return (
+        f"sqlite+{driver}:///{url}"
+        if url.startswith("/")
+        else f"{url.partition(':')[0]}+{driver}{url[url.index(':') :]}"
+    )
+
+
+def close_with_engine(connection: Any) -> None:
+    engine = connection.get_bind() if hasattr(connection, "get_bind") else connection.engine
+    connection.close()
+    engine.dispose()
+
+
+async def close_with_async_engine(connection: Any) -> None:
+    engine = connection.bind if hasattr(connection, "get_bind") else connection.engine
+    await connection.close()
+    await engine.dispose()
 
 
 def core(driver: str) -> Callable[[str], Any]:
     def connect(url: str) -> Any:
         from sqlalchemy import create_engine
-        from sqlalchemy.pool import NullPool
 
-        return create_engine(_engine_url(url, driver), poolclass=NullPool).connect()
+        return create_engine(_engine_url(url, driver)).connect()
 
     return connect
 
@@ -105,9 +120,8 @@ def session(driver: str) -> Callable[[str], Any]:
     def connect(url: str) -> Any:
         from sqlalchemy import create_engine
         from sqlalchemy.orm import Session
-        from sqlalchemy.pool import NullPool
 
-        return Session(create_engine(_engine_url(url, driver), poolclass=NullPool))
+        return Session(create_engine(_engine_url(url, driver)))
 
     return connect
 
@@ -115,9 +129,8 @@ def session(driver: str) -> Callable[[str], Any]:
 def async_core(driver: str) -> Callable[[str], Any]:
     async def connect(url: str) -> Any:
         from sqlalchemy.ext.asyncio import create_async_engine
-        from sqlalchemy.pool import NullPool
 
-        return await create_async_engine(_engine_url(url, driver), poolclass=NullPool).connect()
+        return await create_async_engine(_engine_url(url, driver)).connect()
 
     return connect
 
@@ -125,9 +138,8 @@ def async_core(driver: str) -> Callable[[str], Any]:
 def async_session(driver: str) -> Callable[[str], Any]:
     async def connect(url: str) -> Any:
         from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-        from sqlalchemy.pool import NullPool
 
-        return AsyncSession(create_async_engine(_engine_url(url, driver), poolclass=NullPool))
+        return AsyncSession(create_async_engine(_engine_url(url, driver)))
 
     return connect
 
@@ -144,14 +156,16 @@ DRIVERS: dict[str, Driver] = {
     "pymysql FOUND_ROWS": Driver("mariadb", THREADS, pymysql_found_rows),
     "asyncmy": Driver("mariadb", ASYNCIO, asyncmy, lambda connection: connection.close() or connection.ensure_closed()),
     "aiomysql": Driver("mariadb", ASYNCIO, aiomysql, lambda connection: connection.ensure_closed()),
-    "sqlalchemy sqlite": Driver("sqlite_file", THREADS, core("pysqlite")),
-    "sqlalchemy psycopg": Driver("postgresql", THREADS, core("psycopg")),
-    "sqlalchemy pymysql": Driver("mariadb", THREADS, core("pymysql")),
-    "sqlalchemy Session sqlite": Driver("sqlite_file", THREADS, session("pysqlite")),
-    "sqlalchemy Session psycopg": Driver("postgresql", THREADS, session("psycopg")),
-    "sqlalchemy Session pymysql": Driver("mariadb", THREADS, session("pymysql")),
-    "sqlalchemy AsyncConnection asyncpg": Driver("postgresql", ASYNCIO, async_core("asyncpg")),
-    "sqlalchemy AsyncConnection aiosqlite": Driver("sqlite_file", ASYNCIO, async_core("aiosqlite")),
-    "sqlalchemy AsyncSession asyncpg": Driver("postgresql", ASYNCIO, async_session("asyncpg")),
-    "sqlalchemy AsyncSession asyncmy": Driver("mariadb", ASYNCIO, async_session("asyncmy")),
+    "sqlalchemy sqlite": Driver("sqlite_file", THREADS, core("pysqlite"), close_with_engine),
+    "sqlalchemy psycopg": Driver("postgresql", THREADS, core("psycopg"), close_with_engine),
+    "sqlalchemy pymysql": Driver("mariadb", THREADS, core("pymysql"), close_with_engine),
+    "sqlalchemy Session sqlite": Driver("sqlite_file", THREADS, session("pysqlite"), close_with_engine),
+    "sqlalchemy Session psycopg": Driver("postgresql", THREADS, session("psycopg"), close_with_engine),
+    "sqlalchemy Session pymysql": Driver("mariadb", THREADS, session("pymysql"), close_with_engine),
+    "sqlalchemy AsyncConnection asyncpg": Driver("postgresql", ASYNCIO, async_core("asyncpg"), close_with_async_engine),
+    "sqlalchemy AsyncConnection aiosqlite": Driver(
+        "sqlite_file", ASYNCIO, async_core("aiosqlite"), close_with_async_engine
+    ),
+    "sqlalchemy AsyncSession asyncpg": Driver("postgresql", ASYNCIO, async_session("asyncpg"), close_with_async_engine),
+    "sqlalchemy AsyncSession asyncmy": Driver("mariadb", ASYNCIO, async_session("asyncmy"), close_with_async_engine),
 }

@@ -48,5 +48,3 @@ def test_a_fenced_transaction(check: guards.Check, transactions: SqlUnderTest[An
 @pytest.mark.parametrize("check", guards.CHECKS, ids=guards.title)
 def test_a_fenced_row(check: guards.Check, rows: RowUnderTest[Any]) -> None:
     check(rows)
-
-

@@ -59,8 +59,20 @@ async def seal(wire: Wire, wanted: Sequence[Place]) -> None:
 
 
 async def create_table(wire: Wire) -> None:
-    await wire.begin(Statement(load(wire.dialect)["create"], (), {}))
-    await wire.end(None)
+    known = load(wire.dialect)
+    try:
+        if "exists" in known:
+            await wire.begin(Statement("SELECT 1", (), {}))
+            if await wire.row(Statement(known["exists"], (), {})):
+                return
+            await wire.run(Statement(known["create"], (), {}))
+        else:
+            await wire.begin(Statement(known["create"], (), {}))
+    except BaseException as error:
+        await wire.end(error)
+        raise
+    finally:
+        await wire.end(None)
 
 
 def _code(error: BaseException | None) -> object:

@@ -7,6 +7,10 @@ CREATE TABLE IF NOT EXISTS holdfast_fences (
     since DATETIME(6) NOT NULL
 ) ENGINE = InnoDB;
 
+-- Asked first: to IF NOT EXISTS the server answers with a warning, which some drivers raise.
+-- name: exists
+SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'holdfast_fences';
+
 -- name: drop
 DROP TABLE IF EXISTS holdfast_fences;
 

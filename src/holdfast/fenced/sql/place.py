@@ -68,6 +68,8 @@ class Place:
                 return Misuse(
                     f"{self.row.table} has no row {dict(self.row.key)!r:.200}: insert it first, with {self.row.column} NULL"
                 )
-            return Misuse(f"the mark of {self.mark.resource!r} vanished while it was read: who deletes from holdfast_fences?")
+            return Misuse(
+                f"the mark of {self.mark.resource!r} vanished while it was read: who deletes from holdfast_fences?"
+            )
         since = int(str(found[1])) / 1e6 if len(found) > 1 and found[1] is not None else None
         return refusal(self.mark, int(str(found[0])), since)

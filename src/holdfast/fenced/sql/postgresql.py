@@ -16,10 +16,12 @@ class PsycopgWire:
     style = FORMAT
 
     def __init__(self, connection: Any) -> None:
-        from psycopg import Pipeline
+        from psycopg import AsyncConnection, AsyncTransaction, Pipeline, Transaction
         from psycopg.rows import tuple_row
 
         self._connection = connection
+        self._asynchronous = isinstance(connection, AsyncConnection)
+        self._transaction_class: Any = AsyncTransaction if self._asynchronous else Transaction
         self._rows = tuple_row
         self._pipelined = Pipeline.is_supported()
         self._transaction: Any = None
@@ -29,29 +31,24 @@ class PsycopgWire:
 
     async def begin(self, first: Statement) -> Outcome:
         """BEGIN and the seal travel together: a fenced transaction makes as many round trips as any other."""
-        connection = self._connection
-        transaction = connection.transaction()
-        cursor = connection.cursor(row_factory=self._rows)
-        if hasattr(transaction, "__aenter__"):
-            if self._pipelined:
-                async with connection.pipeline():
-                    await self._enter(transaction)
-                    await cursor.execute(first.text, first.values)
-            else:
-                await self._enter(transaction)
+        if not self._pipelined:
+            await self._enter()
+            return await self.run(first)
+        cursor = self._connection.cursor(row_factory=self._rows)
+        if self._asynchronous:
+            async with self._connection.pipeline():
+                await self._enter()
                 await cursor.execute(first.text, first.values)
-        elif self._pipelined:
-            with connection.pipeline():
-                await self._enter(transaction)
-                cursor.execute(first.text, first.values)
         else:
-            await self._enter(transaction)
-            cursor.execute(first.text, first.values)
+            with self._connection.pipeline():
+                await self._enter()
+                cursor.execute(first.text, first.values)
         return Outcome(cursor.rowcount, 0)
 
-    async def _enter(self, transaction: Any) -> None:
-        enter = getattr(transaction, "__aenter__", None) or transaction.__enter__
-        await settle(enter())
+    async def _enter(self) -> None:
+        # Not connection.transaction(): begun inside a pipeline, that one would keep the pipeline on until it ends.
+        transaction = self._transaction_class(self._connection)
+        await settle(transaction.__aenter__() if self._asynchronous else transaction.__enter__())
         self._transaction = transaction
 
     async def run(self, statement: Statement) -> Outcome:
@@ -69,7 +66,7 @@ class PsycopgWire:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
             return
-        leave = getattr(transaction, "__aexit__", None) or transaction.__exit__
+        leave = transaction.__aexit__ if self._asynchronous else transaction.__exit__
         if error is None:
             await settle(leave(None, None, None))
         else:
@@ -95,7 +92,8 @@ class AsyncpgWire:
 
     async def run(self, statement: Statement) -> Outcome:
         status: str = await self._connection.execute(statement.text, *statement.values)
-        return Outcome(int(status.rpartition(" ")[2]), 0)  # "INSERT 0 1", "UPDATE 1"
+        rows = status.rpartition(" ")[2]  # of "INSERT 0 1", "UPDATE 1", "CREATE TABLE"
+        return Outcome(int(rows) if rows.isdigit() else 0, 0)
 
     async def row(self, statement: Statement) -> tuple[object, ...] | None:
         found = await self._connection.fetchrow(statement.text, *statement.values)

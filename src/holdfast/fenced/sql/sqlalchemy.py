@@ -36,9 +36,10 @@ class SqlAlchemyWire:
     async def _refuse_autocommit(self) -> None:
         """Under isolation level AUTOCOMMIT begin() begins nothing, and the mark would be unlocked at once."""
         inner = self._connection
-        if hasattr(inner, "get_bind"):
+        if hasattr(inner, "get_bind"):  # a session
             inner = await settle(inner.connection())
-        options = await settle(inner.get_execution_options())
+        inner = getattr(inner, "sync_connection", inner)
+        options = inner.get_execution_options()
         default = getattr(self._engine_dialect, "_on_connect_isolation_level", None)
         if "AUTOCOMMIT" in (options.get("isolation_level", default), default):
             raise Misuse("this connection is in AUTOCOMMIT mode: a fenced transaction has to be a transaction")
