@@ -86,7 +86,8 @@ class Renewer:
         ttl = lease._grant.ttl
         lease._due = due = sent + ttl / 3
         if lease._limit is not None:
-            lease._due = due = min(due, lease._deadline)
+            # One that cannot be extended is left alone until it ends: due before, it would be looked at without pause.
+            lease._due = due = lease._deadline if lease._limit <= lease._deadline else min(due, lease._deadline)
         elif due >= (latest := self._latest.get(ttl, 0.0)) - ttl * _SLACK:
             if due > latest:
                 self._latest[ttl] = due

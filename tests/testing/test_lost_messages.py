@@ -12,6 +12,8 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers import wire
 from holdfast.testing.servers.redis import Redis
 
+pytestmark = pytest.mark.server
+
 SECONDS = 10.0
 
 

@@ -19,6 +19,8 @@ from holdfast.testing.servers import process
 from holdfast.testing.servers.base import NotInstalled, ServerError
 from holdfast.testing.servers.redis import Redis
 
+pytestmark = pytest.mark.server
+
 SECONDS = 20.0
 
 SCRIPT = """

@@ -17,6 +17,8 @@ from holdfast.testing.servers import process, wire
 from holdfast.testing.servers.base import Server
 from holdfast.testing.servers.postgresql import PgBouncer
 
+pytestmark = pytest.mark.server
+
 SECONDS = 10.0
 SILENCE = 0.3  # how long a paused server gets to prove that it is not; it never answers, however long it gets
 
@@ -58,13 +60,15 @@ def consul_talk(server: Server) -> Talk:
     def has() -> bool:
         try:
             return bool(wire.http_json(server.address, "GET", "/v1/kv/lock", timeout=SECONDS))
-        except wire.Refused:
+        except wire.Refused as refusal:
+            if "404" not in str(refusal):
+                raise
             return False
 
     return Talk(
         lambda: wire.http_json(server.address, "PUT", "/v1/kv/lock", "held", SECONDS),
         has,
-        lambda timeout: wire.http_json(server.address, "GET", "/v1/status/leader", timeout=timeout),
+        lambda timeout: wire.http_json(server.address, "GET", "/v1/agent/self", timeout=timeout),
     )
 
 

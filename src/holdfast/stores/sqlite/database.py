@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from ...drivers.base import Driver
 from ...errors import HoldfastError, Misuse, Unavailable
@@ -47,6 +48,30 @@ def load_statements() -> dict[str, str]:
     return {name: body.strip().rstrip(";") for name, _, body in (part.partition("\n") for part in parts)}
 
 
+# A fork in the middle of another thread's statement would leave the child with SQLite's own locks taken for ever, and with
+# a transaction that nobody ends. So nobody is inside SQLite when a process forks.
+_databases: WeakSet[Database] = WeakSet()
+_forking = threading.Lock()
+_paused: list[threading.Lock] = []
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    for database in _databases:
+        mutex = database._mutex
+        if mutex.acquire(timeout=BUSY_PATIENCE):  # a statement takes milliseconds; but rather a bad child than no fork
+            _paused.append(mutex)
+
+
+def _after_fork() -> None:
+    while _paused:
+        _paused.pop().release()
+    _forking.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
 class Database:
     """A connection that is opened on first use, and again after a fork or when the file was replaced."""
 
@@ -60,6 +85,8 @@ class Database:
         self._cursor: sqlite3.Cursor | None = None  # reused, for the statements of `at_once`
         self._identity: tuple[int, int] | None = None
         self._looked_at = 0.0
+        with _forking:
+            _databases.add(self)
 
     def at_once(self, statement: str, parameters: Sequence[Any], now: float) -> bool:
         """One statement as its own transaction; did it change anything? If not, for whatever reason, use `transact`."""

@@ -44,7 +44,7 @@ UPDATE holdfast_claims SET token = ?3, since = ?4, expires = ?5, bell = NULL WHE
 UPDATE holdfast_claims SET expires = ?3, units = ?4 WHERE name = ?1 AND seq = ?2;
 
 -- name: renew
-UPDATE holdfast_claims SET expires = ?3 WHERE name = ?1 AND holder = ?2 AND token > 0 AND expires > ?4;
+UPDATE holdfast_claims SET expires = ?3 WHERE name = ?1 AND holder = ?2 AND token = ?5 AND expires > ?4;
 
 -- name: leave
 DELETE FROM holdfast_claims WHERE name = ? AND seq = ?;

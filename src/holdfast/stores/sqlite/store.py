@@ -158,15 +158,19 @@ class SqliteStore:
         return [name for (name,) in rows]
 
     def forked(self) -> None:
-        bells, self._bells = self._bells, {}
-        for bell in bells.values():
-            bell.close()
+        self._silence()
         self._database.forked()
         self._renewals.forked()
 
     async def close(self) -> None:
+        self._silence()
         self._renewals.close()
         self._database.close()
+
+    def _silence(self) -> None:
+        bells, self._bells = self._bells, {}
+        for bell in bells.values():
+            bell.close()
 
     # ---- inside a transaction
 
@@ -270,7 +274,9 @@ class SqliteStore:
         now = self._now()
         statement = SQL["renew"]
         return [
-            grant if execute(statement, (claim.name, claim.holder, now + claim.ttl, now)).rowcount else None
+            grant
+            if execute(statement, (claim.name, claim.holder, now + claim.ttl, now, grant.token)).rowcount
+            else None
             for grant in grants
             for claim in (grant.claim,)
         ]
@@ -283,6 +289,15 @@ class SqliteStore:
             self._leave(execute, claim.name, mine, now)
             near = self._near(execute, claim.name, "", now)
         return mine is not None, _heir(near, near.head, near.used)
+
+    def _drop_from_line(self, name: str, holder: str, execute: Execute) -> Heir:
+        """Of one who does not hear. If it is inside by now, it has put its bell away because it needs none: let it be."""
+        now = self._now()
+        near = self._near(execute, name, holder, now)
+        if near.mine is not None and near.mine[4] == 0:
+            self._leave(execute, name, near.mine, now)
+            near = self._near(execute, name, "", now)
+        return _heir(near, near.head, near.used)
 
     def _leave(self, execute: Execute, name: str, row: Row, now: float) -> None:
         if row[0] == 0:
@@ -321,8 +336,7 @@ class SqliteStore:
         for watcher in heir.watchers:
             self._driver.ring(watcher)
         while heir.bell is not None and self._driver.ring(heir.bell) is False:
-            dead = Claim(name, heir.holder, "", 0.0)
-            _, heir = await self._database.transact(partial(self._release, dead))
+            heir = await self._database.transact(partial(self._drop_from_line, name, heir.holder))
 
 
 def _heir(near: Near, head: Row | None, used: int) -> Heir:

@@ -11,18 +11,26 @@ from ...errors import NotAcquired
 from .world import Actor, World, claim, inside
 
 
-def followed(actor: Actor, name: str, timeout: float) -> queue.SimpleQueue[Any]:
-    """What a follower is told, as it is told."""
+def followed(actor: Actor, name: str, last: str) -> queue.SimpleQueue[Any]:
+    """What a follower is told, as it is told, until nobody leads after the leader at the address `last`."""
     told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    addresses: list[str] = []
+
+    def enough(leader: Any) -> bool:
+        told.put(leader)
+        addresses.append(leader.address if leader else "")
+        return not leader and last in addresses
 
     async def follow(locks: Any) -> None:
-        watching = locks.election(name).watch(timeout=timeout)
+        watching = locks.election(name).watch(timeout=20)
         if hasattr(watching, "__aiter__"):
             async for leader in watching:
-                told.put(leader)
-        else:
-            for leader in watching:
-                told.put(leader)
+                if enough(leader):
+                    await watching.aclose()
+                    return
+        for leader in watching:
+            if enough(leader):
+                return
 
     actor.start(follow)
     return told
@@ -52,7 +60,7 @@ class Elections:
 
     def test_every_change_is_pushed_to_those_who_watch(self, world: World) -> None:
         a, b, follower = world.actors("a", "b", "follower")
-        told = followed(follower, "boss", timeout=2 + world.slack)
+        told = followed(follower, "boss", last="b")
         assert told.get(timeout=10) is None
         first = a.do(lambda locks: locks.election("boss", address="a").lead().acquire(timeout=5))
         leader = told.get(timeout=5 + world.slack)
@@ -71,7 +79,7 @@ class Elections:
     def test_those_who_watch_are_told_when_a_leader_dies(self, world: World) -> None:
         follower = world.actor("follower")
         dead = world.looker.store(lambda store: store.claim(claim("boss", world.ttl_short, note="dead")))
-        told = followed(follower, "boss", timeout=world.ttl_short + world.slack)
+        told = followed(follower, "boss", last="dead")
         assert told.get(timeout=10).term == dead.token
         assert told.get(timeout=world.ttl_short + world.slack + 5) is None
 

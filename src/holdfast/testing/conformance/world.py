@@ -282,8 +282,8 @@ class World:
 
     def end(self) -> None:
         actors = list(reversed(self._actors))
-        for step in (Actor.stop, Actor.disconnect):
-            _each(actors, step)
+        _each(actors, lambda actor: actor.stop())
+        _each(actors, lambda actor: actor.disconnect())
 
 
 def _each(actors: Iterable[Actor], step: Callable[[Actor], None]) -> None:

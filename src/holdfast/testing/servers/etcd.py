@@ -39,4 +39,4 @@ class Etcd(Server):
 
     def leads(self) -> bool:
         status = wire.http_json(self.address, "POST", "/v3/maintenance/status", {})
-        return bool(status["leader"] == status["header"]["member_id"])
+        return bool(status.get("leader") == status["header"]["member_id"])  # left out during an election

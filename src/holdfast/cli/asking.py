@@ -1,0 +1,125 @@
+"""`ls`, `show`, `why`, `release`: connect, look, and print for people or as JSON."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ..claim import Snapshot
+from ..sync import Locks, connect
+from . import exits, story, table
+from .options import Options
+from .terminal import Paint, wrapped
+from .text import line
+
+
+def ls(options: Options) -> int:
+    with connect(options.get("url")) as locks:
+        found = [locks.inspect(name) for name in locks.names(options.name)]
+    snapshots = [one for one in found if one.capacity]  # one may have become free while we looked at the others
+    if options.flag("json"):
+        return _json([as_data(one) for one in snapshots])
+    if not snapshots:
+        begins = f" whose name begins with {line(options.name)!r}" if options.name else ""
+        print(f"No locks are in use{begins}.", file=sys.stderr)
+        return exits.OK
+    print(table.of_locks(snapshots, Paint(sys.stdout)))
+    return exits.OK
+
+
+def show(options: Options) -> int:
+    with connect(options.get("url")) as locks:
+        snapshot = locks.inspect(options.name)
+    if options.flag("json"):
+        return _json(as_data(snapshot))
+    print(table.of_one(snapshot, Paint(sys.stdout)))
+    return exits.OK
+
+
+def why(options: Options) -> int:
+    with connect(options.get("url")) as locks:
+        snapshot = locks.inspect(options.name)
+        graph = locks.wait_graph()
+    sentences = story.tell(snapshot, graph, options.get("url"))
+    if options.flag("json"):
+        edges = [edge._asdict() for edge in graph.edges]
+        deadlocks = [[edge._asdict() for edge in cycle] for cycle in graph.deadlocks()]
+        return _json({**as_data(snapshot), "story": sentences, "waits_for": edges, "deadlocks": deadlocks})
+    print("\n".join(wrapped(sentences, sys.stdout)))
+    return exits.OK
+
+
+def release(options: Options) -> int:
+    token: int = options.get("token")
+    logging.getLogger("holdfast").addHandler(
+        logging.NullHandler()
+    )  # the eviction is told by us, and need not be logged here
+    with connect(options.get("url"), label="holdfast release") as locks:
+        snapshot = locks.inspect(options.name)
+        found = [one for one in snapshot.holders if one.token == token]
+        if not found:
+            return _nobody(options, snapshot, token)
+        if not options.flag("json"):
+            print("\n".join(wrapped(story.forewarn(snapshot, found[0]), sys.stdout)))
+            if sys.stdin.isatty() and sys.stdout.isatty() and not options.flag("yes") and not _agreed():
+                print("Nothing was done.", file=sys.stderr)
+                return exits.NO
+        return _put_out(options, locks, token, found[0].owner)
+
+
+def _put_out(options: Options, locks: Locks, token: int, owner: str) -> int:
+    past = locks.force_release(options.name, token=token)
+    if past is None:
+        return _nobody(options, locks.inspect(options.name), token)
+    if options.flag("json"):
+        data = {"name": options.name, "released": True, "owner": owner, "token": token, "new_token": past}
+        return _json(data)
+    print(f"Released. Token {past} outranks it.")
+    return exits.OK
+
+
+def _nobody(options: Options, snapshot: Snapshot, token: int) -> int:
+    if options.flag("json"):
+        _json({"name": options.name, "released": False, "token": token, "new_token": None})
+    else:
+        holders = ", ".join(f"{line(one.owner)} with token {one.token}" for one in snapshot.holders) or "nobody"
+        print(f"Nobody holds token {token} of {line(options.name)} now (held by: {holders}).", file=sys.stderr)
+    return exits.NO
+
+
+def _agreed() -> bool:
+    try:
+        return input("Go on? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def as_data(snapshot: Snapshot) -> dict[str, Any]:
+    """For machines. Times are seconds; a capacity of null is without limit, 0 means not in use."""
+    return {
+        "name": snapshot.name,
+        "kind": table.kind(snapshot),
+        "capacity": None if table.is_rwlock(snapshot) else snapshot.capacity,
+        "used": len(snapshot.holders) if table.is_rwlock(snapshot) else snapshot.used,
+        "holders": [_units(snapshot, one._asdict()) for one in snapshot.holders],
+        "waiters": [_units(snapshot, one._asdict()) for one in snapshot.waiters],
+        "eviction": snapshot.eviction._asdict() if snapshot.eviction else None,
+    }
+
+
+def _units(snapshot: Snapshot, data: dict[str, Any]) -> dict[str, Any]:
+    if table.is_rwlock(snapshot):
+        return {**data, "units": 1, "writes": data["units"] == snapshot.capacity}
+    return data
+
+
+def _json(data: object) -> int:
+    import json
+
+    print(json.dumps(data, indent=2))  # ASCII only, so control characters are escaped in it as well
+    return exits.OK
+
+
+COMMANDS: dict[str, Callable[[Options], int]] = {"ls": ls, "show": show, "why": why, "release": release}

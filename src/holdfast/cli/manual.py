@@ -1,0 +1,108 @@
+"""The --help pages."""
+
+from __future__ import annotations
+
+OVERVIEW = """\
+holdfast: locks between processes and machines, with a fencing token for every grant
+
+  holdfast run NAME [options] -- cmd …   run a command while holding the lock NAME
+  holdfast ls [PREFIX]                   the locks in use
+  holdfast show NAME                     who is inside, who waits
+  holdfast why NAME                      the same as a story: who waits for whom, and what can be done
+  holdfast release NAME --token T        put out one holder, the one you looked at
+  holdfast demo                          see updates get lost, and then not (10 s)
+  holdfast COMMAND --help                more, with examples
+
+Everywhere:
+  --url URL    the store; else $HOLDFAST_URL, else an SQLite file of your own in ~/.local/state/holdfast
+  --json       print JSON
+  --version    print the version
+
+Exit codes: 0 fine · 1 `release` found nobody, or was told not to · 125 holdfast itself failed · of `run`, see there"""
+
+RUN = """\
+holdfast run NAME [options] [--] cmd …   run a command while holding the lock NAME
+
+Waits for its turn, first come, first served; keeps the lock while the command runs; gives it back when it ends.
+If the lock is lost, the command is ended before anybody else can have it: it never outlives the lock.
+
+  -n, --no-wait       do not wait: exit 75 if the lock is taken
+  -w, --wait S        wait at most S seconds (or 5m, 2h, 1d)
+  -E, --conflict-exit-code CODE
+                      exit with CODE instead of 75
+  -q, --quiet         say nothing when the lock was not to be had
+  --ttl S             how long the lock outlives a crash of this machine (default 30 s; renewed at a third of it).
+                      The command gets TERM when a quarter of it (at most 5 s) is left unrenewed, then KILL
+  --shared            readers and writers: one of many readers …
+  --exclusive         … or the one writer. (Without either, NAME is a mutex, which is another kind of lock.)
+  --slots N           at most N at once
+  --at-least S        the lock stays taken for S seconds, however short the command: for a job that several
+                      machines start at the same moment by clocks that differ a little. Use it with -n
+  --label TEXT        shown to whoever asks who holds the lock
+  --url URL           the store; else $HOLDFAST_URL, else an SQLite file in ~/.local/state/holdfast
+
+The command runs without a shell, in its own process group, with this standard input. Signals are passed on to it.
+What it leaves running in its process group is ended when it ends. It finds in its environment:
+  HOLDFAST_NAME, HOLDFAST_OWNER, HOLDFAST_TOKEN (give it to whatever you write to, and have lower ones refused) and
+  HOLDFAST_EXPIRES_AT (Unix seconds; an estimate made at the start: the lock is renewed meanwhile).
+
+Exit codes:
+  the command's own · 128+n if signal n ended it (or ended the waiting) · 75 not acquired · 76 lock lost, command ended
+  125 holdfast itself failed · 126 the command cannot be executed · 127 it was not found. (Nothing stays locked.)
+
+Examples:
+  holdfast run backup -- tar -czf /backup/home.tgz /home
+  holdfast run -n nightly --at-least 60 -- ./report.sh        from the crontab of five machines
+  holdfast run -w 5m deploy --label "$USER" -- make deploy
+  holdfast run gpu --slots 2 -- python train.py
+  holdfast run catalog --shared -- ./read.sh                  and: holdfast run catalog --exclusive -- ./write.sh"""
+
+LS = """\
+holdfast ls [PREFIX] [--json]   the locks that are held or waited for
+
+For each: how many hold it, units in use of its capacity, how many wait, how long the oldest holder has had it, what is
+left of that holder's ttl, and who it is.
+
+Example:
+  holdfast ls invoice:"""
+
+SHOW = """\
+holdfast show NAME [--json]   who is inside NAME, who waits, and who was last put out
+
+Holders with token, age and what is left of the ttl; the line in its order.
+
+Example:
+  holdfast show invoice:42"""
+
+WHY = """\
+holdfast why NAME [--json]   why NAME cannot be had, told as a story
+
+Who holds it and for how long, who waits, who waits for whom across all locks of the store, a deadlock if there is one,
+and what can be done about it, as a command to copy.
+
+Example:
+  holdfast why invoice:42"""
+
+RELEASE = """\
+holdfast release NAME --token T [--yes] [--json]   put out the holder of token T, and nobody else
+
+Shows first who will be put out, and on a terminal asks. If that grant is over by now, nothing happens, and the exit code is 1.
+Prints a token that outranks the old holder's: storage that checks tokens refuses the old one from the first use of a newer
+one. The release is remembered (`holdfast show`), with who did it.
+
+  --token T    as `holdfast show NAME` prints it
+  -y, --yes    do not ask
+
+Example:
+  holdfast release invoice:42 --token 1753900000000000 --yes"""
+
+DEMO = """\
+holdfast demo [--json]   several processes share one bank balance: without a lock, with a lock, with a fenced lock
+
+Takes about ten seconds, in a temporary folder. Exits with 0 if the third act lost nothing while the first two did."""
+
+PAGES = {"": OVERVIEW, "run": RUN, "ls": LS, "show": SHOW, "why": WHY, "release": RELEASE, "demo": DEMO}
+
+
+def page(command: str) -> str:
+    return PAGES[command]

@@ -1,0 +1,203 @@
+"""What can be typed. One table a command, and one loop that reads words by it.
+
+By hand, because argparse costs 8 to 10 ms of a start that may take 35 beyond Python's own (`python -X importtime`),
+and because it takes options that belong to the command after NAME for its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Usage(Exception):
+    """What was typed makes no sense; the message says what would."""
+
+    def __init__(self, message: str, command: str = "") -> None:
+        super().__init__(message)
+        self.command = command
+
+
+class Options:
+    """What was typed, understood."""
+
+    def __init__(self) -> None:
+        self.command = ""
+        self.name = ""
+        self.argv: list[str] = []
+        self._values: dict[str, Any] = {}
+
+    def flag(self, key: str) -> bool:
+        return bool(self._values.get(key))
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._values.get(key, default)
+
+    def put(self, key: str, value: Any) -> None:
+        self._values[key] = value
+
+
+def _seconds(word: str) -> float:
+    """Seconds, or with a unit as sleep(1) takes them: 0.5, 30, 30s, 5m, 2h, 1d."""
+    number, factor = (word[:-1], UNITS[word[-1]]) if word and word[-1] in UNITS else (word, 1.0)
+    try:
+        value = float(number) * factor
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise Usage(f"wants a number of seconds, or one like 5m or 2h, not {word!r}")
+    return value
+
+
+def _whole(least: int, most: int, what: str) -> Callable[[str], int]:
+    def read(word: str) -> int:
+        if not (word.isascii() and word.isdigit() and least <= int(word) <= most):
+            raise Usage(f"wants {what}, not {word!r}")
+        return int(word)
+
+    return read
+
+
+# An option is (key, how to read its value); with None for the latter it takes no value.
+Spec = dict[str, tuple[str, Callable[[str], object] | None]]
+
+EVERYWHERE: Spec = {
+    "--url": ("url", str),
+    "--json": ("json", None),
+    "-h": ("help", None),
+    "--help": ("help", None),
+}
+
+RUN: Spec = {
+    "-n": ("now", None),
+    "--no-wait": ("now", None),
+    "-w": ("wait", _seconds),
+    "--wait": ("wait", _seconds),
+    "-E": ("code", _whole(0, 255, "an exit code from 0 to 255")),
+    "--conflict-exit-code": ("code", _whole(0, 255, "an exit code from 0 to 255")),
+    "-q": ("quiet", None),
+    "--quiet": ("quiet", None),
+    "--ttl": ("ttl", _seconds),
+    "--shared": ("shared", None),
+    "--exclusive": ("exclusive", None),
+    "--slots": ("slots", _whole(1, 2**31 - 2, "how many may be inside at once")),
+    "--at-least": ("at_least", _seconds),
+    "--label": ("label", str),
+}
+
+RELEASE: Spec = {
+    "--token": ("token", _whole(1, 2**53 - 1, "the token of a grant, as `holdfast show` prints it")),
+    "-y": ("yes", None),
+    "--yes": ("yes", None),
+}
+
+COMMANDS: dict[str, Spec] = {
+    "run": RUN,
+    "ls": {},
+    "show": {},
+    "why": {},
+    "release": RELEASE,
+    "demo": {},
+}
+
+
+def parse(words: Sequence[str]) -> Options:
+    options = Options()
+    try:
+        _read(list(words), options)
+        if not options.flag("help"):
+            _check(options)
+    except Usage as error:
+        error.command = options.command
+        raise
+    return options
+
+
+def _read(words: list[str], options: Options) -> None:
+    spec = {**EVERYWHERE, "--version": ("version", None), "-V": ("version", None)}
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            _rest(words, options)
+            return
+        if word.startswith("--"):
+            flag, equals, value = word.partition("=")
+            _take(spec, flag, value if equals else None, words, options)
+        elif word.startswith("-") and word != "-":
+            _cluster(spec, word, words, options)
+        elif not options.command:
+            if word not in COMMANDS:
+                raise Usage(f"there is no command {word!r}{_like(word, COMMANDS)}")
+            options.command = word
+            spec = {**EVERYWHERE, **COMMANDS[word]}
+        elif not options.name and options.command != "demo":
+            options.name = word
+        else:  # from its first word on, all that follows is the command's own
+            _rest([word, *words], options)
+            return
+
+
+def _rest(words: list[str], options: Options) -> None:
+    if options.command == "run" and options.name:
+        options.argv = words
+        return
+    if options.command and options.command != "demo" and not options.name and words:  # a name that begins with -
+        options.name = words.pop(0)
+    if words and options.command == "run":
+        _rest(words[words[0] == "--" :], options)
+    elif words:
+        raise Usage(f"too many words: {' '.join(words)!r}")
+
+
+def _cluster(spec: Spec, word: str, words: list[str], options: Options) -> None:
+    """-nq is -n -q, and -w5 is -w 5, as everywhere."""
+    flag, rest = word[:2], word[2:]
+    if flag in spec and spec[flag][1] is None:
+        _take(spec, flag, None, words, options)
+        if rest:
+            _cluster(spec, f"-{rest}", words, options)
+    else:
+        _take(spec, flag, rest or None, words, options)
+
+
+def _take(spec: Spec, flag: str, value: str | None, words: list[str], options: Options) -> None:
+    if flag not in spec:
+        raise Usage(f"there is no option {flag}{_like(flag, spec)}")
+    key, read = spec[flag]
+    if read is None:
+        if value is not None:
+            raise Usage(f"{flag} takes no value")
+        options.put(key, True)
+        return
+    if value is None:
+        if not words:
+            raise Usage(f"{flag} needs a value")
+        value = words.pop(0)
+    try:
+        options.put(key, read(value))
+    except Usage as error:
+        raise Usage(f"{flag} {error}") from None
+
+
+def _check(options: Options) -> None:
+    if options.command in ("run", "show", "why", "release") and not options.name:
+        raise Usage("which lock? Its NAME is missing")
+    if options.command == "release" and options.get("token") is None:
+        raise Usage("which grant? Say --token T, as `holdfast show NAME` prints it: only that one will be released")
+    if options.command != "run":
+        return
+    if not options.argv:
+        raise Usage("which command? Write it after --, as in: holdfast run NAME -- cmd arg")
+    if options.flag("now") and options.get("wait") is not None:
+        raise Usage("-n does not wait and -w waits: say one of them")
+    if sum((options.flag("shared"), options.flag("exclusive"), options.get("slots") is not None)) > 1:
+        raise Usage("--shared, --exclusive and --slots are three kinds of lock: say one of them, or none for a mutex")
+
+
+def _like(word: str, known: dict[str, Any]) -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {found[0]}?" if found else f" (there are: {', '.join(known)})"

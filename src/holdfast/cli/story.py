@@ -1,0 +1,130 @@
+"""`why`: who is in whose way, in sentences."""
+
+from __future__ import annotations
+
+from ..claim import Holding, Snapshot
+from ..waitfor import Edge, WaitGraph
+from .table import is_rwlock, share
+from .text import ago, line
+
+_MANY = 5  # holders or waiters are named up to here, then counted
+
+
+def tell(snapshot: Snapshot, graph: WaitGraph, url: str | None = None) -> list[str]:
+    name = line(snapshot.name)
+    if not snapshot.capacity:
+        sentences = [f"{name} is free: nobody holds it and nobody waits. Whoever asks gets it at once."]
+        return sentences + _eviction(snapshot)
+    sentences = [*_holders(snapshot), *_waiters(snapshot), *_chains(snapshot, graph)]
+    deadlocks = [cycle for cycle in graph.deadlocks() if any(edge.name == snapshot.name for edge in cycle)]
+    for cycle in deadlocks:
+        sentences.append(_cycle(cycle))
+    sentences += _eviction(snapshot)
+    return sentences + _advice(snapshot, bool(deadlocks), url)
+
+
+def _holders(snapshot: Snapshot) -> list[str]:
+    name = line(snapshot.name)
+    if not snapshot.holders:
+        return [f"Nobody holds {name} at this moment; the first in line is about to enter."]
+    told = []
+    for one in snapshot.holders[:_MANY]:
+        what = share(snapshot, one)
+        told.append(
+            f"{line(one.owner)} has held {name}{f' {what}' if is_rwlock(snapshot) else ''}"
+            f"{f' ({what})' if what and not is_rwlock(snapshot) else ''} for {ago(one.age)}, with token {one.token}; "
+            f"unless it renews, that ends in {ago(one.left)}."
+        )
+    if len(snapshot.holders) > _MANY:
+        told.append(f"So do {len(snapshot.holders) - _MANY} others.")
+    if snapshot.used < snapshot.capacity and not is_rwlock(snapshot):
+        told.append(f"{snapshot.capacity - snapshot.used} of its {snapshot.capacity} units are free.")
+    return told
+
+
+def _waiters(snapshot: Snapshot) -> list[str]:
+    if not snapshot.waiters:
+        return ["Nobody waits for it."]
+    first, *rest = snapshot.waiters
+    what = f" {share(snapshot, first)}" if is_rwlock(snapshot) else ""
+    told = [f"First in line{what} is {line(first.owner)}, waiting for {ago(first.age)}."]
+    named = ", ".join(f"{line(one.owner)} ({ago(one.age)})" for one in rest[: _MANY - 1])
+    if rest:
+        more = f" and {len(rest) - _MANY + 1} more" if len(rest) >= _MANY else ""
+        told.append(f"After it: {named}{more}.")
+    return told
+
+
+def _chains(snapshot: Snapshot, graph: WaitGraph) -> list[str]:
+    """The holders of this lock may be waiting themselves: for what, and for whom?"""
+    told = []
+    seen: set[str] = set()
+    ahead = [one.owner for one in snapshot.holders]
+    while ahead:
+        owner = ahead.pop(0)
+        if owner in seen:
+            continue
+        seen.add(owner)
+        for edge in graph.edges:
+            if edge.waiter == owner:
+                told.append(f"{line(owner)} itself waits for {line(edge.name)}, which {line(edge.holder)} holds.")
+                ahead.append(edge.holder)
+    return told
+
+
+def _cycle(cycle: tuple[Edge, ...]) -> str:
+    steps = ", ".join(f"{line(edge.waiter)} waits for {line(edge.name)} of {line(edge.holder)}" for edge in cycle)
+    return f"This is a deadlock: {steps}. None of them can go on until one is released or gives up waiting."
+
+
+def _eviction(snapshot: Snapshot) -> list[str]:
+    out = snapshot.eviction
+    if out is None:
+        return []
+    return [
+        f"{ago(out.age)} ago {line(out.by)} put out {line(out.owner)} by force (token {out.evicted_token}); "
+        f"token {out.token} outranks it."
+    ]
+
+
+def _advice(snapshot: Snapshot, deadlocked: bool, url: str | None) -> list[str]:
+    if not snapshot.holders:
+        return []
+    oldest = max(snapshot.holders, key=lambda one: one.age)
+    if deadlocked:
+        told = ["What you can do: end one of them, or put one out:"]
+    elif not snapshot.waiters:
+        told = ["What you can do: wait; or, if the holder hangs, end it where it runs, or put it out:"]
+    else:
+        told = ["What you can do: wait; a holder that has died is gone when its time is up. If it hangs, put it out:"]
+    return [*told, f"  {release_command(snapshot, oldest, url)}"]
+
+
+def release_command(snapshot: Snapshot, one: Holding, url: str | None = None) -> str:
+    """To copy into a shell: so no name in it may be more than a word there."""
+    from shlex import quote
+
+    from ..connecting import redacted
+
+    word = quote(snapshot.name) if snapshot.name.isprintable() else _ansi_c(snapshot.name)
+    dashes = "-- " if snapshot.name.startswith("-") else ""
+    where = f" --url {quote(redacted(url))}" if url else ""
+    if dashes:
+        return f"holdfast release{where} --token {one.token} {dashes}{word}"
+    return f"holdfast release {word}{where} --token {one.token}"
+
+
+def _ansi_c(name: str) -> str:
+    r"""bash's and zsh's $'…', in which \x1b is typed rather than sent."""
+    return "$'" + "".join(f"\\x{byte:02x}" for byte in name.encode()) + "'"
+
+
+def forewarn(snapshot: Snapshot, one: Holding) -> list[str]:
+    """What `release` is about to do."""
+    told = [
+        f"This puts out {line(one.owner)}, which has held {line(snapshot.name)} for {ago(one.age)} with token {one.token}."
+    ]
+    told.append("It is told at its next renewal. Only storage that checks tokens can stop what it writes until then.")
+    if snapshot.waiters:
+        told.append(f"Next in line is {line(snapshot.waiters[0].owner)}.")
+    return told

@@ -1,0 +1,259 @@
+"""Virtual time, and a seeded choice of whose turn it is: what the simulated driver stands on.
+
+Rule 1: same seed, same history. Nothing here looks at real time, at `id()`, or at the order of a hash.
+Rule 2: whoever could run next may be the one: the seed chooses. A step takes a microsecond, so no two are at once.
+Rule 3: a crash runs no cleanup. A killed process's coroutines stay where they stood until the world is closed, and then
+nothing that they could still do reaches anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import random
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .simulated import Bell, Process
+
+Main = Callable[[], Coroutine[Any, Any, Any]]
+
+STEP = 1e-6
+FOREVER = float("inf")
+
+
+class Cancelled(BaseException):
+    """Thrown into a task at the await where it stands."""
+
+
+class Killed(BaseException):
+    """Of a process that is no more: nothing that it still tries has an effect."""
+
+
+class Stuck(Exception):
+    """Somebody was to finish and cannot, or not within the budget. The message says what everybody waits for."""
+
+
+class _Park:
+    """What a task awaits when it stops running; its reason is shown by `World.describe`."""
+
+    __slots__ = ("_why",)
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __await__(self) -> Generator[str, None, None]:
+        yield self._why
+
+
+class Task:
+    """A coroutine of a simulated process."""
+
+    def __init__(self, process: Process, main: Main, name: str, number: int) -> None:
+        self.process = process
+        self.name = name
+        self.number = number
+        self.steps = 0
+        self.cancel_at_step = -1  # to cancel it at each of its awaits in turn
+        self.done = False
+        self.cancelled = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.waits_for = "its first turn"
+        self.since = process.world.time
+        self._coroutine = main()
+        self._parked = 0  # counts its waits, so that a late timer of an earlier one is known
+        self._queued = False
+        self._interrupted = False
+        self._shields = 0
+        self._joining: list[tuple[Task, int]] = []
+
+    def cancel(self) -> None:
+        """At the await where it stands; if that is shielded, when the shield ends."""
+        if self.done:
+            return
+        self._interrupted = True
+        if not self._shields:
+            self.process.world._ready_to_run(self)
+
+    async def join(self) -> None:
+        """Until it has ended, however. A task of a crashed process has ended."""
+        world = self.process.world
+        while not self.done:
+            me = world.running()
+            self._joining.append((me, me._parked + 1))
+            await world.park(f"the end of {self}")
+
+    def _finished(self) -> None:
+        self.done = True
+        world = self.process.world
+        world._tasks.pop(self.number, None)
+        for task, parked in self._joining:
+            world._wake(task, parked)
+
+    def __repr__(self) -> str:
+        return f"{self.process.name}/{self.name}"
+
+
+class World:
+    """Virtual time, and whose turn it is."""
+
+    def __init__(self, seed: int | str, *, max_steps: int = 1_000_000, max_time: float = 1e6) -> None:
+        self.random = random.Random(seed)
+        self.time = 0.0
+        self.steps = 0
+        self.over = False
+        self.doorbells: dict[str, Bell] = {}
+        self.failures: list[tuple[Task, BaseException]] = []  # of tasks that nobody was told of
+        self.on_crash: Callable[[Process], object] = lambda _: None
+        self._max_steps = max_steps
+        self._max_time = max_time
+        self._numbers = 0
+        self._tasks: dict[int, Task] = {}
+        self._graveyard: list[Task] = []
+        self._ready: list[Task] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._running: Task | None = None
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        """Do it then: a fault, a message's arrival."""
+        heapq.heappush(self._timers, (max(time, self.time), self._next(), action))
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        self.at(self.time + seconds, action)
+
+    def running(self) -> Task:
+        if self._running is None:
+            raise RuntimeError("only a task of a simulated process can do this")
+        return self._running
+
+    async def park(self, why: str, timeout: float = FOREVER, process: Process | None = None) -> None:
+        """Stop running until woken, or for `timeout` seconds by the clock of `process`."""
+        me = self._running
+        if self.over or me is None or not me.process.alive:
+            raise Killed
+        me._parked += 1
+        if timeout < FOREVER:
+            parked, seconds = me._parked, max(timeout, 0.0) / (process.rate if process else 1.0)
+            self.at(self.time + seconds, lambda: self._wake(me, parked))
+        await _Park(why)
+
+    # ---- running
+
+    def run(self, *tasks: Task) -> None:
+        """Until these have ended. An error of theirs is raised here."""
+        while not all(task.done for task in tasks):
+            if not self._advance(FOREVER):
+                raise Stuck(f"nothing is left to do at {self.time:.3f} s, and yet:\n{self.describe()}")
+        for task in tasks:
+            if task.error is not None:
+                raise task.error
+
+    def run_until(self, time: float) -> None:
+        """Whatever happens until then."""
+        while self._advance(time):
+            pass
+        self.time = max(self.time, time)
+
+    def _advance(self, horizon: float) -> bool:
+        timers = self._timers
+        while timers and timers[0][0] <= self.time:
+            heapq.heappop(timers)[2]()
+        if self._ready:
+            if self.time > horizon:
+                return False
+            self._step(self._choose())
+            return True
+        if not timers or timers[0][0] > horizon:
+            return False
+        self.time = timers[0][0]
+        if self.time > self._max_time:
+            raise Stuck(f"{self._max_time:g} virtual seconds are over, and still:\n{self.describe()}")
+        return True
+
+    def _choose(self) -> Task:
+        ready = self._ready
+        if len(ready) > 1:
+            index = int(self.random.random() * len(ready))
+            ready[index], ready[-1] = ready[-1], ready[index]
+        return ready.pop()
+
+    def _step(self, task: Task) -> None:
+        self.time += STEP
+        self.steps += 1
+        if self.steps > self._max_steps:
+            raise Stuck(f"{self._max_steps} steps were not enough, at {self.time:.3f} s:\n{self.describe()}")
+        task._queued = False
+        task.steps += 1
+        if task.steps == task.cancel_at_step:
+            task._interrupted = True
+        interrupted = task._interrupted and not task._shields
+        if interrupted:
+            task._interrupted = False
+        self._running = task
+        try:
+            task.waits_for = task._coroutine.throw(Cancelled()) if interrupted else task._coroutine.send(None)
+            task.since = self.time
+        except StopIteration as done:
+            task.result = done.value
+            task._finished()
+        except Cancelled:
+            task.cancelled = True
+            task._finished()
+        except Killed:
+            task._finished()
+        except Exception as error:
+            task.error = error
+            self.failures.append((task, error))
+            task._finished()
+        finally:
+            self._running = None
+
+    # ---- what tasks, bells and processes ask of it
+
+    def _next(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _wake(self, task: Task, parked: int) -> None:
+        if task._parked == parked:
+            self._ready_to_run(task)
+
+    def _ready_to_run(self, task: Task) -> None:
+        if task.done or task._queued or not task.process.alive:
+            return
+        task._queued = True
+        (task.process._stalled if task.process.paused else self._ready).append(task)
+
+    def _set_aside(self, process: Process) -> None:
+        process._stalled += [task for task in self._ready if task.process is process]
+        self._ready = [task for task in self._ready if task.process is not process]
+
+    # ---- looking, and the end
+
+    def describe(self) -> str:
+        """What every task that has not ended waits for."""
+        return "\n".join(self._descriptions()) or "  (no task is left)"
+
+    def _descriptions(self) -> Iterator[str]:
+        for task in self._tasks.values():
+            state = " (paused)" if task.process.paused else ""
+            yield f"  {task}{state} waits for {task.waits_for} since {task.since:.3f} s"
+
+    def close(self) -> None:
+        """Take the coroutines apart, without an effect on anything."""
+        self.over = True
+        for task in [*self._tasks.values(), *self._graveyard]:
+            with contextlib.suppress(BaseException):
+                task._coroutine.close()
+        self._tasks.clear()
+        self._graveyard.clear()
+        self._timers.clear()
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()

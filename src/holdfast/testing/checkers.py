@@ -1,0 +1,296 @@
+"""Was everything kept that is promised? Each checker takes a history and returns what it found wrong: nothing, if all is well.
+
+They know plain data only, so they judge a recording from real servers as they judge a simulation. All times of a history must be
+of one clock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from . import linearizability
+from .history import (
+    ACQUIRE,
+    CHECK,
+    CLAIM,
+    CRASHED,
+    DONE,
+    FORGOT,
+    GRANTED,
+    LEFT,
+    LOST,
+    OPEN,
+    PLACED,
+    READ,
+    RELEASE,
+    RENEW,
+    RENEWED,
+    STALE,
+    WRITE,
+    History,
+    Operation,
+)
+
+SLACK = 1e-9  # of floating point, not of clocks
+
+
+class Finding(NamedTuple):
+    checker: str
+    name: str  # of the lock or resource
+    message: str
+
+    def __str__(self) -> str:
+        return f"[{self.checker}] {self.name}: {self.message}"
+
+
+def check_safety(history: History) -> list[Finding]:
+    """All that must hold at any time, whatever fails."""
+    checks = (check_storage, check_tokens, check_linearizability, check_honesty)
+    return [finding for check in checks for finding in check(history)]
+
+
+# ---- storage
+
+
+def check_storage(history: History) -> Iterator[Finding]:
+    """Accepted tokens never decrease, no acknowledged update is lost, and nobody is refused without cause."""
+    for resource in history.names(READ, WRITE):
+        touches = [one for one in history.of(READ, WRITE) if one.name == resource and one.token]
+        yield from _lost_updates(history, resource, touches)
+        yield from _tokens_going_back(resource, touches)
+        for one in touches:
+            if one.outcome == STALE and not any(
+                other.token > one.token and other.invoked <= one.returned for other in touches
+            ):
+                yield Finding("storage", resource, f"refused, though nobody had come with a newer token: {one}")
+
+
+def _lost_updates(history: History, resource: str, touches: Iterable[Operation]) -> Iterator[Finding]:
+    final = history.final.get(resource)
+    if final is None:
+        return
+    for one in touches:
+        if one.kind == WRITE and one.outcome == DONE and not set(one.value) <= set(final):
+            yield Finding("storage", resource, f"an acknowledged update was lost: {one}; at the end: {final}")
+    tokens = [token for _, token in final]
+    if tokens != sorted(tokens):
+        yield Finding("storage", resource, f"an older token wrote after a newer one: {final}")
+
+
+def _tokens_going_back(resource: str, touches: Iterable[Operation]) -> Iterator[Finding]:
+    accepted = [one for one in touches if one.outcome == DONE]
+    answered = sorted(accepted, key=lambda one: one.returned)
+    highest: Operation | None = None
+    done = 0
+    for one in sorted(accepted, key=lambda one: one.invoked):
+        while done < len(answered) and answered[done].returned < one.invoked:
+            if highest is None or answered[done].token > highest.token:
+                highest = answered[done]
+            done += 1
+        if highest is not None and one.token < highest.token:
+            yield Finding("storage", resource, f"accepted {one} after {highest}")
+
+
+# ---- tokens
+
+
+class _Minted(NamedTuple):
+    token: int
+    attempt: tuple[str, str]
+    earliest: float  # the first claim of its holder was sent then
+    latest: float  # somebody had been told of it by then
+
+
+def check_tokens(history: History) -> Iterator[Finding]:
+    """A token belongs to one attempt, and they rise in the order in which they were granted."""
+    for name in history.names(CLAIM):
+        claims = [one for one in history.of(CLAIM) if one.name == name]
+        asked: dict[tuple[str, str], float] = {}
+        told: dict[tuple[int, tuple[str, str]], float] = {}
+        for one in claims:
+            attempt = one.process, one.holder
+            asked.setdefault(attempt, one.invoked)
+            if one.outcome == GRANTED:
+                key = one.token, attempt
+                told[key] = min(told.get(key, OPEN), one.returned)
+        minted = [_Minted(token, attempt, asked[attempt], at) for (token, attempt), at in told.items()]
+        yield from _shared(name, minted)
+        yield from _not_rising(name, minted)
+
+
+def _shared(name: str, minted: Iterable[_Minted]) -> Iterator[Finding]:
+    owners: dict[int, tuple[str, str]] = {}
+    for one in minted:
+        other = owners.setdefault(one.token, one.attempt)
+        if other != one.attempt:
+            yield Finding(
+                "tokens", name, f"token {one.token} was given to {' '.join(other)} and {' '.join(one.attempt)}"
+            )
+
+
+def _not_rising(name: str, minted: list[_Minted]) -> Iterator[Finding]:
+    by_answer = sorted(minted, key=lambda one: one.latest)
+    highest: _Minted | None = None
+    done = 0
+    for one in sorted(minted, key=lambda one: one.earliest):
+        while done < len(by_answer) and by_answer[done].latest < one.earliest:
+            if highest is None or by_answer[done].token > highest.token:
+                highest = by_answer[done]
+            done += 1
+        if highest is not None and one.token < highest.token:
+            yield Finding(
+                "tokens",
+                name,
+                f"token {one.token} was asked for at {one.earliest:.4f}, after {highest.token} was known ({highest.latest:.4f})",
+            )
+
+
+# ---- linearizability
+
+
+def check_linearizability(history: History) -> Iterator[Finding]:
+    """Did each lock answer as one lock would? Not to be asked of a server that forgot: there fencing is what is left."""
+    if any(note.what == FORGOT for note in history.notes):
+        return
+    for name in history.names(CLAIM):
+        try:
+            blocked = linearizability.first_violation(history, name)
+        except linearizability.Undecided as undecided:
+            yield Finding("undecided", name, str(undecided))  # not known to be right is not right
+            continue
+        if blocked is not None:
+            yield Finding("linearizability", name, f"no order explains {blocked}")
+
+
+# ---- overlap
+
+
+class Overlap(NamedTuple):
+    name: str
+    since: float
+    seconds: float
+    who: tuple[str, ...]
+
+
+class _Hold(NamedTuple):
+    since: float
+    until: float
+    units: int
+    process: str
+
+
+def overlaps(history: History) -> list[Overlap]:
+    """When more believed to be inside than fit. To be counted, not failed: a client that is paused cannot know better."""
+    found = []
+    for name in history.names(ACQUIRE):
+        taken = [one for one in history.of(ACQUIRE) if one.name == name and one.outcome == GRANTED]
+        holds = [hold for one in taken for hold in _believed(history, one)]
+        for newest in holds:
+            inside = [hold for hold in holds if hold.since <= newest.since < hold.until]
+            if sum(hold.units for hold in inside) > taken[0].capacity:
+                seconds = min(hold.until for hold in inside) - newest.since
+                found.append(Overlap(name, newest.since, seconds, tuple(hold.process for hold in inside)))
+    return found
+
+
+def _believed(history: History, taken: Operation) -> Iterator[_Hold]:
+    """From being told until its user last saw it held, or asked to release it; after a downgrade, with fewer units."""
+    mine = [
+        one
+        for one in history.of(CHECK, RELEASE, CLAIM)
+        if one.name == taken.name and one.holder == taken.holder and one.invoked >= taken.returned
+    ]
+    until = max((one.invoked for one in mine), default=taken.returned)
+    fewer = next((one for one in mine if one.kind == CLAIM and one.units < taken.units), None)
+    if fewer is None:
+        yield _Hold(taken.returned, until, taken.units, taken.process)
+    else:
+        yield _Hold(taken.returned, fewer.invoked, taken.units, taken.process)
+        yield _Hold(fewer.invoked, until, fewer.units, taken.process)
+
+
+# ---- liveness
+
+
+def check_liveness(history: History, healed: float, within: float) -> Iterator[Finding]:
+    """Everybody who waited when the faults were over, or came later, was served or answered within so many seconds."""
+    gone = {note.process: note.at for note in history.notes if note.what == CRASHED}
+    for one in history.of(ACQUIRE):
+        waited = min(one.returned, gone.get(one.process, OPEN)) - max(one.invoked, healed)
+        if waited > within and "cancelled" not in one.detail:
+            yield Finding(
+                "liveness", one.name, f"not served within {within:g} s of {max(one.invoked, healed):.4f}: {one}"
+            )
+
+
+def check_handoff(history: History, healed: float, within: float) -> Iterator[Finding]:
+    """With nothing in the way, a release wakes whoever is first in line: they need not wait for a timer."""
+    for name in history.names(RELEASE):
+        mine = [one for one in history.operations if one.name == name]
+        for release in mine:
+            if release.kind != RELEASE or release.outcome != LEFT or release.invoked < healed:
+                continue
+            if _inside(mine, release) or not _in_line(mine, release.invoked, release.returned + within):
+                continue
+            if not any(
+                one.kind == CLAIM
+                and one.outcome == GRANTED
+                and release.invoked <= one.returned <= release.returned + within
+                for one in mine
+            ):
+                yield Finding("handoff", name, f"nobody was let in within {within:g} s of {release}")
+
+
+def _inside(mine: Iterable[Operation], release: Operation) -> bool:
+    """Might somebody else still be inside, or come in unseen?"""
+    still: dict[str, bool] = defaultdict(bool)
+    for one in mine:
+        if one.holder != release.holder and one.invoked <= release.returned:
+            if one.kind == CLAIM and one.outcome != PLACED:
+                still[one.holder] = True
+            elif one.kind == RELEASE and one.returned <= release.returned:
+                still[one.holder] = False
+    return any(still.values())
+
+
+def _in_line(mine: Iterable[Operation], since: float, until: float) -> bool:
+    """Is there somebody who had been told to wait before `since`, was still alive, and did not give up before `until`?"""
+    waiting: dict[str, bool] = {}
+    for one in mine:
+        if one.kind == CLAIM and one.returned < since:
+            waiting[one.holder] = one.outcome == PLACED and since < one.invoked + one.ttl
+        elif one.kind == RELEASE and one.invoked <= until:
+            waiting[one.holder] = False
+    return any(waiting.values())
+
+
+# ---- honesty
+
+
+def check_honesty(history: History) -> Iterator[Finding]:
+    """Whenever a lease said that it was held, it had a right to: confirmed, within its ttl since that was asked for, not lost."""
+    signalled = {
+        (note.process, note.name, note.token): note.at for note in reversed(history.notes) if note.what == "lost"
+    }
+    by_holder: dict[tuple[str, str], list[Operation]] = defaultdict(list)
+    for one in history.of(CLAIM, RENEW, RELEASE):
+        by_holder[one.process, one.holder].append(one)
+    for check in history.of(CHECK):
+        if check.outcome != DONE:
+            continue
+        about = by_holder[check.process, check.holder]
+        at = check.returned
+        confirmed = [one for one in about if one.outcome in (GRANTED, RENEWED) and one.returned <= at]
+        right = max((one.invoked + one.ttl for one in confirmed), default=0.0)
+        if at > right + SLACK:
+            yield Finding(
+                "honesty", check.name, f"held at {at:.4f}, though nothing was confirmed past {right:.4f}: {check}"
+            )
+        if any(one.kind == RENEW and one.outcome == LOST and one.returned < at for one in about):
+            yield Finding("honesty", check.name, f"held, though the store had said that it is lost: {check}")
+        if any(one.kind == RELEASE and one.invoked < at for one in about):
+            yield Finding("honesty", check.name, f"held, though it was released: {check}")
+        if signalled.get((check.process, check.name, check.token), OPEN) < at:
+            yield Finding("honesty", check.name, f"held again, though its loss had been signalled: {check}")

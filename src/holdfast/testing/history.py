@@ -1,0 +1,228 @@
+"""What clients asked and were told, and when: plain data, from a simulation or from real servers alike.
+
+An operation begins when it is invoked. It ends when its answer arrives; one whose answer never came, because it timed out, was
+cancelled, or its process died, stays open for ever: it may have happened, at any time since, or never.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..claim import Claim, Grant, Place, Snapshot, Traits
+from ..errors import HoldfastError, Unavailable
+from ..stores.base import Store
+
+OPEN = float("inf")
+
+# Kinds of operations
+ACQUIRE = "acquire"  # what a user waits for: many claims
+CHECK = "check"  # a guarded call: the lease said that it is held
+CLAIM, RENEW, RELEASE, EVICT = "claim", "renew", "release", "evict"
+READ, WRITE = "read", "write"  # of fenced storage
+
+# Outcomes
+UNKNOWN = "unknown"
+GRANTED, PLACED, TURNED_AWAY = "granted", "placed", "turned away"
+RENEWED, LOST = "renewed", "lost"
+LEFT, GONE = "left", "gone"
+DONE, STALE, FAILED = "done", "stale", "failed"
+
+# Notes that checkers look for
+CRASHED = "crashed"
+FORGOT = "forgot everything"  # a server that restarted empty
+
+Entry = tuple[str, int]  # an update of fenced storage, and the token that it was written with
+
+
+@dataclass(slots=True)
+class Operation:
+    process: str
+    kind: str
+    name: str
+    invoked: float
+    returned: float = OPEN
+    outcome: str = UNKNOWN
+    holder: str = ""
+    token: int = 0
+    units: int = 1
+    capacity: int = 1
+    ttl: float = 0.0
+    value: tuple[Entry, ...] = ()
+    past: int = 0  # of an eviction: the token that outranks the evicted
+    detail: str = ""
+
+    def end(self, at: float, outcome: str, token: int = 0) -> None:
+        self.returned = at
+        self.outcome = outcome
+        if token:
+            self.token = token
+
+    def __str__(self) -> str:
+        end = "…" if self.returned == OPEN else f"{self.returned:.4f}"
+        who = f" {self.holder}" if self.holder else ""
+        what = f" {' '.join(one for one, _ in self.value)}" if self.value else ""
+        token = f" token {self.token}" if self.token else ""
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.invoked:.4f}..{end} {self.process}{who} {self.kind} {self.name}{what}: {self.outcome}{token}{detail}"
+
+
+class Note(NamedTuple):
+    """Something that happened at one moment: a loss that was signalled, a crash, a pause."""
+
+    at: float
+    process: str
+    what: str
+    name: str = ""
+    token: int = 0
+    detail: str = ""
+
+    def __str__(self) -> str:
+        about = f" {self.name}" if self.name else ""
+        token = f" token {self.token}" if self.token else ""
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.at:.4f} {self.process} {self.what}{about}{token}{detail}"
+
+
+class History:
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.notes: list[Note] = []
+        self.final: dict[str, tuple[Entry, ...]] = {}  # what fenced storage held when all was over
+        self._aliases: dict[str, str] = {}
+
+    def alias(self, holder: str) -> str:
+        """A nonce releases the lock, so a history must not show it; and it would differ from run to run."""
+        return self._aliases.setdefault(holder, f"h{len(self._aliases) + 1}")
+
+    def begin(self, operation: Operation) -> Operation:
+        self.operations.append(operation)
+        return operation
+
+    def note(self, at: float, process: str, what: str, name: str = "", token: int = 0, detail: str = "") -> None:
+        self.notes.append(Note(at, process, what, name, token, detail))
+
+    def of(self, *kinds: str) -> Iterator[Operation]:
+        return (operation for operation in self.operations if operation.kind in kinds)
+
+    def names(self, *kinds: str) -> list[str]:
+        return sorted({operation.name for operation in self.of(*kinds)})
+
+    def story(self) -> str:
+        """A timeline for people."""
+        lines = [(operation.invoked, str(operation)) for operation in self.operations]
+        lines += [(note.at, f"{note} ●") for note in self.notes]
+        return "\n".join(text for _, text in sorted(lines, key=lambda line: line[0]))
+
+    def json_lines(self) -> str:
+        """The whole history, byte for byte the same for the same run."""
+        fields = Operation.__slots__
+        lines = [json.dumps({field: _plain(getattr(one, field)) for field in fields}) for one in self.operations]
+        lines += [json.dumps(note._asdict()) for note in self.notes]
+        lines += [json.dumps({"final": name, "value": value}) for name, value in sorted(self.final.items())]
+        return "\n".join(lines)
+
+
+def _plain(value: object) -> object:
+    return None if value == OPEN else value
+
+
+class Recording:
+    """A store, with everything that it is asked and answers written down. Wrap a real one, or one behind a simulated network."""
+
+    def __init__(self, store: Store, history: History, process: str, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._history = history
+        self._process = process
+        self._clock = clock
+
+    @property
+    def traits(self) -> Traits:
+        return self._store.traits
+
+    def begun(self, kind: str, claim: Claim, token: int = 0) -> Operation:
+        return self._history.begin(
+            Operation(
+                self._process,
+                kind,
+                claim.name,
+                self._clock(),
+                holder=self._history.alias(claim.holder),
+                token=token,
+                units=claim.units,
+                capacity=claim.capacity,
+                ttl=claim.ttl,
+            )
+        )
+
+    async def claim(self, claim: Claim) -> Grant | Place:
+        operation = self.begun(CLAIM, claim)
+        try:
+            answer = await self._store.claim(claim)
+        except HoldfastError as error:
+            self._failed(operation, error)
+            raise
+        if isinstance(answer, Grant):
+            operation.ttl = answer.ttl
+            operation.end(self._clock(), GRANTED, answer.token)
+        else:
+            operation.end(self._clock(), PLACED if claim.queue else TURNED_AWAY)
+        return answer
+
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+        operations = [self.begun(RENEW, grant.claim, grant.token) for grant in grants]
+        try:
+            answers = await self._store.renew(grants, within)
+        except HoldfastError as error:
+            for operation in operations:
+                self._failed(operation, error)
+            raise
+        for operation, answer in zip(operations, answers, strict=True):
+            operation.end(self._clock(), LOST if answer is None else RENEWED)
+        return answers
+
+    async def release(self, claim: Claim) -> bool:
+        operation = self.begun(RELEASE, claim)
+        try:
+            there = await self._store.release(claim)
+        except HoldfastError as error:
+            self._failed(operation, error)
+            raise
+        operation.end(self._clock(), LEFT if there else GONE)
+        return there
+
+    async def evict(self, name: str, token: int, by: str) -> int | None:
+        operation = self._history.begin(Operation(self._process, EVICT, name, self._clock(), token=token))
+        try:
+            past = await self._store.evict(name, token, by)
+        except HoldfastError as error:
+            self._failed(operation, error)
+            raise
+        operation.end(self._clock(), GONE if past is None else DONE)
+        operation.past = past or 0
+        return past
+
+    async def wait(self, place: Place, timeout: float) -> None:
+        await self._store.wait(place, timeout)
+
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        await self._store.watch(name, token, timeout)
+
+    async def inspect(self, name: str) -> Snapshot:
+        return await self._store.inspect(name)
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        return await self._store.names(prefix)
+
+    def forked(self) -> None:
+        self._store.forked()
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    def _failed(self, operation: Operation, error: HoldfastError) -> None:
+        operation.detail = type(error).__name__
+        if not isinstance(error, Unavailable):
+            operation.end(self._clock(), FAILED)  # refused, and nothing was done

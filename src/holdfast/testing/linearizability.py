@@ -1,0 +1,170 @@
+"""Is there an order of the operations, each at a moment between its invocation and its answer, in which one fenced lock with
+expiry would have given these answers? A search after Wing, Gong and Lowe, with memory of what was tried.
+
+The lock of the model knows who is inside, with how many units and which token. It may let a holder's lease end, though not
+before its ttl has passed since its last claim or renewal; to whom the room goes, the line decides, which is not modelled.
+
+Operations without an answer may have happened at any time since, or never. Of those, only the ones are tried that can help:
+releases, evictions, and claims whose token is known from a later answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+from .history import CLAIM, DONE, EVICT, GRANTED, LOST, OPEN, RELEASE, RENEW, RENEWED, UNKNOWN, History, Operation
+
+MAX_STATES = 200_000
+
+
+class Undecided(Exception):
+    """The search was given up: the history is too tangled for it."""
+
+
+class _Inside(NamedTuple):
+    holder: str
+    token: int
+    units: int
+    may_end: float  # not before this
+
+
+class _State(NamedTuple):
+    clock: float  # it cannot be earlier than this
+    last_token: int
+    inside: tuple[_Inside, ...]
+
+
+def first_violation(history: History, name: str) -> Operation | None:
+    """None if such an order exists for this lock; else the operation that no order reaches."""
+    return _Search(history, name).run()
+
+
+class _Search:
+    def __init__(self, history: History, name: str) -> None:
+        mine = [one for one in history.of(CLAIM, RENEW, RELEASE, EVICT) if one.name == name]
+        revealed: dict[tuple[str, str], set[int]] = {}
+        for one in mine:
+            if one.outcome == GRANTED:
+                revealed.setdefault((one.process, one.holder), set()).add(one.token)
+        self._tokens = revealed
+        self._definite = sorted((one for one in mine if _constrains(one)), key=lambda one: one.invoked)
+        self._optional = [
+            one
+            for one in mine
+            if one.outcome == UNKNOWN
+            and (one.kind in (RELEASE, EVICT) or (one.kind == CLAIM and (one.process, one.holder) in revealed))
+        ]
+        self._first_optional = len(self._definite)
+        self._all = self._definite + self._optional
+        self._tried: set[tuple[int, _State]] = set()
+        self._everything = (1 << len(self._definite)) - 1
+        self._furthest = 0
+        self._blocked: Operation | None = None
+
+    def run(self) -> Operation | None:
+        stack = [self._next(0, _State(0.0, 0, ()))]
+        if not self._definite:
+            return None
+        while stack:
+            step = next(stack[-1], None)
+            if step is None:
+                stack.pop()
+                continue
+            done, state = step
+            if done & self._everything == self._everything:
+                return None
+            if (done, state) in self._tried:
+                continue
+            self._tried.add((done, state))
+            if len(self._tried) > MAX_STATES:
+                raise Undecided(f"no verdict after {MAX_STATES} states")
+            stack.append(self._next(done, state))
+        return self._blocked
+
+    def _next(self, done: int, state: _State) -> Iterator[tuple[int, _State]]:
+        """Every operation that may come next, those with an answer first, and what becomes of the lock."""
+        waiting = [index for index in range(self._first_optional) if not done >> index & 1]
+        soonest = min((self._all[index].returned for index in waiting), default=OPEN)
+        depth = self._first_optional - len(waiting)
+        if depth >= self._furthest and waiting:
+            self._furthest = depth
+            self._blocked = min((self._all[index] for index in waiting), key=lambda one: one.returned)
+        candidates = [index for index in waiting if self._all[index].invoked <= soonest]
+        candidates.sort(key=lambda index: self._all[index].returned)
+        candidates += [
+            index
+            for index in range(self._first_optional, len(self._all))
+            if not done >> index & 1 and self._all[index].invoked <= soonest
+        ]
+        for index in candidates:
+            operation = self._all[index]
+            for after in self._apply(state, operation):
+                if after.clock <= soonest:
+                    yield done | 1 << index, after
+
+    def _apply(self, state: _State, operation: Operation) -> Iterator[_State]:
+        clock = max(state.clock, operation.invoked)
+        if operation.kind == CLAIM:
+            known = {operation.token} if operation.token else self._tokens[operation.process, operation.holder]
+            for token in sorted(known):
+                yield from self._claimed(state, operation, token, clock)
+        elif operation.kind == RELEASE:
+            left = tuple(one for one in state.inside if one.holder != operation.holder)
+            yield _State(clock, state.last_token, left)
+        elif operation.kind == EVICT:
+            if operation.outcome == UNKNOWN or any(one.token == operation.token for one in state.inside):
+                left = tuple(one for one in state.inside if one.token != operation.token)
+                yield _State(clock, max(state.last_token, operation.past), left)
+        else:
+            yield from self._renewed(state, operation, clock)
+
+    def _renewed(self, state: _State, operation: Operation, clock: float) -> Iterator[_State]:
+        mine = next((one for one in state.inside if one.holder == operation.holder), None)
+        if operation.outcome == RENEWED:
+            if mine is not None:
+                yield _replaced(state, mine, mine._replace(may_end=clock + operation.ttl), clock)
+        elif mine is None:
+            yield _State(clock, *state[1:])
+        elif mine.may_end <= operation.returned:
+            yield _replaced(state, mine, None, max(clock, mine.may_end))
+
+    def _claimed(self, state: _State, operation: Operation, token: int, clock: float) -> Iterator[_State]:
+        mine = next((one for one in state.inside if one.holder == operation.holder), None)
+        if mine is not None and mine.token == token:  # repeated: the same token, a fresh ttl, perhaps fewer units
+            units = min(mine.units, operation.units)
+            yield _replaced(state, mine, mine._replace(units=units, may_end=clock + operation.ttl), clock)
+            return
+        if token <= state.last_token:
+            return
+        for ended in _endings(state, operation, mine):
+            left = tuple(one for one in state.inside if one not in ended)
+            at = max([clock, *(one.may_end for one in ended)])
+            if at <= operation.returned and sum(one.units for one in left) + operation.units <= operation.capacity:
+                entered = _Inside(operation.holder, token, operation.units, at + operation.ttl)
+                yield _State(at, token, (*left, entered))
+
+
+def _constrains(operation: Operation) -> bool:
+    """Answers that tell something about the lock. "Placed" tells about the line, "gone" nothing that matters here."""
+    return (operation.kind, operation.outcome) in (
+        (CLAIM, GRANTED),
+        (RENEW, RENEWED),
+        (RENEW, LOST),
+        (EVICT, DONE),
+    ) or (operation.kind == RELEASE and operation.outcome not in (UNKNOWN, "failed"))
+
+
+def _endings(state: _State, operation: Operation, mine: _Inside | None) -> Iterator[tuple[_Inside, ...]]:
+    """Whose leases may have run out to make room, the fewest first. An older grant of the claimant must have."""
+    must = (mine,) if mine is not None else ()
+    may = [one for one in state.inside if one is not mine and one.may_end <= operation.returned]
+    for size in range(len(may) + 1):
+        for some in combinations(may, size):
+            yield (*must, *some)
+
+
+def _replaced(state: _State, old: _Inside, new: _Inside | None, clock: float) -> _State:
+    inside = tuple(new if one is old else one for one in state.inside)
+    return _State(clock, state.last_token, tuple(one for one in inside if one is not None))

@@ -1,0 +1,130 @@
+"""What happens to the processes of a workload."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from ... import recipes
+from ...drivers.simulated import Process
+from ...drivers.world import Main
+from ...errors import Unavailable
+from ...stores.memory import MemoryStore
+from ..history import CRASHED, FORGOT
+from .client import Client
+
+if TYPE_CHECKING:
+    from .workload import Workload
+
+
+class Trouble(NamedTuple):
+    """What happens to processes, and how often: chances a second, for all of them together."""
+
+    pause: float = 0.25
+    crash: float = 0.08
+    cancel: float = 0.25
+    evict: float = 0.05
+    partition: float = 0.06
+    wall_jump: float = 0.1
+    server_pause: float = 0.03
+    forget: float = 0.0  # the server restarts, and all that it knew is gone
+
+
+TROUBLE = Trouble()
+NO_TROUBLE = Trouble(*[0.0] * len(Trouble._fields))
+
+
+class Chaos:
+    def __init__(self, workload: Workload, trouble: Trouble) -> None:
+        self._workload = workload
+        self._trouble = trouble
+        self._world = workload.world
+        self._random = workload.world.random
+        self._process = Process(self._world, "chaos")
+        self._world.on_crash = self._crashed
+        self._replaced = 0
+        if any(trouble):
+            self._process.spawn(self._run, "chaos")
+
+    def stop(self) -> None:
+        self._process.crash()
+        for client in self._workload.clients:
+            client.process.dies_before_ringing = False
+
+    async def _run(self) -> None:
+        random = self._random
+        while True:
+            await self._process.driver.sleep(random.expovariate(sum(self._trouble)))
+            what = random.choices(Trouble._fields, weights=self._trouble)[0]
+            living = self._workload.living()
+            if living:
+                getattr(self, f"_{what}")(random.choice(living))
+
+    def _crashed(self, process: Process) -> None:
+        """Somebody starts it again."""
+        if process is self._process:
+            return
+        self._note(process, CRASHED)
+        self._replaced += 1
+        name = f"{process.name.partition('.')[0]}.{self._replaced}"
+        self._workload.expect(self._random.uniform(0.0, 2.0), name)
+
+    def _pause(self, victim: Client) -> None:
+        seconds = self._random.uniform(0.01, 2.5 * max(self._workload.plan.ttls))
+        self._note(victim.process, "paused", f"for {seconds:.3f} s")
+        victim.process.pause(seconds)
+
+    def _crash(self, victim: Client) -> None:
+        if self._workload.plan.same_machine and self._random.random() < 0.5:
+            self._note(victim.process, "dies before it next rings")
+            victim.process.dies_before_ringing = True
+        else:
+            victim.process.crash()
+
+    def _cancel(self, victim: Client) -> None:
+        task = self._workload.rounds.get(victim.process.name)
+        if task is not None and not task.done:
+            self._note(victim.process, "cancelled", task.name)
+            task.cancel()
+
+    def _evict(self, victim: Client) -> None:
+        operator = self._random.choice(self._workload.living())
+        for lease in victim.engine.renewer.leases():
+            self._note(operator.process, "evicts", f"{victim.process.name} from {lease.name}")
+            operator.process.spawn(self._eviction(operator, lease.name, lease.token), "operator")
+            return
+
+    def _eviction(self, operator: Client, name: str, token: int) -> Main:
+        async def evict() -> None:
+            with contextlib.suppress(Unavailable):
+                await recipes.force_release(operator.engine, name, token)
+
+        return evict
+
+    def _partition(self, victim: Client) -> None:
+        seconds = self._random.uniform(0.1, 2 * max(self._workload.plan.ttls))
+        self._note(victim.process, "cut off", f"for {seconds:.3f} s")
+        self._workload.network.partition(victim.process.name, self._world.time, self._world.time + seconds)
+
+    def _wall_jump(self, victim: Client) -> None:
+        seconds = self._random.uniform(-3600, 3600)
+        jumping = [victim.process, self._workload.server]
+        if self._workload.plan.same_machine:
+            jumping = [client.process for client in self._workload.clients]
+        for process in jumping:
+            self._note(process, "wall clock jumps", f"by {seconds:.0f} s")
+            process.wall_ahead += seconds
+
+    def _server_pause(self, _: Client) -> None:
+        seconds = self._random.uniform(0.01, 2.0)
+        self._note(self._workload.server, "paused", f"for {seconds:.3f} s")
+        self._workload.server.pause(seconds)
+
+    def _forget(self, _: Client) -> None:
+        for store in self._workload.opened:
+            if isinstance(store, MemoryStore):
+                store._space.reset()
+                self._note(self._workload.server, FORGOT)
+
+    def _note(self, process: Process, what: str, detail: str = "") -> None:
+        self._workload.history.note(self._world.time, process.name, what, detail=detail)

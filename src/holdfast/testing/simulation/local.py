@@ -1,0 +1,70 @@
+"""A store that every process opens for itself, such as a file: no network, but others run between any two of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from ...claim import Claim, Grant, Place, Snapshot, Traits
+from ...drivers.simulated import Process
+from ...drivers.world import Killed
+from ...stores.base import Store
+
+T = TypeVar("T")
+
+
+async def moment(process: Process) -> None:
+    """Others run, and perhaps we do not come back."""
+    await process.driver.sleep(process.driver.uniform(0.0, 0.002))
+    if not process.alive:
+        raise Killed
+
+
+class Local:
+    """The store protocol for one process. Every call takes a moment, before and after, in which anything may happen."""
+
+    def __init__(self, store: Store, process: Process) -> None:
+        self._store = store
+        self._process = process
+
+    @property
+    def traits(self) -> Traits:
+        return self._store.traits
+
+    async def _call(self, execute: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        await moment(self._process)
+        result = await execute()
+        await moment(self._process)
+        return result
+
+    async def claim(self, claim: Claim) -> Grant | Place:
+        return await self._call(lambda: self._store.claim(claim))
+
+    async def wait(self, place: Place, timeout: float) -> None:
+        await moment(self._process)
+        await self._store.wait(place, timeout)
+
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+        return await self._call(lambda: self._store.renew(grants, within))
+
+    async def release(self, claim: Claim) -> bool:
+        return await self._call(lambda: self._store.release(claim))
+
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        await moment(self._process)
+        await self._store.watch(name, token, timeout)
+
+    async def evict(self, name: str, token: int, by: str) -> int | None:
+        return await self._call(lambda: self._store.evict(name, token, by))
+
+    async def inspect(self, name: str) -> Snapshot:
+        return await self._call(lambda: self._store.inspect(name))
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        return await self._call(lambda: self._store.names(prefix))
+
+    def forked(self) -> None:
+        raise NotImplementedError("a simulated process does not fork")
+
+    async def close(self) -> None:
+        await self._store.close()

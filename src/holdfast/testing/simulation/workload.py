@@ -1,0 +1,286 @@
+"""Processes that take locks and change fenced storage, while everything around them fails: a run is its seed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ... import recipes
+from ...drivers.simulated import Process
+from ...drivers.world import Stuck, Task, World
+from ...engine import Ask
+from ...errors import HoldfastError, LeaseLost, NotAcquired
+from ...lease import Lease
+from ...stores.base import Store
+from ...stores.memory import MemoryStore
+from .. import checkers
+from ..checkers import Finding
+from ..history import CLAIM, History, Operation, Recording
+from .chaos import TROUBLE, Chaos, Trouble
+from .client import Client
+from .network import ROUGH, Faults, Network
+from .register import Fence, Register, RegisterClient
+from .remote import Duplicate, Remote
+
+HANDOFF = 0.3  # seconds: a few messages, far less than a third of any ttl below
+
+MUTEX, SEMAPHORE, RWLOCK, ALL_OF, ONCE, ELECTION = "mutex", "semaphore", "rwlock", "all of", "once", "election"
+
+_runs = itertools.count()
+
+Opener = Callable[["Workload", Process], Store]
+
+
+class Plan(NamedTuple):
+    """How much of what."""
+
+    processes: int = 4
+    rounds: int = 4
+    calm_rounds: int = 2  # after everything has healed
+    faults: Faults = ROUGH
+    trouble: Trouble = TROUBLE
+    same_machine: bool = False  # then all processes share one clock, and nothing can be cut off
+    timeout: float = 1.0  # how long a client waits for an answer
+    chaos: float = 15.0  # seconds of it, at most
+    ttls: tuple[float, ...] = (1.0, 2.0, 4.0)
+    hold: float = 0.75  # how many ttls a lock is held, at most
+    fence: Fence = Fence.READS_AND_WRITES
+    kinds: tuple[str, ...] = (MUTEX, MUTEX, MUTEX, SEMAPHORE, RWLOCK, ALL_OF, ALL_OF, ONCE, ELECTION)
+
+    @property
+    def bound(self) -> float:
+        """After healing, a waiter is served within: dead holders and dead waiters expire together, then everybody ahead has
+        their turn, each with a hold and a handoff; a holder whose release was lost costs a ttl once more."""
+        return 3 * max(self.ttls) + self.processes * 2 * (max(self.ttls) * self.hold + HANDOFF)
+
+
+class Report(NamedTuple):
+    seed: int
+    findings: list[Finding]
+    history: History
+    overlaps: int
+    steps: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"seed {self.seed}: all well, {self.steps} steps, {self.seconds:.1f} virtual s, {self.overlaps} overlaps"
+        found = "\n".join(str(finding) for finding in self.findings)
+        return f"seed {self.seed}: {len(self.findings)} findings\n{found}\n\n{self.history.story()}"
+
+
+def behind_network(store_type: type[MemoryStore]) -> Opener:
+    """One store, at the server; every process far from it."""
+
+    def opened(workload: Workload, process: Process) -> Store:
+        if not workload.opened:
+            workload.opened.append(store_type(workload.server.driver, f"simulation-{next(_runs)}"))
+        return Remote(workload.opened[0], workload.network, process, workload.duplicated)
+
+    return opened
+
+
+memory_behind_network = behind_network(MemoryStore)
+
+
+class Workload:
+    """One run."""
+
+    def __init__(self, seed: int, plan: Plan, opener: Opener) -> None:
+        self.seed = seed
+        self.plan = plan
+        self.world = World(seed, max_steps=200_000, max_time=600.0)
+        self.history = History()
+        self.random = self.world.random
+        self.server = Process(self.world, "server")
+        self.network = Network(self.server, plan.faults, timeout=plan.timeout)
+        self.register = Register(plan.fence)
+        self.opened: list[Store] = []
+        self.at_end: list[Callable[[], None]] = []  # what an opener must close, also of processes that crashed
+        self.clients: list[Client] = []
+        self.healed = self.calm = float("inf")
+        self._opener = opener
+        self.rounds: dict[str, Task] = {}  # what each process is at
+        self._workers: list[Task] = []
+        self._written = itertools.count(1)
+
+    def duplicated(self, duplicate: Duplicate) -> None:
+        """The network delivers a claim again: one more operation, whose answer nobody will hear."""
+        claim = duplicate.claim
+        self.history.begin(
+            Operation(
+                duplicate.process,
+                CLAIM,
+                claim.name,
+                self.world.time,
+                holder=self.history.alias(claim.holder),
+                units=claim.units,
+                capacity=claim.capacity,
+                ttl=claim.ttl,
+                detail="duplicate",
+            )
+        )
+
+    # ---- the run
+
+    def run(self) -> list[Finding]:
+        plan, world = self.plan, self.world
+        with world:
+            try:
+                for number in range(plan.processes):
+                    self.start(f"p{number}", plan.rounds)
+                chaos = Chaos(self, plan.trouble)
+                world.run_until(plan.chaos * self.random.uniform(0.3, 1.0))
+                self._heal(chaos)
+                self._finish()
+                # Messages that were sent before the healing may be late, and what they brought lives for a ttl.
+                world.run_until(world.time + plan.faults.slow_by[1] + max(plan.ttls))
+                self.calm = world.time
+                for number in range(plan.processes):
+                    self.start(f"calm{number}", plan.calm_rounds)
+                self._finish()
+                return [*self._judged(), *self._left_behind()]
+            except Stuck as stuck:
+                return [*self._judged(), Finding("liveness", "everything", str(stuck))]
+            finally:
+                for close in self.at_end:
+                    close()
+
+    def _finish(self) -> None:
+        while busy := [worker for worker in self._workers if not worker.done]:
+            self.world.run(*busy)
+
+    def _judged(self) -> list[Finding]:
+        self.history.final = dict(self.register.values)
+        found = checkers.check_safety(self.history)
+        found += checkers.check_liveness(self.history, self.healed, self.plan.bound)
+        found += checkers.check_handoff(self.history, self.calm, HANDOFF)
+        found += [Finding("failure", str(task), repr(error)) for task, error in self.world.failures]
+        return found
+
+    def _left_behind(self) -> list[Finding]:
+        """Everybody is done: after a ttl nothing may be left; and what is held when a connection is closed goes with it."""
+        self.world.run_until(self.world.time + 2 * max(self.plan.ttls) + 1)
+        found = [Finding("leak", client.process.name, leak) for client in self.living() for leak in client.leaks()]
+        found += [Finding("leak", bell, "a bell was left behind") for bell in self.world.doorbells]
+        self.world.run(*[client.process.spawn(partial(self._close, client), "close") for client in self.living()])
+        looks = Process(self.world, "auditor")
+        store = self._opener(self, looks)
+
+        async def look() -> Sequence[str]:
+            return await store.names()
+
+        task = looks.spawn(look, "look")
+        self.world.run(task)
+        found += [Finding("leak", name, "still in use, though everybody left") for name in task.result]
+        return found
+
+    async def _close(self, client: Client) -> None:
+        ask = recipes.lock_ask(f"last of {client.process.name}", 600.0, fair=True, reentrant=False, renew=True)
+        await client.acquire(ask)
+        await client.engine.close()
+
+    def living(self) -> list[Client]:
+        return [client for client in self.clients if client.process.alive]
+
+    def _heal(self, chaos: Chaos) -> None:
+        chaos.stop()
+        self.network.heal()
+        self.healed = self.world.time
+        self.history.note(self.world.time, "world", "healed")
+
+    def start(self, name: str, rounds: int) -> None:
+        """A process that works so many rounds."""
+        process = Process(self.world, name)
+        if not self.plan.same_machine:
+            process.ahead, process.wall_ahead = self.random.uniform(0, 1000), self.random.uniform(-5, 5)
+        recording = Recording(self._opener(self, process), self.history, name, lambda: self.world.time)
+        client = Client(process, recording, self.history)
+        self.clients.append(client)
+        self._workers.append(process.spawn(lambda: self._work(client, rounds), "worker"))
+
+    def expect(self, seconds: float, name: str) -> None:
+        """Another process, in so many seconds: for one that crashed."""
+        idle = Process(self.world, "supervisor")
+
+        async def later() -> None:
+            await idle.driver.sleep(seconds)
+            self.start(name, self.plan.calm_rounds)
+
+        self._workers.append(idle.spawn(later, name))
+
+    async def _work(self, client: Client, rounds: int) -> None:
+        driver = client.process.driver
+        storage = RegisterClient(self.register, self.network, client.process, self.history)
+        for number in range(rounds):
+            await driver.sleep(driver.uniform(0.0, 0.2))
+            one = client.process.spawn(lambda: self._round(client, storage), f"round {number + 1}")
+            self.rounds[client.process.name] = one
+            await one.join()
+
+    # ---- one round
+
+    async def _round(self, client: Client, storage: RegisterClient) -> None:
+        asks, resources = self._some_recipe()
+        timeout = self.random.choice((None, None, None, 0.0, 0.5, 3.0))
+        try:
+            leases = await client.acquire_all(asks, timeout)
+        except (NotAcquired, LeaseLost, ConnectionError):
+            return
+        try:
+            for lease in leases:
+                await self._use(client, storage, lease, lease.name in resources)
+        except HoldfastError:
+            pass  # lost, refused, or not answered: the round is over
+        finally:
+            await client.release(*leases)
+
+    def _some_recipe(self) -> tuple[Sequence[Ask], set[str]]:
+        """What to ask for, and which of it protects storage that is changed: only what is taken alone does."""
+        ttl = self.random.choice(self.plan.ttls)
+        fair = self.random.random() < 0.9
+        kind = self.random.choice(self.plan.kinds)
+        if kind == MUTEX:
+            return [recipes.lock_ask(MUTEX, ttl, fair, reentrant=False, renew=True)], {MUTEX}
+        if kind == SEMAPHORE:
+            ask = recipes.semaphore_ask(SEMAPHORE, 3, ttl, fair, renew=True)
+            return [ask._replace(units=self.random.choice((1, 1, 2)))], set()
+        if kind == RWLOCK:
+            read, write = recipes.rwlock_asks(RWLOCK, ttl, fair, renew=True)
+            return ([read], set()) if self.random.random() < 0.5 else ([write], {RWLOCK})
+        if kind == ONCE:
+            return [recipes.once_ask(ONCE, at_least=ttl / 4, at_most=ttl)], {ONCE}
+        if kind == ELECTION:
+            return [recipes.election_ask(ELECTION, "here", ttl)], {ELECTION}
+        names = self.random.choice((("a", "b"), ("b", MUTEX), ("a", MUTEX)))
+        return recipes.all_of_asks(names, ttl, fair, renew=True), set(names)
+
+    async def _use(self, client: Client, storage: RegisterClient, lease: Lease, exclusive: bool) -> None:
+        driver = client.process.driver
+        think = driver.uniform(0.0, 0.05 if self.random.random() < 0.8 else lease.ttl * self.plan.hold / 3)
+        await driver.sleep(think)
+        client.check(lease)
+        if exclusive:
+            value = await storage.read(lease.name, lease.token)
+            await driver.sleep(think)
+            client.check(lease)
+            update = f"u{next(self._written)}", lease.token
+            await storage.write(lease.name, lease.token, (*value, update))
+        if lease._grant.claim.units == lease._grant.claim.capacity > 1 and self.random.random() < 0.5:
+            await client.engine.downgrade(lease)
+        await driver.sleep(think)
+        client.check(lease)
+
+
+def run(seed: int, plan: Plan | None = None, opener: Opener = memory_behind_network) -> Report:
+    """One run from its seed: the same seed, plan and opener give the same history, byte for byte."""
+    workload = Workload(seed, plan or Plan(), opener)
+    findings = workload.run()
+    overlapping = len(checkers.overlaps(workload.history))
+    return Report(seed, findings, workload.history, overlapping, workload.world.steps, workload.world.time)

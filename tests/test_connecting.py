@@ -1,0 +1,109 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Misuse, connecting
+from holdfast.drivers.base import Driver
+from holdfast.stores.memory import MemoryStore
+
+
+def test_without_a_url_the_file_is_in_the_users_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "with % and ?"))
+    with holdfast.connect() as locks, locks.lock("x"):
+        assert locks.traits.system == "sqlite"
+    folder = tmp_path / "with % and ?" / "holdfast"
+    assert (folder / "locks.db").exists()
+    assert folder.stat().st_mode & 0o077 == 0, "nobody else may look into it"
+
+
+def test_a_relative_state_folder_is_ignored_as_the_specification_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", "somewhere")
+    assert connecting.resolve(None) == f"sqlite://{tmp_path}/.local/state/holdfast/locks.db"
+
+
+def test_the_environment_names_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", "memory://from-the-environment")
+    assert connecting.resolve(None) == "memory://from-the-environment"
+    assert connecting.resolve("memory://named") == "memory://named"
+    with holdfast.connect() as locks:
+        assert locks.traits.system == "memory"
+
+
+def test_connections_of_one_name_share_a_space_and_others_do_not() -> None:
+    a, b, c = (holdfast.connect(f"memory://{name}") for name in ("one", "one/", "two"))
+    with a, b, c, a.lock("x"):
+        assert b.lock("x").try_acquire() is None
+        assert c.lock("x").try_acquire() is not None
+
+
+@pytest.mark.parametrize("url", ["", "memory", "memory:", "memory:/x", "://x", "Mem ory://", "1x://", "/path/locks.db"])
+def test_what_is_no_url_is_refused_with_an_example(url: str) -> None:
+    with pytest.raises(Misuse, match="is no store's URL: write it like sqlite:///path"):
+        holdfast.connect(url)
+
+
+def test_an_unknown_scheme_says_what_is_known() -> None:
+    with pytest.raises(Misuse, match=r"by the scheme 'nosuch' \(known: .*memory.*sqlite.*\).*holdfast\.stores"):
+        holdfast.connect("nosuch://host")
+
+
+def test_a_url_that_is_no_text_is_refused() -> None:
+    with pytest.raises(Misuse, match="must be a str, not bytes"):
+        holdfast.connect(b"memory://")  # type: ignore[arg-type]  # as a caller without types might
+
+
+def open_third_party(url: str, driver: Driver) -> MemoryStore:
+    return MemoryStore(driver, f"third party: {url}")
+
+
+def test_another_package_brings_a_store_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("thirdparty", f"{__name__}:open_third_party", connecting.ENTRY_POINTS)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: open_third_party)
+
+    def points(group: str) -> EntryPoints:
+        return EntryPoints([point] if group == connecting.ENTRY_POINTS else [])
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", points)
+    with holdfast.connect("thirdparty://host") as locks, locks.lock("x") as lease:
+        assert lease.token > 0
+
+
+def test_a_bad_label_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="a label must be printable"):
+        holdfast.connect(f"sqlite://{tmp_path}/locks.db", label="a\nb")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:secret@host/0", "redis://user:***@host/0"),
+        ("redis://:secret@host:6379", "redis://:***@host:6379"),
+        ("redis://u:p@ss:w/rd?@host/0", "redis://u:***@host/0"),
+        ("redis://host?password=secret&db=1", "redis://host?password=***&db=1"),
+        ("redis://host?db=1&AUTH_TOKEN=secret", "redis://host?db=1&AUTH_TOKEN=***"),
+        ("postgresql://host/db?sslpassword=secret#x", "postgresql://host/db?sslpassword=***#x"),
+        ("sqlite:///a/b:c@d.db", "sqlite:///a/b:c@d.db"),
+        ("memory://", "memory://"),
+    ],
+)
+def test_a_password_is_not_shown(url: str, shown: str) -> None:
+    assert connecting.redacted(url) == shown
+
+
+def test_an_error_about_a_url_does_not_show_its_password() -> None:
+    with pytest.raises(Misuse) as refused:
+        holdfast.connect("NOT A SCHEME://user:secret@host")
+    assert "secret" not in str(refused.value)

@@ -1,0 +1,24 @@
+"""Every example in a docstring runs as written."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import holdfast
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(holdfast.__path__, "holdfast.")
+    if not module.name.endswith("__main__")
+)
+
+
+def test_every_example_in_a_docstring_runs() -> None:
+    tried = 0
+    for name in ["holdfast", *MODULES]:
+        result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+        assert result.failed == 0, name
+        tried += result.attempted
+    assert tried > 8

@@ -1,0 +1,171 @@
+"""Fork, exit and Ctrl-C, in processes of their own."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.testing.conformance.processes import run
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite://{tmp_path}/locks.db"
+
+
+EXITS = {
+    "threads": """
+import sys, holdfast
+locks = holdfast.connect(sys.argv[1])
+locks.lock("x", ttl=600).acquire()
+locks.lock("again", ttl=600, reentrant=True).acquire()
+locks.lock("again", reentrant=True).acquire()
+locks.once("job", at_least=600).acquire()
+""",
+    "asyncio": """
+import asyncio, sys
+from holdfast import aio
+async def main():
+    global locks
+    locks = aio.connect(sys.argv[1])
+    await locks.lock("x", ttl=600).acquire()
+    await locks.all_of("y", "z", ttl=600).acquire()
+    await locks.once("job", at_least=600).acquire()
+asyncio.run(main())
+""",
+}
+
+
+@pytest.mark.parametrize("world", EXITS)
+def test_an_interpreter_that_exits_releases_what_it_holds_but_for_at_least(world: str, url: str) -> None:
+    run(EXITS[world], url)
+    with holdfast.connect(url) as locks:
+        assert list(locks.names()) == ["job"]
+
+
+@pytest.mark.parametrize("ending", ["raise SystemExit(3)", "raise ValueError('dies')", "sys.exit()"])
+def test_however_it_ends(ending: str, url: str) -> None:
+    script = EXITS["threads"].replace('locks.once("job", at_least=600).acquire()', ending)
+    subprocess.run([sys.executable, "-c", script, url], capture_output=True, timeout=30, check=False)
+    with holdfast.connect(url) as locks:
+        assert list(locks.names()) == []
+
+
+WAITS = {
+    "threads": """
+import sys, holdfast
+locks = holdfast.connect(sys.argv[1])
+print("ready", flush=True)
+try:
+    locks.lock("x", ttl=600).acquire()
+except KeyboardInterrupt:
+    print("interrupted", list(len(locks.inspect("x")[part]) for part in (2, 3)), flush=True)
+""",
+    "asyncio": """
+import asyncio, sys
+from holdfast import aio
+async def main():
+    async with aio.connect(sys.argv[1]) as locks:
+        print("ready", flush=True)
+        try:
+            async with locks.lock("x", ttl=600):
+                pass
+        except asyncio.CancelledError:
+            seen = await locks.inspect("x")
+            print("interrupted", [len(seen.holders), len(seen.waiters)], flush=True)
+            raise
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    pass
+""",
+}
+
+
+@pytest.mark.parametrize("world", WAITS)
+def test_ctrl_c_while_waiting_leaves_nothing_behind(world: str, url: str) -> None:
+    with holdfast.connect(url) as locks, locks.lock("x"):
+        process = subprocess.Popen([sys.executable, "-c", WAITS[world], url], stdout=subprocess.PIPE, text=True)
+        try:
+            deadline = time.monotonic() + 20
+            while not locks.inspect("x").waiters:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+        assert out.split("\n")[1] == "interrupted [1, 0]"
+        assert locks.inspect("x").waiters == ()
+
+
+def test_a_child_of_a_memory_store_starts_afresh_and_the_parent_goes_on() -> None:
+    script = """
+import os, sys, threading, holdfast
+locks = holdfast.connect("memory://x")
+lease = locks.lock("x", ttl=0.5).acquire()
+seen = []
+lease.on_lost(seen.append)
+loss = lease.lost
+pid = os.fork()
+if pid == 0:
+    ok = (
+        not lease.held
+        and loss.wait(5) is True
+        and lease.release() is False
+        and locks.names() == []
+        and locks.lock("x", timeout=5).acquire().held
+        and holdfast.connect("memory://other").lock("y").try_acquire() is not None
+        and seen == []
+    )
+    os._exit(0 if ok else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+threading.Event().wait(0.8)
+assert lease.held, "the parent's renewer goes on"
+print("fine")
+"""
+    assert run(script) == "fine"
+
+
+def test_a_fork_while_others_are_busy_does_not_deadlock_the_child(url: str) -> None:
+    """Every lock of ours that another thread held at that moment is replaced in the child."""
+    script = """
+import os, sys, threading, holdfast
+locks = holdfast.connect(sys.argv[1])
+stop = threading.Event()
+def busy(n):
+    while not stop.is_set():
+        locks.lock(f"busy{n}", ttl=5).acquire().release()
+threads = [threading.Thread(target=busy, args=(n,), daemon=True) for n in range(2)]
+for thread in threads:
+    thread.start()
+for number in range(10):
+    pid = os.fork()
+    if pid == 0:
+        lease = locks.lock(f"child{number}", timeout=20).acquire()
+        os._exit(0 if lease.release() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+stop.set()
+for thread in threads:
+    thread.join(20)
+print("fine")
+"""
+    for store in (url, "memory://busy"):
+        assert run(script, store) == "fine"
+
+
+def test_an_engine_is_let_go_when_nobody_uses_it() -> None:
+    locks = holdfast.connect("memory://gone")
+    engine = weakref.ref(locks._engine)
+    locks.lock("x").acquire().release()
+    del locks
+    gc.collect()
+    assert engine() is None

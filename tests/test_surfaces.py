@@ -1,0 +1,86 @@
+"""Threads and asyncio: the same names, the same parameters; what blocks in one is awaited in the other."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import aio, sync
+
+CLASSES = ["Locks", "Lock", "Semaphore", "RWLock", "AllOf", "Lease", "Leases", "Election", "Loss"]
+# What takes a conversation with the store, or waits: awaited in asyncio. `acquire` is, too, and can be entered as well.
+AWAITED = {
+    "Locks": {"inspect", "names", "force_release", "wait_graph", "close"},
+    "Lock": {"try_acquire"},
+    "Semaphore": {"try_acquire"},
+    "RWLock": set(),
+    "AllOf": {"try_acquire"},
+    "Lease": {"release", "downgrade"},
+    "Leases": {"release"},
+    "Election": {"leader", "resign", "watch"},
+    "Loss": {"wait"},
+}
+
+
+def public(cls: type) -> dict[str, Any]:
+    return {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
+
+
+def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, str]]:
+    return [(one.name, one.kind, repr(one.default)) for one in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_both_surfaces_have_the_same_names(name: str) -> None:
+    assert public(getattr(sync, name)).keys() == public(getattr(aio, name)).keys()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_both_surfaces_take_the_same_parameters(name: str) -> None:
+    theirs = public(getattr(aio, name))
+    for method, function in public(getattr(sync, name)).items():
+        if callable(function) and not isinstance(function, type):
+            assert parameters(function) == parameters(theirs[method]), method
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_both_surfaces_say_the_same_of_themselves(name: str) -> None:
+    theirs = public(getattr(aio, name))
+    for method, function in public(getattr(sync, name)).items():
+        if inspect.isfunction(function) and function is not theirs[method]:
+            swapped = re.sub(r"\bthread\b", "task", function.__doc__ or "").replace("`with", "`async with")
+            assert swapped == (theirs[method].__doc__ or ""), method
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_what_takes_a_conversation_is_awaited_and_nothing_else(name: str) -> None:
+    awaited = {
+        method
+        for method, function in public(getattr(aio, name)).items()
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    }
+    assert awaited == AWAITED[name]
+    assert not any(inspect.iscoroutinefunction(function) for function in public(getattr(sync, name)).values())
+
+
+def test_both_connect_alike() -> None:
+    assert parameters(sync.connect) == parameters(aio.connect)
+
+
+def test_everything_public_has_something_to_say() -> None:
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name).__doc__, name
+
+
+def test_asyncio_is_not_imported_by_those_who_use_threads() -> None:
+    from holdfast.testing.conformance.processes import run
+
+    script = (
+        "import sys, holdfast; holdfast.connect('memory://'); print('asyncio' in sys.modules); holdfast.aio.connect"
+    )
+    assert run(script) == "False"

@@ -1,0 +1,90 @@
+"""Deadlocks, found by the rule, against a search through everything that could happen."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.claim import Holding, Snapshot, Waiting
+from holdfast.rule import admit
+from holdfast.waitfor import WaitGraph
+
+OWNERS = "abcde"
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> list[Snapshot]:
+    """A few names, a few owners, each of whom waits in one line at most."""
+    names = [f"n{number}" for number in range(draw(st.integers(1, 3)))]
+    lines: dict[str, list[Waiting]] = {name: [] for name in names}
+    capacities = {name: draw(st.integers(1, 3)) for name in names}
+    for owner in OWNERS:
+        if draw(st.booleans()):
+            name = draw(st.sampled_from(names))
+            units = draw(st.integers(1, capacities[name]))
+            lines[name].append(Waiting(owner, units, 0.0, 9.0, draw(st.booleans())))
+    found = []
+    for name in names:
+        inside: list[Holding] = []
+        for owner in draw(st.permutations(OWNERS)):
+            free = capacities[name] - sum(holding.units for holding in inside)
+            if free and draw(st.booleans()):
+                inside.append(Holding(owner, 1, draw(st.integers(1, free)), 0.0, 9.0))
+        found.append(Snapshot(name, capacities[name], tuple(inside), tuple(lines[name])))
+    return found
+
+
+def left_for_ever(snapshots: list[Snapshot]) -> set[str]:
+    """Play it: whoever is not in a line finishes and gives back; whoever may enter enters. Who still waits at the end?
+
+    To finish is never to anybody's harm here, so the order in which it happens does not matter.
+    """
+    inside = {one.name: list(one.holders) for one in snapshots}
+    lines = {one.name: list(one.waiters) for one in snapshots}
+    capacity = {one.name: one.capacity for one in snapshots}
+    while True:
+        waiting = {one.owner for line in lines.values() for one in line}
+        for name in inside:
+            inside[name] = [one for one in inside[name] if one.owner in waiting]
+        for name, line in lines.items():
+            used = sum(one.units for one in inside[name])
+            entering = next(
+                (
+                    one
+                    for place, one in enumerate(line)
+                    if admit(one.units, capacity[name], used, ahead=place > 0, fair=one.fair)
+                ),
+                None,
+            )
+            if entering is not None:
+                line.remove(entering)
+                break
+        else:
+            return waiting
+
+
+@given(worlds())
+@settings(max_examples=500, deadline=None)
+def test_a_deadlock_is_found_exactly_when_somebody_waits_for_ever(snapshots: list[Snapshot]) -> None:
+    graph = WaitGraph(snapshots)
+    stuck = left_for_ever(snapshots)
+    cycles = graph.deadlocks()
+    assert bool(cycles) is bool(stuck)
+    for cycle in cycles:
+        assert {edge.waiter for edge in cycle} <= stuck
+        assert all(edge in graph.edges for edge in cycle)
+        assert [edge.holder for edge in cycle] == [*(edge.waiter for edge in cycle[1:]), cycle[0].waiter]
+
+
+def test_who_waits_for_themselves_is_a_deadlock_of_one() -> None:
+    snapshot = Snapshot("x", 1, (Holding("a", 1, 1, 0.0, 9.0),), (Waiting("a", 1, 0.0, 9.0),))
+    ((edge,),) = WaitGraph([snapshot]).deadlocks()
+    assert edge == ("a", "a", "x")
+
+
+def test_two_separate_deadlocks_are_both_named() -> None:
+    def held(name: str, holder: str, waiter: str) -> Snapshot:
+        return Snapshot(name, 1, (Holding(holder, 1, 1, 0.0, 9.0),), (Waiting(waiter, 1, 0.0, 9.0),))
+
+    graph = WaitGraph([held("1", "a", "b"), held("2", "b", "a"), held("3", "c", "d"), held("4", "d", "c")])
+    assert sorted(sorted(edge.waiter for edge in cycle) for cycle in graph.deadlocks()) == [["a", "b"], ["c", "d"]]
