@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 from holdfast.testing import servers
+
+
+@pytest.fixture(scope="session")
+def sqlite_file() -> Iterator[str]:
+    """In memory where there is such a folder: here, too, nobody pulls the plug."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        yield os.path.join(folder, "fenced.db")
 
 
 @pytest.fixture(scope="session")

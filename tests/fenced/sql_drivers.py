@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ class Driver(NamedTuple):
     world: str
     connect: Callable[[str], Any]  # an open connection, or for asyncio a coroutine that gives one
     close: Callable[[Any], Any] = lambda connection: connection.close()
+    rest: Callable[[Any], object] = lambda connection: None  # after each use
 
 
 def sqlite(url: str) -> Any:
@@ -144,6 +146,47 @@ def async_session(driver: str) -> Callable[[str], Any]:
     return connect
 
 
+def _pymysql_for_django() -> None:
+    """Django asks for mysqlclient, which has to be compiled; PyMySQL answers to its name."""
+    import pymysql
+
+    pymysql.install_as_MySQLdb()
+    pymysql.version_info = (2, 2, 1, "final", 0)  # what Django asks for
+
+
+def django(url: str) -> Any:
+    """Django keeps a connection a thread; this finds the right one wherever it is used, as `django.db.connection` does."""
+    from django import setup
+    from django.conf import settings
+    from django.db import connections
+    from django.utils.connection import ConnectionProxy
+
+    if not settings.configured:
+        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
+        setup()
+    _pymysql_for_django()
+    alias = url.partition(":")[0] if ":" in url else "sqlite"
+    if alias not in connections.settings:
+        parts = urlsplit(url)
+        engine = {"postgresql": "postgresql", "mysql": "mysql", "sqlite": "sqlite3"}[alias]
+        connections.settings[alias] = {
+            **connections.settings["default"],
+            "ENGINE": f"django.db.backends.{engine}",
+            "NAME": parts.path.lstrip("/") if parts.port else url,
+            "HOST": parts.hostname or "",
+            "PORT": parts.port or "",
+            "USER": parts.username or "",
+            "OPTIONS": {} if parts.port else {"timeout": 30},
+        }
+    return ConnectionProxy(connections, alias)
+
+
+def close_in_this_thread(connection: Any) -> None:
+    """Nobody else can, and a thread that ends leaves it open. The main thread goes on."""
+    if threading.current_thread() is not threading.main_thread():
+        connection.close()
+
+
 DRIVERS: dict[str, Driver] = {
     "sqlite3": Driver("sqlite_file", THREADS, sqlite),
     "sqlite3 legacy": Driver("sqlite_file", THREADS, sqlite_legacy),
@@ -168,4 +211,7 @@ DRIVERS: dict[str, Driver] = {
     ),
     "sqlalchemy AsyncSession asyncpg": Driver("postgresql", ASYNCIO, async_session("asyncpg"), close_with_async_engine),
     "sqlalchemy AsyncSession asyncmy": Driver("mariadb", ASYNCIO, async_session("asyncmy"), close_with_async_engine),
+    "django sqlite": Driver("sqlite_file", THREADS, django, Driver._field_defaults["close"], close_in_this_thread),
+    "django postgresql": Driver("postgresql", THREADS, django, Driver._field_defaults["close"], close_in_this_thread),
+    "django mysql": Driver("mariadb", THREADS, django, Driver._field_defaults["close"], close_in_this_thread),
 }

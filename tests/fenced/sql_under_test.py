@@ -79,7 +79,8 @@ class SqlUnderTest(Generic[T]):
     # ---- the protocol of the suite
 
     def read(self, resource: str, token: int) -> int | None:
-        return self._run(self._work(resource, token, None))
+        value: int | None = self._run(self._work(resource, token, None))
+        return value
 
     def write(self, resource: str, token: int, value: int) -> None:
         self._run(self._work(resource, token, value))
@@ -91,7 +92,7 @@ class SqlUnderTest(Generic[T]):
             return
 
     def seen(self, resource: str) -> int:
-        return self._run(self._seen(resource))
+        return int(self._run(self._seen(resource)))
 
     # ---- and how
 
@@ -103,6 +104,7 @@ class SqlUnderTest(Generic[T]):
         return self._idle.pop() if self._idle else await settle(self.driver.connect(self.url))
 
     async def _done(self, connection: Any) -> None:
+        self.driver.rest(connection)
         self._idle.append(connection)
 
     async def _prepare(self) -> None:

@@ -13,11 +13,6 @@ from .sql_drivers import DRIVERS
 from .sql_under_test import RowUnderTest, SqlUnderTest
 
 
-@pytest.fixture(scope="session")
-def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("sqlite") / "fenced.db")
-
-
 def _marked(names: list[str]) -> list[Any]:
     return [
         pytest.param(name, marks=() if DRIVERS[name].server == "sqlite_file" else pytest.mark.server) for name in names
