@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...errors import Misuse
 from ..mark import Ticket, mark_of
-from .place import Place, Row
+from .place import Outcome, Place, Row
 from .statements import MYSQL, Statement, load
 from .wire import Wire
 
@@ -33,9 +33,7 @@ async def enter(wire: Wire, wanted: Sequence[Place]) -> None:
         )
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            outcome = await wire.begin(wanted[0].seal)
-            if not wanted[0].accepted(outcome):
-                raise wanted[0].error(await wire.row(wanted[0].look))
+            await _admit(wire, wanted[0], await wire.begin(wanted[0].seal))
             await seal(wire, wanted[1:])
             return
         except BaseException as error:
@@ -54,8 +52,14 @@ async def seal(wire: Wire, wanted: Sequence[Place]) -> None:
         except Exception as error:
             _explain(error)
             raise
-        if not place.accepted(outcome):
-            raise place.error(await wire.row(place.look))
+        await _admit(wire, place, outcome)
+
+
+async def _admit(wire: Wire, place: Place, outcome: Outcome) -> None:
+    if not place.accepted(outcome):
+        found = await wire.row(place.look)
+        if not place.confirmed(found):
+            raise place.error(found)
 
 
 async def create_table(wire: Wire) -> None:

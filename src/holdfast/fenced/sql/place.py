@@ -61,6 +61,10 @@ class Place:
             return self.row is None  # an insert; of a row of the user's own: there is none
         return outcome.last_id <= self.mark.token
 
+    def confirmed(self, found: tuple[object, ...] | None) -> bool:
+        """A trigger on the user's table makes MySQL forget the last insert id. The row is locked by now: look at it."""
+        return self._dialect == MYSQL and self.row is not None and found is not None and found[0] == self.mark.token
+
     def error(self, found: tuple[object, ...] | None) -> HoldfastError:
         """Why it was not accepted, by what `look` has found."""
         if found is None or found[0] is None:
