@@ -38,7 +38,7 @@ class Shop:
         self.path = url
         self.connection = connect[dialect](url)
         self.table = f"orders_{time.time_ns()}"
-        self.run(f"CREATE TABLE {self.table} (id INTEGER PRIMARY KEY, state VARCHAR(20), fence BIGINT)")
+        self.run(f"CREATE TABLE {self.table} (id INTEGER PRIMARY KEY, state VARCHAR(40), fence BIGINT)")
         self.run(f"INSERT INTO {self.table} VALUES (1, 'new', NULL)")
 
     def run(self, statement: str) -> Any:

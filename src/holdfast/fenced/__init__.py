@@ -17,6 +17,7 @@ from .mark import MAX_TOKEN, Fenced, Mark, Ticket, subscribe
 
 if TYPE_CHECKING:
     from . import aio
+    from .files import File
     from .memory import Memory
     from .sql import Row, schema
     from .sql.threads import create_table, seal, transaction
@@ -28,6 +29,7 @@ __all__ = [
     "create_table",
     "schema",
     "aio",
+    "File",
     "Memory",
     "Fenced",
     "Mark",
@@ -42,6 +44,7 @@ _WHERE = {
     "create_table": "sql.threads",
     "Row": "sql",
     "schema": "sql",
+    "File": "files",
     "Memory": "memory",
 }
 

@@ -1,5 +1,6 @@
 """Fenced storage for asyncio: the same names as in `holdfast.fenced`, with `await`."""
 
+from .files import AsyncFile as File
 from .mark import MAX_TOKEN, Fenced, Mark, Ticket, subscribe
 from .memory import Memory
 from .sql import Row, schema
@@ -11,6 +12,7 @@ __all__ = [
     "Row",
     "create_table",
     "schema",
+    "File",
     "Memory",
     "Fenced",
     "Mark",
