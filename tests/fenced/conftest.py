@@ -29,3 +29,9 @@ def postgresql() -> Iterator[str]:
 def mariadb() -> Iterator[str]:
     with servers.start("mariadb", "--innodb-flush-log-at-trx-commit=0") as server:
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    with servers.start("redis") as server:
+        yield server.url

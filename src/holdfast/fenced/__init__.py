@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from . import aio
     from .files import File
     from .memory import Memory
+    from .redis import Redis
     from .sql import Row, schema
     from .sql.threads import create_table, seal, transaction
 
@@ -29,6 +30,7 @@ __all__ = [
     "create_table",
     "schema",
     "aio",
+    "Redis",
     "File",
     "Memory",
     "Fenced",
@@ -44,6 +46,7 @@ _WHERE = {
     "create_table": "sql.threads",
     "Row": "sql",
     "schema": "sql",
+    "Redis": "redis",
     "File": "files",
     "Memory": "memory",
 }

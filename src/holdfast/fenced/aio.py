@@ -3,6 +3,7 @@
 from .files import AsyncFile as File
 from .mark import MAX_TOKEN, Fenced, Mark, Ticket, subscribe
 from .memory import Memory
+from .redis.aio import Redis
 from .sql import Row, schema
 from .sql.aio import create_table, seal, transaction
 
@@ -12,6 +13,7 @@ __all__ = [
     "Row",
     "create_table",
     "schema",
+    "Redis",
     "File",
     "Memory",
     "Fenced",
