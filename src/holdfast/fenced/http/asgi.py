@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from ...errors import HoldfastError
+from ..mark import Mark
 from .gate import PATIENCE, AsyncGate
-from .request import SAFE, parse, problem
+from .request import SAFE, parse, problem, read_mark, refuse_repeated
 from .signature import Signer
 
 Message = MutableMapping[str, Any]
@@ -40,29 +41,25 @@ class FencingMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        token = resource = signature = None
-        for name, value in scope["headers"]:
-            if name.startswith(b"fencing-"):
-                if name == b"fencing-token":
-                    token = value if token is None else b"twice"  # which one would count?
-                elif name == b"fencing-resource":
-                    resource = value if resource is None else b"%"
-                elif name == b"fencing-signature":
-                    signature = value
+        given = scope["headers"]
+        headers = dict(given)
         try:
-            mark = parse(
-                token.decode("latin-1") if token is not None else None,
-                resource.decode("latin-1") if resource is not None else None,
-                signature.decode("latin-1") if signature is not None else None,
-                self._required and scope["method"] not in SAFE,
-                self._signer,
-            )
+            if len(headers) != len(given):
+                refuse_repeated([name for name, _ in given])
+            token, resource = headers.get(b"fencing-token"), headers.get(b"fencing-resource")
+            mark: Mark | None
+            if self._signer is None and token is not None and resource is not None:
+                mark = read_mark(token, resource)  # the usual case, and every microsecond of it is somebody's request
+            else:
+                signature = headers.get(b"fencing-signature")
+                required = self._required and scope["method"] not in SAFE
+                mark = parse(token, resource, signature and signature.decode("latin-1"), required, self._signer)
             if mark is not None and not self.gate.enter(mark):
                 await self.gate.wait(mark)
         except HoldfastError as error:
             told = problem(error)
-            headers = [(name.encode(), value.encode()) for name, value in told.headers]
-            await send({"type": "http.response.start", "status": told.status, "headers": headers})
+            answer = [(name.encode(), value.encode()) for name, value in told.headers]
+            await send({"type": "http.response.start", "status": told.status, "headers": answer})
             await send({"type": "http.response.body", "body": told.body})
             return
         if mark is None:

@@ -44,10 +44,10 @@ class Gate:
 
     def enter(self, mark: Mark) -> bool:
         """True: come in. False: an older token is still being served; ask again when it has left."""
-        resource = self._resources.get(mark.resource)
+        name, token = mark
+        resource = self._resources.get(name)
         if resource is None:
-            resource = self._resources[mark.resource] = _Resource()
-        token = mark.token
+            resource = self._resources[name] = _Resource()
         if token != resource.seen:
             if token < resource.seen:
                 raise refusal(mark, resource.seen, resource.since)
@@ -118,7 +118,7 @@ class AsyncGate(Gate):
                 return
 
     def left(self, mark: Mark) -> None:
-        if self.leave(mark) and mark.resource in self._waiting:
+        if self.leave(mark) and self._waiting and mark.resource in self._waiting:
             for bell in self._waiting.pop(mark.resource):
                 if not bell.done():
                     bell.set_result(None)

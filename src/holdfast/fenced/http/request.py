@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -33,25 +34,43 @@ def encode(resource: str) -> str:
 
 
 def parse(
-    token: str | None, resource: str | None, signature: str | None, required: bool, signer: Signer | None
+    token: str | bytes | None,
+    resource: str | bytes | None,
+    signature: str | None,
+    required: bool,
+    signer: Signer | None,
 ) -> Mark | None:
     """The mark of a request, None if it carries none and need not; raises what `problem` can put into words."""
     if token is None or resource is None:
         if token is None and resource is None and not required:
             return None
         raise TokenMissing(f"this request needs the headers {TOKEN} and {RESOURCE}")
-    if not (token.isascii() and token.isdigit()) or len(token) > _DIGITS or token[0] == "0":
-        raise Misuse(f"{TOKEN} must be a whole number from 1 to {MAX_TOKEN}, in digits only")
-    try:
-        name = unquote(resource, errors="strict") if "%" in resource else resource
-    except UnicodeDecodeError:
-        raise Misuse(f"{RESOURCE} must be UTF-8, percent-encoded") from None
-    mark = mark_of((name, int(token)))
+    mark = read_mark(token, resource)
     if signer is not None:
         if signature is None:
             raise BadSignature(f"this request needs the header {SIGNATURE}")
         signer.verify(mark, signature)
     return mark
+
+
+@lru_cache(maxsize=4096)  # a holder makes many requests, and they all say the same
+def read_mark(token: str | bytes, resource: str | bytes) -> Mark:
+    """What the two headers say, or `Misuse`."""
+    digits = token.decode("latin-1") if isinstance(token, bytes) else token
+    name = resource.decode("latin-1") if isinstance(resource, bytes) else resource
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS or digits[0] == "0":
+        raise Misuse(f"{TOKEN} must be a whole number from 1 to {MAX_TOKEN}, in digits only")
+    try:
+        name = unquote(name, errors="strict") if "%" in name else name
+    except UnicodeDecodeError:
+        raise Misuse(f"{RESOURCE} must be UTF-8, percent-encoded") from None
+    return mark_of((name, int(digits)))
+
+
+def refuse_repeated(names: list[bytes]) -> None:
+    """Of two tokens, which one would count? A proxy before us might have looked at the other."""
+    if any(name.startswith(b"fencing-") and names.count(name) > 1 for name in names):
+        raise Misuse("a fencing header is given twice")
 
 
 def problem(error: HoldfastError) -> Problem:
