@@ -4,12 +4,13 @@ PYTHON ?= $(shell scripts/find-python)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test check unit versions soak bench clean
+.PHONY: help demo test check servers unit versions soak bench clean
 
 help:
 	@echo "make demo      three ways to update a balance; only the last loses nothing"
 	@echo "make test      everything that must hold: check, all tests, the oldest and the newest Python found"
 	@echo "make check     ruff, mypy --strict, import-linter"
+	@echo "make versions  the tests on other versions of Python; VERSIONS=all for every one that is found"
 	@echo "make soak      the slow searches: SECONDS=600 by default"
 	@echo "make bench     every figure in the documentation, measured here"
 
@@ -31,7 +32,7 @@ unit: $(VENV)/ready
 	$(BIN)/python -m pytest
 
 versions: $(VENV)/ready
-	scripts/test-versions $(BIN)/python
+	scripts/test-versions $(BIN)/python $(VERSIONS)
 
 soak: $(VENV)/ready
 	$(BIN)/python -m holdfast.testing.simulation --seconds $(or $(SECONDS),600)

@@ -88,3 +88,20 @@ def test_two_separate_deadlocks_are_both_named() -> None:
 
     graph = WaitGraph([held("1", "a", "b"), held("2", "b", "a"), held("3", "c", "d"), held("4", "d", "c")])
     assert sorted(sorted(edge.waiter for edge in cycle) for cycle in graph.deadlocks()) == [["a", "b"], ["c", "d"]]
+
+
+def test_an_unfair_waiter_passes_a_stuck_one_and_a_fair_one_does_not() -> None:
+    """a holds one of two units of x and waits for y, which c holds; b, who wants both of x, is ahead of c there."""
+
+    def world(fair: bool) -> WaitGraph:
+        inside = (Holding("a", 1, 1, 0.0, 9.0),)
+        line = (Waiting("b", 2, 0.0, 9.0), Waiting("c", 1, 0.0, 9.0, fair))
+        return WaitGraph(
+            [
+                Snapshot("x", 2, inside, line),
+                Snapshot("y", 1, (Holding("c", 2, 1, 0.0, 9.0),), (Waiting("a", 1, 0.0, 9.0),)),
+            ]
+        )
+
+    assert world(fair=False).deadlocks() == ()
+    assert len(world(fair=True).deadlocks()) == 1

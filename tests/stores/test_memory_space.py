@@ -16,7 +16,7 @@ from holdfast.drivers.threads import Threads
 from holdfast.stores import memory
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.conformance import claim
-from holdfast.testing.manual import Manual
+from holdfast.testing.manual import Manual, ManualBell
 
 
 def test_two_who_connect_at_the_same_moment_share_one_space(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,3 +136,33 @@ def test_nothing_is_kept_of_a_name_that_is_not_in_use() -> None:
         finish(store.release(mine))
     assert not store._space.books
     assert not store._space.watchers
+
+
+def test_the_next_in_line_is_rung_once_and_after_the_state_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rung before, it would look, see nothing, and sleep again."""
+    store = MemoryStore(Manual(), "rung")
+    mine, next_one, third = claim("x"), claim("x"), claim("x")
+    for each in (mine, next_one, third):
+        finish(store.claim(each))
+    seen: list[tuple[str, int]] = []
+
+    def ring(bell: ManualBell) -> bool:
+        book = store._space.books["x"]
+        whose = next(entry.claim.holder for entry in book.line.values() if entry.bell is bell)
+        seen.append((whose, len(book.inside)))
+        return True
+
+    monkeypatch.setattr(ManualBell, "ring", ring)
+    finish(store.release(mine))
+    assert seen == [(next_one.holder, 0)]
+
+
+def test_a_place_whose_owner_does_not_come_back_ends() -> None:
+    driver = Manual()
+    store = MemoryStore(driver, "ends")
+    inside, dead, living = claim("x", 60.0), claim("x", 5.0), claim("x", 60.0)
+    for each in (inside, dead, living):
+        finish(store.claim(each))
+    driver.move(6)
+    finish(store.release(inside))
+    assert not isinstance(finish(store.claim(living)), Place)

@@ -9,10 +9,12 @@ import signal
 import stat
 import time
 from collections.abc import Mapping
+from typing import NoReturn
 
 from . import exits
 from .foreground import Foreground
 
+_SETTLE = 0.5  # s: a daemon's first process ends before its second has left the group
 _STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
@@ -47,29 +49,48 @@ def find(command: str) -> str:
 
 
 class Child:
-    def __init__(self, path: str, argv: list[str], environment: Mapping[str, str]) -> None:
+    """Forked at once, while there are no threads that a fork would leave behind; executes the command when told to.
+
+    So its process group is known, and watched, before the command can do anything at all: there is no moment at which
+    `holdfast run` could be killed and leave it running.
+    """
+
+    def __init__(self, path: str, argv: list[str]) -> None:
         self.code: int | None = None  # what to exit with, once it has ended
         self.signalled = 0  # the signal that ended it
         self._terminal = Foreground()
-        # Not fork: the renewer's thread is running. And posix_spawn says in so many words why an exec failed.
-        try:
-            self.group = os.posix_spawn(
-                path,
-                argv,
-                environment,
-                setpgroup=0,
-                setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores these, which the command must not inherit
-            )
-        except OSError as error:
-            missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-            why = "no such file, or its interpreter is missing" if missing else error.strerror
-            if error.errno == errno.ENOEXEC:
-                why = "neither a program nor a script that begins with #!"
-            code = exits.NOT_FOUND if missing else exits.NOT_EXECUTABLE
-            raise NotStarted(code, f"cannot execute {argv[0]!r}: {why}") from None
+        self._command = argv[0]
+        go, self._go = os.pipe()
+        self._failure, failure = os.pipe()
+        self.group = os.fork()
+        if self.group == 0:
+            os.close(self._go)
+            _become(path, argv, go, failure)
+        with contextlib.suppress(OSError):  # there too, whoever comes first
+            os.setpgid(self.group, self.group)
+        os.close(go)
+        os.close(failure)
+
+    def start(self, environment: Mapping[str, str]) -> None:
+        """Execute it, with these in its environment as well."""
         if self._terminal.wanted_at_once():
             self._terminal.lend(self.group)
+        added = b"\0".join(os.fsencode(f"{key}={value}") for key, value in environment.items())
+        with contextlib.suppress(BrokenPipeError):  # killed while it waited: that is found out like any other end
+            os.write(self._go, added)
+        os.close(self._go)
+        self._go = -1
+        if failure := os.read(self._failure, 16):  # nothing, when exec has closed it
+            self._terminal.take_back()
+            raise _why(int(failure), self._command)
+
+    def dismiss(self) -> None:
+        """It never started: let it go."""
+        if self._go >= 0:
+            os.close(self._go)
+        if self.code is None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.group, 0)
 
     def send(self, signum: int) -> None:
         """To the whole group."""
@@ -114,18 +135,46 @@ class Child:
     def leave_nothing(self, grace: float) -> None:
         """End what the command left behind in its group: without the lock it has no business any more."""
         self._terminal.take_back()
-        give_up = time.monotonic() + grace
-        signum = signal.SIGTERM
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            while True:
-                os.killpg(self.group, signum)
-                if signum == signal.SIGKILL:
-                    return
+            if grace:
+                self._let_go(_SETTLE)
+                os.killpg(self.group, signal.SIGTERM)
                 os.killpg(self.group, signal.SIGCONT)
-                while time.monotonic() < give_up and _works(self.group):
-                    time.sleep(0.005)
-                    os.killpg(self.group, 0)
-                signum = signal.SIGKILL
+                self._let_go(grace)
+            os.killpg(self.group, signal.SIGKILL)
+
+    def _let_go(self, seconds: float) -> None:
+        """Until nobody works in the group any more, or so long. Raises ProcessLookupError when it is empty."""
+        give_up = time.monotonic() + seconds
+        os.killpg(self.group, 0)
+        while _works(self.group) and time.monotonic() < give_up:
+            time.sleep(0.01)
+            os.killpg(self.group, 0)
+
+
+def _become(path: str, argv: list[str], go: int, failure: int) -> NoReturn:
+    """In the forked process: wait for the word, then be the command."""
+    try:
+        os.setpgid(0, 0)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        added = os.read(go, 65536)
+        if added:
+            for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, which the command must not inherit
+                signal.signal(signum, signal.SIG_DFL)
+            environment = {**os.environb, **dict(one.split(b"=", 1) for one in added.split(b"\0"))}
+            os.execve(path, argv, environment)
+    except OSError as error:
+        os.write(failure, str(error.errno).encode())
+    finally:
+        os._exit(exits.TROUBLE)
+
+
+def _why(number: int, command: str) -> NotStarted:
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        return NotStarted(exits.NOT_FOUND, f"cannot execute {command!r}: no such file, or its interpreter is missing")
+    why = "neither a program nor a script that begins with #!" if number == errno.ENOEXEC else os.strerror(number)
+    return NotStarted(exits.NOT_EXECUTABLE, f"cannot execute {command!r}: {why}")
 
 
 def _works(group: int) -> bool:

@@ -33,6 +33,7 @@ from .watch import Watch
 
 MAX_GRACE = 5.0
 MAX_MARGIN = 1.0
+NEVER = float("inf")
 
 
 def run(options: Options) -> int:
@@ -41,13 +42,15 @@ def run(options: Options) -> int:
         ask = _ask(options)
     except NotStarted as error:
         return _say(str(error), error.code)
-    watch = Watch()  # first, while there are no threads and no connection that a fork would copy
+    child = Child(path, options.argv)
+    watch = Watch(child.group)  # after the child, which must not keep the pipe open whose closing is the alarm
     signals = Signals()
     try:
-        code = _connected(options, path, ask, signals, watch)
+        code = _connected(options, ask, child, signals, watch)
     except Interrupted:
         code = exits.SIGNALLED + signals.arrived
     finally:
+        child.dismiss()
         watch.close()
     if signals.die_of:
         # A shell's loop stops only if its command died of SIGINT; $? is 130 either way.
@@ -59,7 +62,7 @@ def run(options: Options) -> int:
     os._exit(code)
 
 
-def _connected(options: Options, path: str, ask: Ask, signals: Signals, watch: Watch) -> int:
+def _connected(options: Options, ask: Ask, child: Child, signals: Signals, watch: Watch) -> int:
     label = valid_note(options.get("label", ""), "a label")
     driver, url = Threads(), resolve(options.get("url"))
     # Not through connecting.open_engine, which logs what is alarming: here it is told, once, by us.
@@ -77,7 +80,7 @@ def _connected(options: Options, path: str, ask: Ask, signals: Signals, watch: W
         except Misuse as error:
             raise _explained(error, options) from None
         engine.store = store
-        return _Run(engine, lease, signals, watch).command(path, options.argv)
+        return _Run(engine, lease, child, signals, watch).command()
     except BaseException:
         engine.store = store
         finish(engine.close())  # whatever went wrong, nothing stays locked
@@ -110,9 +113,10 @@ def _explained(error: Misuse, options: Options) -> Misuse:
 
 
 class _Run:
-    def __init__(self, engine: Engine, lease: Lease, signals: Signals, watch: Watch) -> None:
+    def __init__(self, engine: Engine, lease: Lease, child: Child, signals: Signals, watch: Watch) -> None:
         self._engine = engine
         self._lease = lease
+        self._child = child
         self._signals = signals
         self._watch = watch
         self._grace = min(lease.ttl / 4, MAX_GRACE)
@@ -121,33 +125,32 @@ class _Run:
         self._ending = False  # TERM was sent, because the lock is lost or nearly so
         self._kill_at = 0.0
 
-    def command(self, path: str, argv: list[str]) -> int:
+    def command(self) -> int:
         inbox = self._signals.collect()
         if self._signals.arrived:  # before there was anybody to pass it on to
             return self._unused(exits.SIGNALLED + self._signals.arrived)
-        lease = self._lease
-        environment = {
-            **os.environ,
-            "HOLDFAST_NAME": lease.name,
-            "HOLDFAST_TOKEN": str(lease.token),
-            "HOLDFAST_EXPIRES_AT": f"{time.time() + lease.remaining():.3f}",
-            "HOLDFAST_OWNER": lease.owner,
-        }
-        try:
-            child = Child(path, argv, environment)
-        except NotStarted as error:
-            return self._unused(_say(str(error), error.code))
-        self._watch.over(child.group, self._deadline - self._margin)
-        self._engine.hook.subscribe(lambda _: self._renewed(child), (RENEWED,))
+        lease, child = self._lease, self._child
+        self._engine.hook.subscribe(self._renewed, (RENEWED,))
         self._engine.hook.subscribe(_warn, (IN_DANGER,))
         lease.on_lost(lambda _: self._signals.nudge())
+        self._watch.until(self._deadline - self._margin)
         try:
+            child.start(
+                {
+                    "HOLDFAST_NAME": lease.name,
+                    "HOLDFAST_TOKEN": str(lease.token),
+                    "HOLDFAST_EXPIRES_AT": f"{time.time() + lease.remaining():.3f}",
+                    "HOLDFAST_OWNER": lease.owner,
+                }
+            )
             code = self._until_it_ends(child, inbox)
+        except NotStarted as error:
+            return self._unused(_say(str(error), error.code))
         except BaseException:
             child.send(signal.SIGKILL)  # a fault of ours: the lock is about to be given back
             raise
         child.leave_nothing(0.0 if self._ending or not lease.held else self._grace)
-        self._watch.off()
+        self._watch.until(NEVER)  # the group is gone, and its number may be another's one day
         return self._end(child, code)
 
     def _unused(self, code: int) -> int:
@@ -165,11 +168,10 @@ class _Run:
             self._hear(child)
         return child.code
 
-    def _renewed(self, child: Child) -> None:
+    def _renewed(self, _: Event) -> None:
         """In the renewer's thread."""
         self._deadline = boot_time() + self._lease.remaining()
-        if child.code is None:  # else the group's number may be another's by now
-            self._watch.over(child.group, self._deadline - self._margin)
+        self._watch.until(self._deadline - self._margin)
 
     def _mind(self, child: Child) -> float:
         """End the command if the lock's end is near; returns when to look again."""

@@ -51,8 +51,8 @@ def yielding(hand: Tampered) -> None:
     hand.before = hand.after = lambda method: asyncio.sleep(0)
 
 
-async def cancelled_after(step: Step, locks: Any, iterations: int) -> bool:
-    """Cancel `step` after so many turns of the loop. False: it was done before."""
+async def cancelled_after(step: Step, locks: Any, iterations: int, again: int | None = None) -> bool:
+    """Cancel `step` after so many turns of the loop, and again so many later. False: it was done before."""
     task = asyncio.get_running_loop().create_task(step(locks), name="cancelled one")
     for _ in range(iterations):
         await asyncio.sleep(0)
@@ -60,6 +60,10 @@ async def cancelled_after(step: Step, locks: Any, iterations: int) -> bool:
         task.result()
         return False
     task.cancel()
+    if again is not None:
+        for _ in range(again):
+            await asyncio.sleep(0)
+        task.cancel()
     try:
         await task
     except asyncio.CancelledError:
@@ -104,11 +108,12 @@ class Interruptions:
             return  # a thread has no other points than its conversations
         a = world.actor("a")
         yielding(tamper(a.locks))
-        for iterations in range(MANY):
-            if not a.do(lambda locks, n=iterations: cancelled_after(STEPS[what], locks, n)):
-                break
-            assert world.names() == [], f"cancelled after {iterations} turns of the loop"
-        assert 2 < iterations < MANY - 1
+        for again in (None, 1, 2, 3):
+            for iterations in range(MANY):
+                if not a.do(lambda locks, n=iterations, m=again: cancelled_after(STEPS[what], locks, n, m)):
+                    break
+                assert world.names() == [], f"cancelled after {iterations} turns of the loop, and after {again} more"
+            assert 2 < iterations < MANY - 1
 
     def test_cancelled_while_waiting_nothing_is_left(self, world: World) -> None:
         if not world.asynchronous:

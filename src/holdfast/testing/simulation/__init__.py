@@ -2,7 +2,7 @@
 
 >>> from holdfast.testing.simulation import run
 >>> print(run(seed=7))
-seed 7: all well, …
+seed 7: all well, ...
 """
 
 from __future__ import annotations

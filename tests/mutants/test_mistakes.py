@@ -1,0 +1,288 @@
+"""The tests can fail: each of these mistakes, made in a copy of the source, is found by the test that is meant to find it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Pieces of the source that are changed below.
+RINGS = """            self._ring(name, heir)
+        for bell in watchers:
+            bell.ring()
+        return there"""
+LEAVES = """            entry = book.inside.pop(claim.holder, None)
+            if entry is not None:
+                book.used"""
+RINGS_EARLY = """            for one in book.line.values():
+                one.bell and one.bell.ring()
+                break
+"""
+FAILS = "            self.hook.emit(events.RELEASE_FAILED, claim.name, claim.owner, lease.token"
+SUITE = "tests/conformance/test_memory.py::TestMemory::"
+
+
+class Mutant(NamedTuple):
+    what: str
+    file: str
+    changes: tuple[tuple[str, str], ...]
+    killer: str  # what must fail
+
+
+MUTANTS = [
+    Mutant(
+        "a release that does not ask whose it is",
+        "stores/memory.py",
+        (
+            (
+                "entry = book.inside.pop(claim.holder, None)\n            if entry",
+                "entry = book.inside.popitem()[1] if book.inside else None\n            if entry",
+            ),
+        ),
+        SUITE + "test_nobody_releases_what_is_not_theirs",
+    ),
+    Mutant(
+        "no second look after waiting",
+        "engine.py",
+        (
+            (
+                "sent = now()\n                answer = await self.store.claim(claim)\n",
+                "sent = now()\n                answer = Grant(claim, 1, claim.ttl)\n",
+            ),
+        ),
+        "tests/test_engine.py::test_after_waiting_it_is_asked_again_and_never_assumed",
+    ),
+    Mutant(
+        "a deadline from the answer",
+        "engine.py",
+        (("lease_type(self, answer, sent)", "lease_type(self, answer, self.driver.now())"),),
+        "tests/test_engine.py::test_a_deadline_counts_from_before_the_claim_was_sent",
+    ),
+    Mutant(
+        "a renewal counted from its answer",
+        "renewal.py",
+        (("lease._extend(grant, sent)", "lease._extend(grant, self._driver.now())"),),
+        "tests/test_renewal.py::test_a_renewal_counts_from_before_it_was_sent",
+    ),
+    Mutant(
+        "a late yes brings a lost lease back",
+        "renewal.py",
+        (
+            (
+                "if lease._state is HELD and now >= lease._deadline:\n                    self.lose(lease)\n",
+                "if False:\n                    self.lose(lease)\n",
+            ),
+        ),
+        "tests/test_renewal.py::test_a_lost_lease_is_never_brought_back_by_a_late_yes",
+    ),
+    Mutant(
+        "a store that renews what is over",
+        "stores/memory.py",
+        (("if entry is None or entry.expires <= now or entry.token", "if entry is None or entry.token"),),
+        SUITE + "test_a_renewal_after_the_end_is_refused_and_revives_nothing",
+    ),
+    Mutant(
+        "a nonce used twice",
+        "claim.py",
+        (("return os.urandom(16).hex()", 'return f"{os.getpid():032x}"'),),
+        SUITE + "test_while_one_is_inside_another_is_refused_and_then_gets_in",
+    ),
+    Mutant(
+        "a bell rung before the state has changed",
+        "stores/memory.py",
+        (
+            (
+                LEAVES,
+                RINGS_EARLY + LEAVES,
+            ),
+            (
+                RINGS,
+                "            pass\n        return there",
+            ),
+        ),
+        "tests/stores/test_memory_space.py::test_the_next_in_line_is_rung_once_and_after_the_state_has_changed",
+    ),
+    Mutant(
+        "no bell at all",
+        "stores/memory.py",
+        (
+            (
+                RINGS,
+                "            pass\n        return there",
+            ),
+        ),
+        "tests/stores/test_memory_space.py::test_the_next_in_line_is_rung_once_and_after_the_state_has_changed",
+    ),
+    Mutant(
+        "a place in line that never ends",
+        "stores/memory.py",
+        (("            if book.line[head].expires > now:\n", "            if book.line[head].expires:\n"),),
+        "tests/stores/test_memory_space.py::test_a_place_whose_owner_does_not_come_back_ends",
+    ),
+    Mutant(
+        "a release that forgets the token before the store has agreed",
+        "engine.py",
+        (
+            (
+                FAILS,
+                "            lease._state = RELEASED\n" + FAILS,
+            ),
+        ),
+        SUITE + "test_a_release_that_failed_may_be_repeated",
+    ),
+    Mutant(
+        "entering without the lock",
+        "engine.py",
+        (
+            (
+                "raise await self._not_acquired(claim, timeout, now() - started)",
+                "return Grant(claim, 1, claim.ttl), started",
+            ),
+        ),
+        SUITE + "test_a_body_never_runs_without_the_lock",
+    ),
+    Mutant(
+        "the wall clock",
+        "drivers/base.py",
+        (('getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)', "time.CLOCK_REALTIME"),),
+        "tests/drivers/test_clock.py",
+    ),
+    Mutant(
+        "an interrupted acquire that takes nothing back",
+        "engine.py",
+        (
+            (
+                "                self._drop(lease)\n            await self._withdraw(claim)\n",
+                "                self._drop(lease)\n",
+            ),
+        ),
+        SUITE + "test_interrupted_while_waiting_nothing_is_left",
+    ),
+    Mutant(
+        "a withdrawal that can be cancelled itself",
+        "engine.py",
+        (("await self.driver.shield(lambda: self._leave(claim, keep_until))", "await self._leave(claim, keep_until)"),),
+        SUITE + "test_cancelled_at_any_await_nothing_is_left",
+    ),
+    Mutant(
+        "a line that everybody passes",
+        "rule.py",
+        ((" and not (ahead and fair)", ""),),
+        SUITE + "test_the_fair_do_not_pass_the_line_and_the_unfair_do",
+    ),
+    Mutant(
+        "tokens by the clock alone",
+        "rule.py",
+        (("max(last + 1, wall_us)", "wall_us"),),
+        "tests/test_rule.py::test_tokens_rise_whatever_the_clock_does",
+    ),
+    Mutant(
+        "one unit too many",
+        "rule.py",
+        (("return used + units <= capacity", "return used < capacity"),),
+        "tests/test_rule.py::test_one_enters_when_there_is_room_and_nobody_ahead",
+    ),
+    Mutant(
+        "a child that owns what its parent holds",
+        "engine.py",
+        (('lease._end(LOST, "it belongs', 'str("it belongs'),),
+        "tests/test_lifecycle.py::test_a_child_of_a_memory_store_starts_afresh_and_the_parent_goes_on",
+    ),
+    Mutant(
+        "several locks released in a bare loop",
+        "recipes.py",
+        (("            failures.append(error)\n", "            raise error\n"),),
+        "tests/test_recipes.py::test_a_store_that_fails_at_the_release_of_several_fails_for_one_only",
+    ),
+    Mutant(
+        "several locks of which the first was lost meanwhile",
+        "recipes.py",
+        (("            lease.check()  # the first", "            pass  # the first"),),
+        "tests/test_recipes.py::test_the_first_of_several_is_checked_again_when_the_last_was_waited_for",
+    ),
+    Mutant(
+        "each of several locks with the whole timeout",
+        "recipes.py",
+        (("max(0.0, give_up - engine.driver.now())", "timeout"),),
+        "tests/test_recipes.py::test_several_locks_share_one_deadline",
+    ),
+    Mutant(
+        "a renewer that goes home in two steps",
+        "renewal.py",
+        (("                        self._gone_home(bell)  # under", "                        # under"),),
+        "tests/test_renewal.py::test_a_lease_taken_while_the_renewer_goes_home_is_renewed_all_the_same",
+    ),
+    Mutant(
+        "a wait graph that takes the fairness of the other",
+        "waitfor.py",
+        (("(ahead and waiting.fair)", "ahead"),),
+        "tests/test_waitfor.py::test_an_unfair_waiter_passes_a_stuck_one_and_a_fair_one_does_not",
+    ),
+]
+
+
+def run(source: Path, *tests: str) -> subprocess.CompletedProcess[str]:
+    """Tests of this repository, against a copy of its source."""
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:logging",
+            "-p",
+            "no:doctest",
+            "--tb=line",
+            *tests,
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "src" / "holdfast", tmp_path / "holdfast")
+    return tmp_path
+
+
+def test_without_a_mistake_nothing_is_found_and_it_is_the_copy_that_is_tested(source: Path) -> None:
+    where = subprocess.run(
+        [sys.executable, "-c", "import holdfast; print(holdfast.__file__)"],
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert Path(where.stdout.strip()).is_relative_to(source)
+    done = run(source, *{mutant.killer for mutant in MUTANTS})
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
+def test_a_mistake_is_found(mutant: Mutant, source: Path) -> None:
+    file = source / "holdfast" / mutant.file
+    text = file.read_text()
+    for old, new in mutant.changes:
+        assert text.count(old) == 1, f"the source has changed: {old!r}"
+        text = text.replace(old, new)
+    file.write_text(text)
+    done = run(source, mutant.killer)
+    assert done.returncode == 1, f"{mutant.what} was not found:\n{done.stdout}{done.stderr}"
+    assert "ImportError" not in done.stdout
+    assert "SyntaxError" not in done.stdout
