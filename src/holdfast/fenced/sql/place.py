@@ -42,7 +42,7 @@ class Place:
         if row is None:
             values["resource"] = mark.resource
             values["resource_hex"] = mark.resource.encode().hex()
-            names = "seal", "look"
+            self._names = "seal", "look"
         else:
             keys = []
             for number, (column, value) in enumerate(row.key.items()):
@@ -50,9 +50,14 @@ class Place:
                 keys.append(f"{identifier(dialect, column)} = :key{number}")
             slots = {"table": table_name(dialect, row.table), "column": identifier(dialect, row.column)}
             slots["key"] = " AND ".join(keys)
-            names = "seal_row", "look_row"
-        self.seal: Statement = statement(dialect, names[0], style, values, **slots)
-        self.look: Statement = statement(dialect, names[1], style, values, **slots)
+            self._names = "seal_row", "look_row"
+        self._style, self._values, self._slots = style, values, slots
+        self.seal: Statement = statement(dialect, self._names[0], style, values, **slots)
+
+    @property
+    def look(self) -> Statement:
+        """Needed only to say why."""
+        return statement(self._dialect, self._names[1], self._style, self._values, **self._slots)
 
     def accepted(self, outcome: Outcome) -> bool:
         if self._dialect != MYSQL:
