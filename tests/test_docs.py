@@ -50,7 +50,9 @@ def urls() -> Iterator[Callable[[str], str]]:
 
         @functools.cache
         def url(variable: str) -> str:
-            return running.enter_context(servers.start(SERVERS[variable])).url
+            kind, address = SERVERS[variable]
+            server = running.enter_context(servers.start(kind))
+            return address.format(url=server.url, port=server.port)
 
         yield url
 

@@ -35,3 +35,16 @@ def mariadb() -> Iterator[str]:
 def redis_url() -> Iterator[str]:
     with servers.start("redis") as server:
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def etcd_url() -> Iterator[str]:
+    """etcd waits for the disk at every write; on a disk in memory it need not."""
+    with servers.start("etcd", "--unsafe-no-fsync") as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+@pytest.fixture(scope="session")
+def zookeeper_hosts() -> Iterator[str]:
+    with servers.start("zookeeper", "forceSync=no") as server:
+        yield f"127.0.0.1:{server.port}"

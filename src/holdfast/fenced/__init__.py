@@ -17,11 +17,13 @@ from .mark import MAX_TOKEN, Fenced, Mark, Ticket, subscribe
 
 if TYPE_CHECKING:
     from . import aio
+    from .etcd import Etcd
     from .files import File
     from .memory import Memory
     from .redis import Redis
     from .sql import Row, schema
     from .sql.threads import create_table, seal, transaction
+    from .zookeeper import ZooKeeper
 
 __all__ = [
     "transaction",
@@ -31,6 +33,8 @@ __all__ = [
     "schema",
     "aio",
     "Redis",
+    "Etcd",
+    "ZooKeeper",
     "File",
     "Memory",
     "Fenced",
@@ -47,6 +51,8 @@ _WHERE = {
     "Row": "sql",
     "schema": "sql",
     "Redis": "redis",
+    "Etcd": "etcd",
+    "ZooKeeper": "zookeeper",
     "File": "files",
     "Memory": "memory",
 }

@@ -1,11 +1,13 @@
 """Fenced storage for asyncio: the same names as in `holdfast.fenced`, with `await`."""
 
+from .etcd import AsyncEtcd as Etcd
 from .files import AsyncFile as File
 from .mark import MAX_TOKEN, Fenced, Mark, Ticket, subscribe
 from .memory import Memory
 from .redis.aio import Redis
 from .sql import Row, schema
 from .sql.aio import create_table, seal, transaction
+from .zookeeper import AsyncZooKeeper as ZooKeeper
 
 __all__ = [
     "transaction",
@@ -14,6 +16,8 @@ __all__ = [
     "create_table",
     "schema",
     "Redis",
+    "Etcd",
+    "ZooKeeper",
     "File",
     "Memory",
     "Fenced",
