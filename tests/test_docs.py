@@ -17,11 +17,15 @@ from holdfast.testing import servers
 ROOT = Path(__file__).parent.parent
 EXAMPLE = re.compile(r"^( *)```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+# What an example reads, who serves it, and how the address is written there.
 SERVERS = {
-    "POSTGRESQL_URL": "postgresql",
-    "MYSQL_URL": "mariadb",
-    "REDIS_URL": "redis",
-}  # what an example reads: who serves it
+    "POSTGRESQL_URL": ("postgresql", "{url}"),
+    "MYSQL_URL": ("mariadb", "{url}"),
+    "REDIS_URL": ("redis", "{url}"),
+    "ETCD_URL": ("etcd", "http://127.0.0.1:{port}"),
+    "ZOOKEEPER_HOSTS": ("zookeeper", "127.0.0.1:{port}"),
+    "S3_URL": ("seaweedfs", "{url}"),
+}
 ENDS_IN_LEASE_LOST = "force_release("
 
 

@@ -57,7 +57,9 @@ class StaleToken(HoldfastError):
         self.resource = resource
         self.seen = seen
         self.presented = presented
-        self.since = since  # when `seen` was first seen, in Unix seconds by the storage's clock; None where it keeps none
+        self.since = (
+            since  # when `seen` was first seen, in Unix seconds by the storage's clock; None where it keeps none
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.resource, self.seen, self.presented, self.since)

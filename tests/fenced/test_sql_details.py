@@ -55,7 +55,7 @@ def test_threads_and_asyncio_have_the_same_names_and_signatures() -> None:
     for name in ("transaction", "seal", "create_table"):
         ours, theirs = inspect.signature(getattr(fenced, name)), inspect.signature(getattr(aio, name))
         assert list(ours.parameters) == list(theirs.parameters)
-    for name in ("File", "Redis", "Etcd", "ZooKeeper"):
+    for name in ("File", "Object", "Redis", "Etcd", "ZooKeeper"):
         ours_too, theirs_too = getattr(fenced, name), getattr(aio, name)
         public = [method for method in vars(ours_too) if not method.startswith("_")]
         assert public == [method for method in vars(theirs_too) if not method.startswith("_")]

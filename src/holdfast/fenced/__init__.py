@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .etcd import Etcd
     from .files import File
     from .memory import Memory
+    from .objects import Object
     from .redis import Redis
     from .sql import Row, schema
     from .sql.threads import create_table, seal, transaction
@@ -35,6 +36,7 @@ __all__ = [
     "Redis",
     "Etcd",
     "ZooKeeper",
+    "Object",
     "File",
     "Memory",
     "Fenced",
@@ -53,6 +55,7 @@ _WHERE = {
     "Redis": "redis",
     "Etcd": "etcd",
     "ZooKeeper": "zookeeper",
+    "Object": "objects",
     "File": "files",
     "Memory": "memory",
 }

@@ -4,6 +4,7 @@ from .etcd import AsyncEtcd as Etcd
 from .files import AsyncFile as File
 from .mark import MAX_TOKEN, Fenced, Mark, Ticket, subscribe
 from .memory import Memory
+from .objects import AsyncObject as Object
 from .redis.aio import Redis
 from .sql import Row, schema
 from .sql.aio import create_table, seal, transaction
@@ -18,6 +19,7 @@ __all__ = [
     "Redis",
     "Etcd",
     "ZooKeeper",
+    "Object",
     "File",
     "Memory",
     "Fenced",

@@ -62,7 +62,13 @@ class Guard:
                             "compare": [higher],
                             "success": first,
                             "failure": [
-                                {"request_txn": {"compare": [self.compare()], "success": [*operations], "failure": look}}
+                                {
+                                    "request_txn": {
+                                        "compare": [self.compare()],
+                                        "success": [*operations],
+                                        "failure": look,
+                                    }
+                                }
                             ],
                         }
                     }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.testing.servers.mariadb import MariaDB
     from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
     from holdfast.testing.servers.redis import Redis, RedisCluster, SentinelGroup
+    from holdfast.testing.servers.seaweedfs import SeaweedFS
     from holdfast.testing.servers.zookeeper import ZooKeeper
 
 __all__ = ["start", "cluster", "needs", "missing", "KINDS"]
@@ -40,6 +41,7 @@ SINGLE = {
     "postgresql": "postgresql.PostgreSQL",
     "pgbouncer": "postgresql.PgBouncer",
     "mariadb": "mariadb.MariaDB",
+    "seaweedfs": "seaweedfs.SeaweedFS",
 }
 GROUPS = {"redis-sentinel": "redis.SentinelGroup", "redis-cluster": "redis.RedisCluster"}
 
@@ -69,6 +71,8 @@ def start(kind: Literal["postgresql"], *extra: str, environ: Environ = None) -> 
 def start(kind: Literal["pgbouncer"], *extra: str, environ: Environ = None) -> PgBouncer: ...
 @overload
 def start(kind: Literal["mariadb"], *extra: str, environ: Environ = None) -> MariaDB: ...
+@overload
+def start(kind: Literal["seaweedfs"], *extra: str, environ: Environ = None) -> SeaweedFS: ...
 @overload
 def start(kind: str, *extra: str, environ: Environ = None) -> Server: ...
 
