@@ -11,11 +11,14 @@ import os
 import signal
 import sqlite3
 import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import holdfast
 from holdfast import fenced
+from holdfast.fenced.objects import content_of
 
 NAME = "account:42"
 TTL = 0.2
@@ -100,6 +103,72 @@ class FileBank:
             file.write(b"%d" % balance)
 
 
+class EtcdBank:
+    def __init__(self, url: str) -> None:
+        import httpx
+
+        self.client = httpx.Client(base_url=url, trust_env=False, timeout=30)
+
+    def ask(self, path: str, body: Any) -> Any:
+        return self.client.post(path, json=body).json()
+
+    def read(self, lease: Any) -> int:
+        if lease is not None:
+            return int(fenced.Etcd(self.client, lease).get("balance") or 0)
+        found = self.ask("/v3/kv/range", {"key": b64encode(b"balance").decode()}).get("kvs")
+        return int(b64decode(found[0]["value"])) if found else 0
+
+    def write(self, lease: Any, balance: int) -> None:
+        if lease is not None:
+            fenced.Etcd(self.client, lease).put("balance", str(balance))
+            return
+        value = b64encode(b"%d" % balance).decode()
+        self.ask("/v3/kv/put", {"key": b64encode(b"balance").decode(), "value": value})
+
+
+class ZooKeeperBank:
+    def __init__(self, hosts: str) -> None:
+        from kazoo.client import KazooClient
+
+        self.client: Any = KazooClient(hosts, timeout=30)
+        self.client.start(30)
+        self.client.ensure_path("/balance")
+
+    def read(self, lease: Any) -> int:
+        if lease is not None:
+            return int(fenced.ZooKeeper(self.client, lease).get("/balance") or 0)
+        return int(self.client.get("/balance")[0] or 0)
+
+    def write(self, lease: Any, balance: int) -> None:
+        (self.client if lease is None else fenced.ZooKeeper(self.client, lease)).set("/balance", b"%d" % balance)
+
+
+class ObjectBank:
+    def __init__(self, url: str) -> None:
+        import boto3
+
+        keys = {"aws_access_key_id": "holdfast", "aws_secret_access_key": "holdfast", "region_name": "us-east-1"}
+        self.client: Any = boto3.client("s3", endpoint_url=url, **keys)
+        known = self.client.exceptions
+        with contextlib.suppress(known.BucketAlreadyExists, known.BucketAlreadyOwnedByYou):
+            self.client.create_bucket(Bucket="balances")
+        self.where = {"Bucket": "balances", "Key": "balance"}
+
+    def read(self, lease: Any) -> int:
+        if lease is not None:
+            return int(fenced.Object(self.client, "balances", "balance", lease).read() or 0)
+        try:
+            return int(content_of(self.client.get_object(**self.where)["Body"].read()))
+        except self.client.exceptions.NoSuchKey:
+            return 0
+
+    def write(self, lease: Any, balance: int) -> None:
+        if lease is not None:
+            fenced.Object(self.client, "balances", "balance", lease).write(b"%d" % balance)
+        else:
+            self.client.put_object(**self.where, Body=b"%d" % balance)
+
+
 class HttpBank:
     """A service whose path /unguarded lets everybody in."""
 
@@ -145,7 +214,14 @@ def open_bank(kind: str, url: str) -> Bank:
         )
     if kind == "redis":
         return RedisBank(url)
-    return FileBank(url) if kind == "file" else HttpBank(url)
+    others: dict[str, Callable[[str], Bank]] = {
+        "file": FileBank,
+        "http": HttpBank,
+        "etcd": EtcdBank,
+        "zookeeper": ZooKeeperBank,
+        "seaweedfs": ObjectBank,
+    }
+    return others[kind](url)
 
 
 def unlucky_holder(locks_url: str, kind: str, url: str) -> None:

@@ -48,3 +48,9 @@ def etcd_url() -> Iterator[str]:
 def zookeeper_hosts() -> Iterator[str]:
     with servers.start("zookeeper", "forceSync=no") as server:
         yield f"127.0.0.1:{server.port}"
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[str]:
+    with servers.start("seaweedfs") as server:
+        yield server.url

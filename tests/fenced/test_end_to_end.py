@@ -36,7 +36,11 @@ STORAGES = [
     pytest.param("postgresql", marks=pytest.mark.server),
     pytest.param("mariadb", marks=pytest.mark.server),
     pytest.param("redis", marks=pytest.mark.server),
+    pytest.param("etcd", marks=pytest.mark.server),
+    pytest.param("zookeeper", marks=pytest.mark.server),
+    pytest.param("seaweedfs", marks=pytest.mark.server),
 ]
+FIXTURES = {"http": "http_bank", "redis": "redis_url", "etcd": "etcd_url", "zookeeper": "zookeeper_hosts"}
 LOCKS = ["sqlite"]
 
 
@@ -71,7 +75,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     kind: str = request.param
     if kind in ("sqlite", "file"):
         return kind, str(tmp_path / "bank")
-    return kind, request.getfixturevalue({"http": "http_bank", "redis": "redis_url"}.get(kind, kind))
+    return kind, request.getfixturevalue(FIXTURES.get(kind, kind))
 
 
 @pytest.fixture(params=LOCKS)
@@ -135,4 +139,5 @@ def test_a_holder_that_was_stopped_past_its_ttl_loses_nothing_of_its_successor(
         locks.close()
         connection = getattr(bank, "connection", None) or getattr(bank, "client", None)
         if connection is not None:
+            getattr(connection, "stop", lambda: None)()
             connection.close()

@@ -17,7 +17,7 @@ from holdfast.errors import Misuse, StaleToken
 from holdfast.fenced import aio
 from holdfast.fenced.mark import mark_of
 from holdfast.fenced.objects import content_of
-from holdfast.testing import guards, servers
+from holdfast.testing import guards
 
 pytestmark = pytest.mark.server
 
@@ -25,19 +25,18 @@ BUCKET = "bank"
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[Any]:
-    with servers.start("seaweedfs") as server:
-        client = boto3.client(
-            "s3",
-            endpoint_url=server.url,
-            aws_access_key_id="holdfast",
-            aws_secret_access_key="holdfast",
-            region_name="us-east-1",
-            config=Config(retries={"total_max_attempts": 1}, max_pool_connections=32),
-        )
-        client.create_bucket(Bucket=BUCKET)
-        yield client
-        client.close()
+def s3(seaweedfs: str) -> Iterator[Any]:
+    client = boto3.client(
+        "s3",
+        endpoint_url=seaweedfs,
+        aws_access_key_id="holdfast",
+        aws_secret_access_key="holdfast",
+        region_name="us-east-1",
+        config=Config(retries={"total_max_attempts": 1}, max_pool_connections=32),
+    )
+    client.create_bucket(Bucket=BUCKET)
+    yield client
+    client.close()
 
 
 class ObjectUnderTest:

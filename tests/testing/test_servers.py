@@ -6,8 +6,6 @@ import base64
 import socket
 import struct
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -121,25 +119,6 @@ def mariadb_talk(server: Server) -> Talk:
     )
 
 
-def seaweedfs_talk(server: Server) -> Talk:
-    """By way of its filer, which wants no signatures."""
-    file = f"http://127.0.0.1:{server.ports[5]}/lock"
-
-    def ask(method: str, url: str, timeout: float = SECONDS) -> bool:
-        body = b"held" if method == "PUT" else None
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=timeout):
-                return True
-        except urllib.error.HTTPError:
-            return False
-
-    return Talk(
-        lambda: ask("PUT", file),
-        lambda: ask("GET", file),
-        lambda timeout: ask("GET", f"{server.url}/status", timeout),
-    )
-
-
 TALK = {
     "redis": redis_talk,
     "redis8": redis_talk,
@@ -150,7 +129,6 @@ TALK = {
     "postgresql": postgresql_talk,
     "pgbouncer": postgresql_talk,
     "mariadb": mariadb_talk,
-    "seaweedfs": seaweedfs_talk,
 }
 
 

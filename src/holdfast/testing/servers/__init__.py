@@ -41,8 +41,9 @@ SINGLE = {
     "postgresql": "postgresql.PostgreSQL",
     "pgbouncer": "postgresql.PgBouncer",
     "mariadb": "mariadb.MariaDB",
-    "seaweedfs": "seaweedfs.SeaweedFS",
 }
+# Started and stopped only: for fenced storage, not for locks. It takes 15 s to end in good order.
+STORAGE = {"seaweedfs": "seaweedfs.SeaweedFS"}
 GROUPS = {"redis-sentinel": "redis.SentinelGroup", "redis-cluster": "redis.RedisCluster"}
 
 RedisKind = Literal["redis", "redis8", "valkey"]
@@ -86,7 +87,7 @@ def start(kind: str, *extra: str, environ: Environ = None) -> Any:
     needs(kind)
     if kind in GROUPS:
         raise ValueError(f"{kind} is never a single server: start it with cluster({kind!r}, 3)")
-    build = _load(SINGLE[kind])
+    build = _load({**SINGLE, **STORAGE}[kind])
     return first_that_starts(lambda: build(kind, extra, environ))
 
 
