@@ -58,7 +58,7 @@ def sqlite(folder: Path) -> Verdict:
         db.execute(UPDATE)
         db.execute("COMMIT")
 
-    return verdict("sqlite3: fenced transaction / the same unfenced", ours, floor, SQL_BAR, rounds=40, batch=20)
+    return verdict("sqlite3: fenced transaction / the same unfenced", ours, floor, SQL_BAR, rounds=200, batch=5)
 
 
 def psycopg(url: str) -> Verdict:
@@ -80,7 +80,7 @@ def psycopg(url: str) -> Verdict:
                 db.execute(SELECT).fetchone()
                 db.execute(UPDATE)
 
-        return verdict("psycopg: fenced transaction / the same unfenced", ours, floor, SQL_BAR, rounds=40, batch=20)
+        return verdict("psycopg: fenced transaction / the same unfenced", ours, floor, SQL_BAR, rounds=200, batch=5)
 
 
 def asyncpg(url: str) -> Verdict:
@@ -105,8 +105,8 @@ def asyncpg(url: str) -> Verdict:
             lambda: runner.run(_often(floor)),
             SQL_BAR,
             each=5,
-            rounds=40,
-            batch=4,
+            rounds=200,
+            batch=1,
         )
         runner.run(db.close())
         return measured
@@ -136,7 +136,7 @@ def pymysql(url: str) -> Verdict:
         work()
         db.commit()
 
-    measured = verdict("PyMySQL: fenced transaction / the same unfenced", ours, floor, SQL_BAR, rounds=40, batch=20)
+    measured = verdict("PyMySQL: fenced transaction / the same unfenced", ours, floor, SQL_BAR, rounds=200, batch=5)
     db.close()
     return measured
 

@@ -41,7 +41,8 @@ class Place:
         slots: dict[str, str] = {}
         if row is None:
             values["resource"] = mark.resource
-            values["resource_hex"] = mark.resource.encode().hex()
+            if dialect == MYSQL:
+                values["resource_hex"] = mark.resource.encode().hex()
             self._names = "seal", "look"
         else:
             keys = []

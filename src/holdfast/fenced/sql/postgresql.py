@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from .place import Outcome
 from .statements import DOLLAR, FORMAT, POSTGRESQL, Statement
 from .wire import settle
+
+
+class _Psycopg(NamedTuple):
+    rows: Any
+    pipelined: bool
+    asynchronous: type
+    transaction: Any
+    async_transaction: Any
+
+
+@cache
+def _psycopg() -> _Psycopg:
+    """What is needed of the driver; asked for once, since a transaction is begun often."""
+    from psycopg import AsyncConnection, AsyncTransaction, Pipeline, Transaction
+    from psycopg.rows import tuple_row
+
+    return _Psycopg(tuple_row, Pipeline.is_supported(), AsyncConnection, Transaction, AsyncTransaction)
 
 
 class PsycopgWire:
@@ -16,14 +34,12 @@ class PsycopgWire:
     style = FORMAT
 
     def __init__(self, connection: Any) -> None:
-        from psycopg import AsyncConnection, AsyncTransaction, Pipeline, Transaction
-        from psycopg.rows import tuple_row
-
+        driver = _psycopg()
         self._connection = connection
-        self._asynchronous = isinstance(connection, AsyncConnection)
-        self._transaction_class: Any = AsyncTransaction if self._asynchronous else Transaction
-        self._rows = tuple_row
-        self._pipelined = Pipeline.is_supported()
+        self._rows = driver.rows
+        self._pipelined = driver.pipelined
+        self._asynchronous = isinstance(connection, driver.asynchronous)
+        self._transaction_class = driver.async_transaction if self._asynchronous else driver.transaction
         self._transaction: Any = None
 
     def busy(self) -> bool:
