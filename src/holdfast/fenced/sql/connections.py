@@ -31,22 +31,30 @@ _KNOWN = {
     ("django", "ConnectionProxy"): ("django.DjangoWire", THREADS),
 }
 
+_found: dict[type, tuple[Any, str]] = {}  # by now
+
 
 def wire_for(connection: Any, world: str) -> Wire:
-    for kind in type(connection).__mro__:
-        known = _KNOWN.get((kind.__module__.partition(".")[0], kind.__name__))
-        if known is None:
-            continue
-        where, lives_in = known
-        if lives_in != world:
-            right = "holdfast.fenced.aio" if lives_in == ASYNCIO else "holdfast.fenced"
-            raise Misuse(f"{_shown(connection)} is a connection for {lives_in}: use the same function of {right}")
-        module, _, name = where.partition(".")
-        wire: Wire = getattr(import_module(f"{__package__}.{module}"), name)(connection)
-        return wire
+    wire_class, lives_in = _known(type(connection))
+    if lives_in != world:
+        right = "holdfast.fenced.aio" if lives_in == ASYNCIO else "holdfast.fenced"
+        raise Misuse(f"{_shown(type(connection))} is a connection for {lives_in}: use the same function of {right}")
+    wire: Wire = wire_class(connection)
+    return wire
+
+
+def _known(kind: type) -> tuple[Any, str]:
+    if kind in _found:
+        return _found[kind]
+    for one in kind.__mro__:
+        known = _KNOWN.get((one.__module__.partition(".")[0], one.__name__))
+        if known is not None:
+            module, _, name = known[0].partition(".")
+            found = _found[kind] = getattr(import_module(f"{__package__}.{module}"), name), known[1]
+            return found
     drivers = ", ".join(sorted({f"{module} {name}" for module, name in _KNOWN}))
-    raise Misuse(f"{_shown(connection)} is no connection that fenced storage knows. It knows: {drivers}")
+    raise Misuse(f"{_shown(kind)} is no connection that fenced storage knows. It knows: {drivers}")
 
 
-def _shown(connection: object) -> str:
-    return f"{type(connection).__module__}.{type(connection).__qualname__}"
+def _shown(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -15,13 +15,15 @@ _ATTEMPTS = 10
 
 
 def places(wire: Wire, tickets: Sequence[Ticket], row: Row | None) -> list[Place]:
+    if len(tickets) == 1:
+        return [Place(mark_of(tickets[0]), row.checked() if row else None, wire.dialect, wire.style)]
     marks = [mark_of(ticket) for ticket in tickets]
-    if row is not None and len(marks) > 1:
+    if row is not None:
         raise Misuse("a row carries one mark: give one lease with it")
     if len({mark.resource for mark in marks}) < len(marks):
         raise Misuse("two leases of one resource were given; which of them counts?")
     # In one order everywhere, so that two transactions over the same resources cannot wait for each other.
-    return [Place(mark, row.checked() if row else None, wire.dialect, wire.style) for mark in sorted(marks)]
+    return [Place(mark, None, wire.dialect, wire.style) for mark in sorted(marks)]
 
 
 async def enter(wire: Wire, wanted: Sequence[Place]) -> None:
