@@ -39,6 +39,7 @@ soak: $(VENV)/ready
 	HOLDFAST_ROUNDS=200 $(BIN)/python -m pytest tests/fenced/test_end_to_end.py
 
 bench: $(VENV)/ready
+	$(BIN)/python -m pip install -q -e '.[bench]'
 	$(BIN)/python -m benchmarks
 
 $(VENV)/ready: pyproject.toml scripts/make-venv

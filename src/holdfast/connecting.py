@@ -22,6 +22,15 @@ Opener = Callable[[str, Driver], Store]
 BUILT_IN = {
     "memory": "holdfast.stores.memory",
     "sqlite": "holdfast.stores.sqlite",
+    "redis": "holdfast.stores.redis",
+    "rediss": "holdfast.stores.redis",
+    "unix": "holdfast.stores.redis",
+    "redis+sentinel": "holdfast.stores.redis",
+    "rediss+sentinel": "holdfast.stores.redis",
+    "redis+cluster": "holdfast.stores.redis",
+    "rediss+cluster": "holdfast.stores.redis",
+    "redlock": "holdfast.stores.redlock",
+    "redlocks": "holdfast.stores.redlock",
 }
 
 

@@ -56,6 +56,7 @@ class Engine:
 
     def _start(self) -> None:
         self._whereabouts = f"{os.uname().nodename}/{os.getpid()}/"
+        self._last_owner = ("", "")
         self._mine: dict[tuple[str, int], list[Lease]] = {}
         self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex)
 
@@ -69,21 +70,27 @@ class Engine:
         self._start()
 
     def owner(self) -> str:
-        me = self._whereabouts + self.driver.whoami()
+        who = self.driver.whoami()
+        known = self._last_owner  # one pair, replaced as a whole: the same thread usually asks again
+        if known[0] == who:
+            return known[1]
+        me = self._whereabouts + who
         if self.label:
             me = f"{me}/{self.label}"
-        return me if me.isprintable() and len(me) <= MAX_OWNER else printable(me)[:MAX_OWNER]
+        me = me if me.isprintable() and len(me) <= MAX_OWNER else printable(me)[:MAX_OWNER]
+        self._last_owner = who, me
+        return me
 
     # ---- acquire
 
     async def acquire(self, ask: Ask, timeout: float | None, lease_type: type[L]) -> L:
         if self.closed:
             raise Misuse(f"cannot acquire {ask.name!r}: this connection was closed")
-        if ask.reentrant or ask.reads or ask.units == ask.capacity > 1:
+        name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads = ask
+        if reentrant or reads or units == capacity > 1:
             again = self._mine_again(ask, lease_type)
             if again is not None:
                 return again
-        name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads = ask
         lease: L | None = None
         claim = Claim(name, new_holder(), self.owner(), ttl, units, capacity, fair, timeout != 0, note)
         started = sent = self.driver.now()
@@ -214,17 +221,19 @@ class Engine:
 
     async def release(self, lease: Lease) -> bool:
         """Leave. False: the store did not have it any more. If the store does not answer, it may be tried again."""
+        ran_out = False
         with self.mutex:
             state = lease._state
             if lease._entries > 1 and (state is HELD or state is LOST):
                 lease._entries -= 1
                 return lease.held
-            ran_out = state is HELD and self.driver.now() >= lease._deadline
-            if ran_out:  # and the renewer has not come round to it: it is over all the same
-                self.renewer.lose(lease)
-            elif state is HELD:
-                lease._state = RELEASING
-                self.renewer.remove(lease)
+            if state is HELD:
+                ran_out = self.driver.now() >= lease._deadline
+                if ran_out:  # and the renewer has not come round to it: it is over all the same
+                    self.renewer.lose(lease)
+                else:
+                    lease._state = RELEASING
+                    self.renewer.remove(lease)
             if lease._key is not None:
                 self._forget(lease)
         if state is RELEASED or state is LOST:

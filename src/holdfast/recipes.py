@@ -110,15 +110,15 @@ class Entered(Generic[X]):
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine
         self._name = name
-        self._by_whom: dict[int, list[X]] = {}
+        self._by_whom: dict[object, list[X]] = {}  # by the object, not its id, which the next thread may be given
 
     def push(self, item: X) -> None:
-        me = id(self._engine.driver.me())
+        me = self._engine.driver.me()
         with self._engine.mutex:
             self._by_whom.setdefault(me, []).append(item)
 
     def pop(self) -> X:
-        me = id(self._engine.driver.me())
+        me = self._engine.driver.me()
         with self._engine.mutex:
             if me not in self._by_whom and len(self._by_whom) == 1:
                 me = next(iter(self._by_whom))  # a generator's `with` may be left by another thread than entered it

@@ -46,6 +46,8 @@ def test_the_fence_of_the_demo_counts_reads_and_refuses_lower_tokens(tmp_path: o
             late()
         assert refused.value.seen == 7
     account.write(3, token=7)
-    assert Account(path, "b").read(token=1) == 0  # another account, another fence
+    other = Account(path, "b")
+    assert other.read(token=1) == 0  # another account, another fence
     assert account.read() == 3
+    other.close()
     account.close()

@@ -41,7 +41,7 @@ STORAGES = [
     pytest.param("seaweedfs", marks=pytest.mark.server),
 ]
 FIXTURES = {"http": "http_bank", "redis": "redis_url", "etcd": "etcd_url", "zookeeper": "zookeeper_hosts"}
-LOCKS = ["sqlite"]
+LOCKS = ["sqlite", pytest.param("redis", marks=pytest.mark.server)]
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
 
 @pytest.fixture(params=LOCKS)
 def locks_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"sqlite://{tmp_path}/locks.db"
+    return f"sqlite://{tmp_path}/locks.db" if request.param == "sqlite" else str(request.getfixturevalue("redis_url"))
 
 
 class UnluckyHolder:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -160,6 +161,9 @@ class Database:
         status = os.stat(self.path)
         self._identity = status.st_dev, status.st_ino
         self._connection, self._cursor = connection, connection.cursor()
+        # Forgotten by its user, it is closed without complaint. At exit lifecycle.py sees to it, before.
+        self._closing = weakref.finalize(self, connection.close)
+        self._closing.atexit = False
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -170,6 +174,19 @@ class Database:
         # Nothing here needs to outlive a power cut but the order of the tokens, which the clock keeps.
         execute("PRAGMA synchronous = NORMAL")
         execute("PRAGMA temp_store = MEMORY")  # else every statement that may fail half-way opens a temporary file
+        if not self._is_ready(execute):
+            self._create(execute)
+        execute("PRAGMA busy_timeout = 0")
+
+    def _is_ready(self, execute: Execute) -> bool:
+        """Only a read, which waits for nobody: the usual case."""
+        known = execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_meta'").fetchone()
+        return known is not None and execute("SELECT version, boot FROM holdfast_meta").fetchone() == (
+            VERSION,
+            self._boot,
+        )
+
+    def _create(self, execute: Execute) -> None:
         execute("BEGIN IMMEDIATE")
         for statement in load_sql("schema.sql").split(";\n"):
             execute(statement)
@@ -185,7 +202,6 @@ class Database:
             execute(sql["forget_holders"], (self._now() + RETENTION,))
             execute(sql["new_boot"], (self._boot,))
         execute("COMMIT")
-        execute("PRAGMA busy_timeout = 0")
 
     def _check_path(self) -> None:
         path = self.path
@@ -216,9 +232,9 @@ class Database:
     # ---- ending
 
     def close(self) -> None:
-        connection, self._connection, self._cursor = self._connection, None, None
-        if connection is not None:
-            connection.close()
+        if self._connection is not None:
+            self._connection, self._cursor = None, None
+            self._closing()
 
     def forked(self) -> None:
         """SQLite must not see an inherited connection again, not even to close it: so it is kept for ever, unused."""
@@ -227,6 +243,7 @@ class Database:
         if connection is not None:
             import ctypes
 
+            self._closing.detach()
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
     def _in_words(self, error: sqlite3.Error) -> HoldfastError:

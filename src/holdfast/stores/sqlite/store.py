@@ -79,7 +79,8 @@ class SqliteStore:
         if holder not in self._bells:
             token = self._driver.wall_us()
             now = self._now()
-            row = (name, holder, owner, units, capacity, fair, token, now, now + ttl, note)
+            # An int, not a bool: sqlite3 looks for an adapter of everything that is not exactly int, float or str.
+            row = (name, holder, owner, units, capacity, 1 if fair else 0, token, now, now + ttl, note)
             if token <= MAX_TOKEN and self._database.at_once(_TAKE, row, now):
                 return Grant(claim, token, ttl)
         answer, heir = await self._database.transact(partial(self._claim, claim))

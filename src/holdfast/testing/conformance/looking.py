@@ -85,6 +85,10 @@ class Looking:
         with pytest.raises(NotAcquired):
             wait_a.result()
         a.do(lambda _: mine.release())
-        b.do(lambda _: wait_b.result().release())
-        c.do(lambda _: wait_c.result().release())
+        world.until(lambda: wait_b.done or wait_c.done)
+        for actor, wait in sorted(
+            ((b, wait_b), (c, wait_c)), key=lambda one: not one[1].done
+        ):  # where there is no line
+            lease = wait.result()
+            actor.do(lambda _, lease=lease: lease.release())
         b.do(lambda _: theirs.release())

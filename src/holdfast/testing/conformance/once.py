@@ -81,11 +81,14 @@ class Once:
         a = world.actor("a")
 
         async def cancelled(locks: Any) -> None:
+            started = asyncio.Event()  # that the store has it is not enough: its answer may still be on the way
+
             async def job() -> None:
+                started.set()
                 await asyncio.sleep(600)
 
             task = asyncio.get_running_loop().create_task(locks.once("job", at_least=60)(job)())
-            await asyncio.to_thread(world.until, lambda: world.inspect("job").holders)
+            await started.wait()
             task.cancel()
             await asyncio.wait([task])
 

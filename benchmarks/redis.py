@@ -1,0 +1,293 @@
+"""Redis and Redlock against their bars and their peers, all in one interleaved run. Needs the extra `bench`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import importlib
+import multiprocessing
+import socket
+import statistics
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import holdfast
+from holdfast import aio
+from holdfast.claim import Claim, Grant, new_holder
+from holdfast.drivers.base import finish
+from holdfast.stores.redis.keys import pack
+from holdfast.testing import servers
+from holdfast.testing.servers.redis import Redis
+
+from .measure import Verdict, interleaved, report
+
+_DELETE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
+TASKS = 64
+PROCESSES = 8
+
+
+def main() -> bool:
+    with contextlib.ExitStack() as stack:
+        nodes = [stack.enter_context(servers.start("redis", "--appendonly", "no")) for _ in range(5)]
+        verdicts = [
+            *uncontended(nodes),
+            *asyncio.run(concurrent(nodes[0])),
+            *contended(nodes[0]),
+            *renewal(nodes[0]),
+        ]
+    return report("Redis and Redlock", verdicts)
+
+
+# ---- one thread, nobody else
+
+
+def floor(redis: Redis) -> Callable[[], object]:
+    """The least that two round trips take: a plain socket, and bytes packed beforehand."""
+    plain = socket.create_connection(redis.address)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    redis.execute("SCRIPT", "LOAD", _DELETE)
+    nonce = "x" * 32
+    take = pack("SET", "floor", nonce, "NX", "PX", 30000)
+    sha = hashlib.sha1(_DELETE.encode(), usedforsecurity=False).hexdigest()
+    leave = pack("EVALSHA", sha, 1, "floor", nonce)
+
+    def cycle() -> None:
+        plain.sendall(take)
+        plain.recv(4096)
+        plain.sendall(leave)
+        plain.recv(4096)
+
+    return cycle
+
+
+def uncontended(nodes: list[Redis]) -> list[Verdict]:
+    redis = nodes[0]
+    locks = holdfast.connect(redis.url)
+    many = holdfast.connect("redlock://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes))
+    ours, majority = locks.lock("bench"), many.lock("bench")
+    tasks: dict[str, Callable[[], object]] = {
+        "floor": floor(redis),
+        "holdfast": lambda: ours.acquire().release(),
+        "redlock": lambda: majority.acquire().release(),
+    }
+    peers = sync_peers(redis, nodes)
+    tasks |= peers
+    for task in tasks.values():
+        task()
+    rounds = [interleaved(tasks, rounds=1, batch=40) for _ in range(40)]
+
+    def times(one: str, other: str) -> float:
+        return statistics.median(taken[one] / taken[other] for taken in rounds)
+
+    typical = {name: statistics.median(taken[name] for taken in rounds) * 1e6 for name in tasks}
+    shown = ", ".join(f"{name} {times(name, 'floor'):.1f}x" for name in peers if name != "pottery x5")
+    pottery = f"; pottery {times('pottery x5', 'pottery'):.1f}x its single" if "pottery x5" in peers else ""
+    locks.close()
+    many.close()
+    return [
+        Verdict(
+            "acquire + release, one thread, against the socket floor",
+            times("holdfast", "floor"),
+            1.3,
+            detail=f"floor {typical['floor']:.0f} µs; {shown}",
+        ),
+        Verdict(
+            "Redlock of 5 against single Redis",
+            times("redlock", "holdfast"),
+            2.5,
+            detail=f"{typical['redlock']:.0f} µs{pottery}",
+        ),
+    ]
+
+
+def sync_peers(redis: Redis, nodes: list[Redis]) -> dict[str, Callable[[], object]]:
+    """Those that are installed and still run."""
+    found: dict[str, Callable[[], object]] = {}
+    client: Any = importlib.import_module("redis")
+    connection = client.Redis(port=redis.port)
+    lock = connection.lock("redis-py", timeout=30)
+    found["redis-py"] = lambda: (lock.acquire(), lock.release())
+    with contextlib.suppress(ImportError):
+        other: Any = importlib.import_module("redis_lock")
+
+        def python_redis_lock() -> None:
+            one = other.Lock(connection, "python-redis-lock", expire=30)
+            one.acquire()
+            one.release()
+
+        found["python-redis-lock"] = python_redis_lock
+    with contextlib.suppress(ImportError):
+        pottery: Any = importlib.import_module("pottery")
+        single = pottery.Redlock(key="pottery", masters={connection}, auto_release_time=30)
+        five = pottery.Redlock(
+            key="pottery5", masters={client.Redis(port=node.port) for node in nodes}, auto_release_time=30
+        )
+        found["pottery"] = lambda: (single.acquire(), single.release())
+        found["pottery x5"] = lambda: (five.acquire(), five.release())
+    with contextlib.suppress(ImportError):
+        coordination: Any = importlib.import_module("tooz.coordination")
+        coordinator = coordination.get_coordinator(redis.url, b"bench")
+        coordinator.start()
+        tooz = coordinator.get_lock(b"tooz")
+        found["tooz"] = lambda: (tooz.acquire(), tooz.release())
+    return found
+
+
+# ---- asyncio
+
+
+async def concurrent(redis: Redis) -> list[Verdict]:
+    client: Any = importlib.import_module("redis.asyncio")
+    peer = client.Redis(port=redis.port)
+
+    async def theirs(number: int, cycles: int) -> None:
+        lock = peer.lock(f"theirs{number}", timeout=30)
+        for _ in range(cycles):
+            await lock.acquire()
+            await lock.release()
+
+    async with aio.connect(redis.url) as locks:
+
+        async def ours(number: int, cycles: int) -> None:
+            lock = locks.lock(f"ours{number}")
+            for _ in range(cycles):
+                lease = await lock.acquire()
+                await lease.release()
+
+        async def rate(task: Callable[[int, int], Coroutine[Any, Any, None]], tasks: int, cycles: int) -> float:
+            started = time.perf_counter()
+            await asyncio.gather(*(task(number, cycles) for number in range(tasks)))
+            return tasks * cycles / (time.perf_counter() - started)
+
+        await rate(ours, TASKS, 2)
+        await rate(theirs, TASKS, 2)
+        together, alone, fastest = [], [], 0.0
+        for _ in range(7):
+            mine = await rate(ours, TASKS, 30)
+            fastest = max(fastest, mine)
+            together.append(mine / await rate(theirs, TASKS, 3))
+            alone.append(await rate(ours, 1, 300) / await rate(theirs, 1, 100))
+    await peer.aclose()
+    return [
+        Verdict(
+            f"asyncio, {TASKS} tasks, against redis-py's",
+            statistics.median(together),
+            10,
+            at_least=True,
+            detail=f"{fastest:.0f} cycles/s",
+        ),
+        Verdict("asyncio, one task, against redis-py's", statistics.median(alone), 2, at_least=True),
+    ]
+
+
+# ---- eight processes, one name
+
+
+def holdfast_worker(port: int, seconds: float, results: Any, ready: Any) -> None:
+    locks = holdfast.connect(f"redis://127.0.0.1:{port}")
+    lock = locks.lock("contended")
+    waits = []
+    ready.wait()
+    until = time.monotonic() + seconds
+    while (before := time.monotonic()) < until:
+        lease = lock.acquire()
+        waits.append(time.monotonic() - before)
+        lease.release()
+    results.put(waits)
+    locks.close()
+
+
+def peer_worker(port: int, seconds: float, results: Any, ready: Any) -> None:
+    client: Any = importlib.import_module("redis")
+    other: Any = importlib.import_module("redis_lock")
+    connection = client.Redis(port=port)
+    waits = []
+    ready.wait()
+    until = time.monotonic() + seconds
+    while (before := time.monotonic()) < until:
+        lock = other.Lock(connection, "contended-peer", expire=30)
+        lock.acquire()
+        waits.append(time.monotonic() - before)
+        lock.release()
+    results.put(waits)
+
+
+def crowd(worker: Callable[..., None], port: int, seconds: float) -> list[list[float]]:
+    context = multiprocessing.get_context("spawn")
+    results, ready = context.Queue(), context.Barrier(PROCESSES)
+    processes = [context.Process(target=worker, args=(port, seconds, results, ready)) for _ in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    waits = [results.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join()
+    return waits
+
+
+def contended(redis: Redis) -> list[Verdict]:
+    rates, fairness, tails = [], [], []
+    peers_rate = 0.0
+    for _ in range(3):
+        ours = crowd(holdfast_worker, redis.port, 1.5)
+        counts = [len(waits) for waits in ours]
+        everything = sorted(wait for waits in ours for wait in waits)
+        p99 = everything[int(len(everything) * 0.99)]
+        # Taken in turn, a cycle takes as long as all eight together need: the mean of a handoff, times eight.
+        tails.append(p99 / (1.5 / len(everything) * PROCESSES))
+        fairness.append(min(counts) / max(counts))
+        theirs = sum(map(len, crowd(peer_worker, redis.port, 1.5)))
+        peers_rate = max(peers_rate, theirs / 1.5)
+        rates.append(sum(counts) / max(theirs, 1))
+    return [
+        Verdict(
+            f"{PROCESSES} processes on one name, against python-redis-lock",
+            statistics.median(rates),
+            1.0,
+            at_least=True,
+            detail=f"theirs {peers_rate:.0f}/s",
+        ),
+        Verdict("fairness: fewest / most acquisitions", statistics.median(fairness), 0.95, unit="", at_least=True),
+        Verdict("wait p99 / (mean handoff * 8)", statistics.median(tails), 1.5),
+    ]
+
+
+# ---- ten thousand leases
+
+
+def renewal(redis: Redis) -> list[Verdict]:
+    locks = holdfast.connect(redis.url, label="renewal")
+    store = locks._engine.store
+    grants: list[Grant] = []
+    redis.execute("FLUSHALL")
+    for number in range(10_000):
+        grant = finish(store.claim(Claim(f"held:{number}", new_holder(), "bench", 30.0)))
+        assert isinstance(grant, Grant)
+        grants.append(grant)
+    finish(store.renew(grants, 10.0))
+    redis.execute("CONFIG", "SET", "slowlog-log-slower-than", 100)  # the commands inside a script are logged too
+    redis.execute("CONFIG", "SET", "slowlog-max-len", 1000)
+    redis.execute("SLOWLOG", "RESET")
+    started = time.perf_counter()
+    kept = finish(store.renew(grants, 10.0))
+    took = time.perf_counter() - started
+    assert all(kept)
+    slow = redis.execute("SLOWLOG", "GET", 1000)
+    assert isinstance(slow, list)
+    spans = [entry[2] for entry in slow if isinstance(entry, list) and isinstance(entry[2], int)]
+    scripts = [
+        span
+        for span, entry in zip(spans, slow, strict=True)
+        if isinstance(entry, list) and isinstance(entry[3], list) and entry[3][0] == b"EVALSHA"
+    ]
+    locks.close()
+    return [
+        Verdict(
+            "10,000 renewals: the longest script",
+            max(scripts) / 1000,
+            2.0,
+            unit="ms",
+            detail=f"{len(scripts)} scripts, median {statistics.median(scripts) / 1000:.2f} ms, the round {took * 1000:.0f} ms",
+        )
+    ]

@@ -1,0 +1,153 @@
+-- A name with more than one party to it. Its state says "hf:many" and holds the numbers; everybody's entry is in the hash
+-- ENTRIES, those inside are in the sorted set ENDS by the time they end, those in line in LINE by their arrival.
+-- A script that includes this has `now`, `retention` and the keys in this order; it ends with save().
+local STATE, ENTRIES, ENDS, LINE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local AT_ONCE = 100 -- how many dead are cleared away by one script at most, so that none runs long
+local Book = {}
+Book.__index = Book
+
+-- nil: the value is not ours.
+local function open(packed)
+    local book = setmetatable({mark = 0, capacity = 0, used = 0, seq = 0, horizon = 0, watched = 0, unfair = false}, Book)
+    if not packed then return book end
+    local kind = string.sub(packed, 1, 7)
+    if kind == 'hf:many' then
+        book.mark, book.capacity, book.used, book.seq, book.horizon, book.watched, book.unfair =
+            cmsgpack.unpack(string.sub(packed, 8))
+        -- What the server has evicted does not count: else nobody could enter until the rest expires.
+        if redis.call('EXISTS', ENTRIES) == 0 then redis.call('DEL', ENDS, LINE) end
+        if redis.call('EXISTS', ENDS) == 0 then book.used = 0 end
+    elseif kind == 'hf:sole' then
+        redis.call('DEL', ENTRIES, ENDS, LINE)
+        local token, since, ttl, ends = struct.unpack('>dddd', packed, 8)
+        if ends - now > ttl then ends = now + ttl end -- the clock was set back
+        local from = 41 + string.byte(packed, 40)
+        local units, capacity, fair, owner, note = cmsgpack.unpack(string.sub(packed, from))
+        book.mark, book.capacity, book.used = token, capacity, units
+        book:put(string.sub(packed, 41, from - 1), {token = token, units = units, since = since, fair = fair,
+            owner = owner, note = note, channel = '', place = '', far = false}, ttl, ends)
+    elseif kind == 'hf:idle' then
+        book.mark = struct.unpack('>d', packed, 8)
+    else
+        return nil
+    end
+    return book
+end
+
+function Book:entry(holder)
+    local packed = redis.call('HGET', ENTRIES, holder)
+    if not packed then return nil end
+    local e = {}
+    e.token, e.units, e.since, e.ttl, e.ends, e.fair, e.owner, e.note, e.channel, e.place, e.far =
+        cmsgpack.unpack(packed)
+    return e
+end
+
+function Book:put(holder, e, ttl, ends)
+    e.ttl, e.ends = ttl, ends or now + ttl
+    redis.call('HSET', ENTRIES, holder,
+        cmsgpack.pack(e.token, e.units, e.since, ttl, e.ends, e.fair, e.owner, e.note, e.channel, e.place, e.far))
+    if e.token > 0 then redis.call('ZADD', ENDS, e.ends, holder) end
+    self.horizon = math.max(self.horizon, e.ends + retention)
+end
+
+function Book:drop(holder, e)
+    redis.call('HDEL', ENTRIES, holder)
+    redis.call('ZREM', ENDS, holder)
+    redis.call('ZREM', LINE, holder)
+    if e and e.token > 0 then self.used = math.max(0, self.used - e.units) end
+end
+
+function Book:inside()
+    return redis.call('ZCARD', ENDS)
+end
+
+function Book:head()
+    return redis.call('ZRANGE', LINE, 0, 0)[1]
+end
+
+function Book:soonest(otherwise)
+    return tonumber(redis.call('ZRANGE', ENDS, 0, 0, 'WITHSCORES')[2] or otherwise)
+end
+
+-- Those inside whose time is over, and the dead at the head of the line; those behind a living head are in nobody's way.
+function Book:expire()
+    self:mind_the_clock()
+    for _, holder in ipairs(redis.call('ZRANGEBYSCORE', ENDS, '-inf', now, 'LIMIT', 0, AT_ONCE)) do
+        self:drop(holder, self:entry(holder))
+        self.changed, self.moved = true, true
+    end
+    for _ = 1, AT_ONCE do
+        local head = self:head()
+        if not head then break end
+        local e = self:entry(head)
+        if e and e.ends > now then
+            if e.ends - now > e.ttl then self:put(head, e, e.ttl) end
+            break
+        end
+        self:drop(head, e)
+        self.moved = true
+    end
+    if self:inside() == 0 then self.used = 0 end
+end
+
+-- If even the first to end has more left than its whole ttl, the clock was set back: nobody is owed more than a ttl.
+function Book:mind_the_clock()
+    local first = redis.call('ZRANGE', ENDS, 0, 0)[1]
+    local e = first and self:entry(first)
+    if not e or e.ends - now <= e.ttl then return end
+    for _, holder in ipairs(redis.call('ZRANGE', ENDS, 0, AT_ONCE)) do
+        local other = self:entry(holder)
+        if other and other.ends - now > other.ttl then self:put(holder, other, other.ttl) end
+    end
+end
+
+-- Ring for the head of the line, if it may enter; when it has, it rings for the next in turn. Whom nobody hears has no
+-- connection any more: it loses its place, and the next is rung. After the state has changed, never before.
+function Book:ring()
+    for _ = 1, AT_ONCE do
+        local head = self:head()
+        if not head then return end
+        local e = self:entry(head)
+        if e and e.ends > now then
+            if self.used + e.units > self.capacity then return self:ring_unfair() end
+            local heard = redis.pcall('PUBLISH', e.channel, e.place)
+            if e.far or heard ~= 0 then return end
+        end
+        self:drop(head, e)
+    end
+end
+
+-- The head must wait on: the first of those who need not wait for it, and for whom there is room.
+function Book:ring_unfair()
+    if not self.unfair then return end
+    for _, holder in ipairs(redis.call('ZRANGE', LINE, 1, AT_ONCE)) do
+        local e = self:entry(holder)
+        if e and not e.fair and e.ends > now and self.used + e.units <= self.capacity then
+            local heard = redis.pcall('PUBLISH', e.channel, e.place)
+            if e.far or heard ~= 0 then return end
+            self:drop(holder, e)
+        end
+    end
+end
+
+-- Those who watch the name are told who entered last; 0: somebody left.
+function Book:tell(token)
+    if self.watched > now then redis.pcall('PUBLISH', STATE, token) end
+end
+
+function Book:save()
+    if self.changed then self:tell(0) end
+    if self.watched <= now and redis.call('EXISTS', ENTRIES) == 0 then
+        redis.call('DEL', ENDS, LINE)
+        redis.call('SET', STATE, 'hf:idle' .. struct.pack('>d', self.mark), 'PX', math.ceil(retention / 1000))
+        return
+    end
+    self.horizon = math.max(self.horizon, self.watched + retention, now + retention)
+    local left = math.ceil((self.horizon - now) / 1000)
+    redis.call('SET', STATE, 'hf:many' .. cmsgpack.pack(self.mark, self.capacity, self.used, self.seq,
+        self.horizon, self.watched, self.unfair), 'PX', left)
+    redis.call('PEXPIRE', ENTRIES, left)
+    redis.call('PEXPIRE', ENDS, left)
+    redis.call('PEXPIRE', LINE, left)
+end

@@ -1,0 +1,30 @@
+-- Put out whoever holds a token, mint one past it, and remember who did it.
+-- KEYS: state, entries, ends, line, eviction    ARGV: token, by, retention µs, how long to remember ms
+-- Answers the new token, 0 if nobody holds that one; {2, the last token} if there are no more; {3} for a foreign value.
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local retention = tonumber(ARGV[3])
+
+-- include book.lua
+local book = open(redis.call('GET', KEYS[1]))
+if not book then return {3} end
+book:expire()
+for _, holder in ipairs(redis.call('ZRANGE', ENDS, 0, -1)) do
+    local e = book:entry(holder)
+    if e and e.token == tonumber(ARGV[1]) then
+        local past = math.max(book.mark + 1, now)
+        if past > 9007199254740991 then
+            book:save()
+            return {2, book.mark}
+        end
+        book:drop(holder, e)
+        book.mark = past
+        book.changed = true
+        redis.call('SET', KEYS[5], cmsgpack.pack(e.owner, e.token, past, ARGV[2], now), 'PX', ARGV[4])
+        book:ring()
+        book:save()
+        return past
+    end
+end
+book:save()
+return 0

@@ -1,0 +1,27 @@
+-- Leave, whether inside or in line, and ring for whoever may now enter.
+-- KEYS: state, entries, ends, line    ARGV: holder, retention µs
+-- Answers 1, or 0 if it was not there (any more); {3} for a foreign value.
+local state = redis.call('GET', KEYS[1])
+local kind = state and string.sub(state, 1, 7)
+if not state or kind == 'hf:idle' then return 0 end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+if kind == 'hf:sole' then
+    if string.sub(state, 41, 40 + string.byte(state, 40)) ~= ARGV[1] then return 0 end
+    redis.call('SETRANGE', KEYS[1], 3, 'idle') -- its token stays where it is, and its expiry is far enough
+    return struct.unpack('>d', state, 32) > now and 1 or 0
+end
+
+local retention = tonumber(ARGV[2])
+-- include book.lua
+local book = open(state)
+if not book then return {3} end
+book:expire()
+local me = book:entry(ARGV[1])
+if me then
+    book:drop(ARGV[1], me)
+    book.changed = book.changed or me.token > 0
+end
+book:ring()
+book:save()
+return me and me.ends > now and 1 or 0

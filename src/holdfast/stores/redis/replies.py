@@ -1,0 +1,96 @@
+"""What a server's answers mean: the first words of a conversation, and its errors in ours."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from ...errors import HoldfastError, Misuse, Unavailable, Unsupported
+from .keys import pack
+from .url import Address, Target, show
+
+try:
+    from hiredis import Reader, ReplyError
+except ImportError as error:
+    raise Unsupported("Redis stores need the package hiredis: pip install 'holdfast[redis]'") from error
+
+__all__ = ["Reader", "ReplyError", "Reply", "greeting", "check_greeting", "explained", "is_missing_script"]
+
+Reply: TypeAlias = Any  # bytes, int, None, a list of them, or a ReplyError
+
+GRANTS = "~{prefix}:* &{prefix}:* +@connection +@scripting +get +set +setrange +del +exists +pexpire +pttl +hget +hset "
+GRANTS += (
+    "+hdel +hgetall +zadd +zrem +zcard +zrange +zrangebyscore +time +publish +subscribe +unsubscribe +scan +wait +role"
+)
+
+
+def greeting(target: Target, *, known: bool) -> list[bytes]:
+    """Sent on a new connection before anything else, in one piece. `known`: this server took our login before."""
+    requests = []
+    if target.password:
+        login = (target.username, target.password) if target.username else (target.password,)
+        requests.append(pack("AUTH", *login))
+    elif not known:
+        requests.append(
+            pack("PING")
+        )  # a server that wants a password says so now, and to a script's many words less clearly
+    if target.database:
+        requests.append(pack("SELECT", target.database))
+    if target.kind == "sentinel":
+        requests.append(pack("ROLE"))
+    return requests
+
+
+def check_greeting(target: Target, address: Address, replies: list[Reply]) -> None:
+    for reply in replies:
+        if isinstance(reply, ReplyError):
+            raise explained(reply, show(address), target.prefix)
+    if target.kind == "sentinel" and replies[-1][0] != b"master":
+        raise Unavailable(f"{show(address)} is no longer the master of {target.service!r}: a failover is under way")
+
+
+def is_missing_script(reply: Reply) -> bool:
+    return isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT")
+
+
+_TROUBLE = {
+    "READONLY": "it is a replica now: a failover is under way, or the URL names a replica",
+    "LOADING": "it is still loading its data after a restart",
+    "BUSY": "a script of somebody else keeps it busy: wait, or have an administrator run SCRIPT KILL",
+    "OOM": "it is out of memory: raise maxmemory, or choose a maxmemory-policy that evicts (volatile-ttl spares locks longest)",
+    "MASTERDOWN": "it has lost its master: a failover is under way",
+    "NOREPLICAS": "it does not have the replicas that min-replicas-to-write asks for",
+    "MISCONF": "it refuses to write because it cannot save to disk: look at its log",
+    "CLUSTERDOWN": "its cluster is not complete",
+    "TRYAGAIN": "its cluster is moving these keys just now",
+    "EXECABORT": "it aborted the transaction",
+    "UNBLOCKED": "the wait was ended by a failover or an administrator",
+}
+
+
+def explained(reply: ReplyError, where: str, prefix: str = "hf", key: str = "") -> HoldfastError:
+    """A server's error as one of ours: what is the matter, and what to do."""
+    text = str(reply)
+    code = text.partition(" ")[0]
+    if code in _TROUBLE:
+        return Unavailable(f"Redis at {where} cannot serve locks now: {_TROUBLE[code]} ({text:.200})")
+    if code in ("NOAUTH", "WRONGPASS") or "without any password configured" in text or "invalid password" in text:
+        return Misuse(f"Redis at {where} refuses the login: put the right user:password into the URL ({text:.200})")
+    if code == "NOPERM":
+        return Misuse(
+            f"Redis at {where} forbids what locks need ({text:.200}). Grant the user: {GRANTS.format(prefix=prefix)}"
+        )
+    if code == "WRONGTYPE" or "WRONGTYPE" in text or "Bad data format" in text:
+        return foreign(key, where)
+    if code in ("DENIED", "ERR") and ("max number of clients" in text or "protected mode" in text):
+        return Unavailable(f"Redis at {where} refuses connections ({text:.200})")
+    for trouble, meaning in _TROUBLE.items():  # inside a script's error
+        if f"{trouble} " in text[:200] or f"-{trouble} " in text:
+            return Unavailable(f"Redis at {where} cannot serve locks now: {meaning} ({text:.200})")
+    return Unavailable(f"Redis at {where} answered with an error: {text:.300}")
+
+
+def foreign(key: str, where: str) -> Misuse:
+    return Misuse(
+        f"the key {key!r} in Redis at {where} was not written by holdfast: something else uses our keys. "
+        "Delete it there, or give this program its own keys with ?prefix=… in the URL"
+    )

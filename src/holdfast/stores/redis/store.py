@@ -1,0 +1,365 @@
+"""Locks in one Redis or Valkey: the line, the capacity, the tokens and the clock are the server's, in one script each."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Awaitable, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+from ... import rule
+from ...claim import MAX_TOKEN, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting
+from ...drivers.base import Driver
+from ...errors import Unavailable
+from .keys import NameKeys, message_pack, name_of, pack, state_key, word
+from .replies import Reply, ReplyError, explained, foreign, is_missing_script
+from .scripts import ALL, CLAIM, EVICT, INSPECT, JOIN, KINDS, RELEASE, RENEW, RENEW_MANY, WATCH
+from .url import Target
+
+TRAITS = Traits(
+    system="redis",
+    scope="network",
+    fenced="yes: last token + 1, or the server's time in µs if that is more, so they rise through a flush, an empty "
+    "restart, an expired counter and a failover to a stale replica (unless its clock lags by more than that took: then "
+    "the storage refuses the low token)",
+    fair=True,
+    bell=True,
+    durable="what its AOF or RDB keeps; a lock that is forgotten may be granted again, with a higher token",
+    clock="the server's wall clock: set forward it ends leases early, set back it lengthens them by a ttl at most",
+    survives="kill -9 of any client; a failover only with weak consistency: replication is asynchronous, so the new "
+    "master may not know a lock and grant it again. Two then believe they hold it; only fenced storage stays correct",
+)
+
+RENEWALS_A_SCRIPT = 200  # measured: about 1 ms of the server's time on a busy machine
+_SCAN = 500
+_MOST_CROWDED = 1000
+_REMEMBER_EVICTIONS = 24 * 3600.0
+
+
+class Ear(Protocol):
+    """Hears bells. Opened by the first waiter, kept from then on."""
+
+    @property
+    def channel(self) -> bytes: ...
+    @property
+    def is_open(self) -> bool: ...
+    async def open(self) -> None: ...
+    def expect(self, what: bytes) -> Any: ...
+    def forget(self, bell: Any) -> None: ...
+    async def follow(self, bell: Any, timeout: float) -> None: ...
+    def unfollow(self, bell: Any) -> None: ...
+    async def hear(self, bell: Any, timeout: float) -> None: ...
+
+
+class Wire(Protocol):
+    """The connections of one store. Raises Unavailable when one fails; a server's error is a reply like any other."""
+
+    @property
+    def where(self) -> str: ...
+    @property
+    def ear(self) -> Ear: ...
+    def ask(self, request: bytes) -> Awaitable[Reply]: ...
+    async def ask_all(self, requests: Sequence[bytes]) -> list[Reply]: ...
+    async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]: ...
+    async def parts(self) -> Sequence[Wire]:
+        """Itself; of a cluster, the wires of its nodes."""
+        ...
+
+    def reset(self) -> None: ...
+    def forked(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class RedisStore:
+    traits = TRAITS
+
+    def __init__(self, target: Target, wire: Wire, driver: Driver) -> None:
+        self._target = target
+        self._wire = wire
+        self._driver = driver
+        self._prefix = target.prefix.encode()
+        self._keys = NameKeys(self._prefix)
+        self._retention = b"%d" % (target.retention * 1_000_000)
+        self._retention_word = word(self._retention)
+        self._times = lru_cache(64)(self._pack_times)
+        self._claim_start = lru_cache(4096)(lambda name: CLAIM.head + self._keys.counted(name, 4))
+        self._release_start = lru_cache(4096)(lambda name: RELEASE.head + self._keys.counted(name, 4))
+        # Who asks, and for what, is mostly the same from claim to claim: packed once.
+        self._terms = lru_cache(1024)(self._pack_terms)
+        self._far = word(b"1" if target.kind == "cluster" else b"0")
+        # A script may touch one slot of a cluster only, so one name at a time; the requests go out together all the same.
+        self._at_once = 1 if target.kind == "cluster" else _SCAN
+        self._bells: dict[str, Any] = {}
+        self._places = itertools.count(1)
+        self._crowded: set[str] = set()  # names that had a line when last claimed: there, join it at the first asking
+        self._wait = pack("WAIT", target.replicas, int(target.replicas_timeout * 1000)) if target.replicas else b""
+
+    # ---- the protocol
+
+    async def claim(self, claim: Claim) -> Grant | Place:
+        name, holder, owner, ttl, units, capacity, fair, _, note = claim
+        terms = self._terms(owner, ttl, units, capacity, fair, note)
+        bell = self._bells.get(holder)
+        if bell is None and name in self._crowded and claim.queue and self._wire.ear.is_open:
+            self._crowded.discard(name)  # unless it turns out to be so again
+            bell = self._bells[holder] = self._wire.ear.expect(b"%x" % next(self._places))
+        if bell is None:
+            request = b"%b$%d\r\n%b\r\n%b" % (self._claim_start(name), len(holder), holder.encode(), terms)
+        else:
+            request = self._joining(claim, terms, bell)
+        if self._wait:
+            return await self._replicated(claim, request)
+        reply = await self._wire.ask(request)
+        if type(reply) is not int or bell is not None:
+            return await self._claimed(claim, request, reply)
+        return Grant(claim, reply, ttl)
+
+    async def wait(self, place: Place, timeout: float) -> None:
+        bell = self._bells.get(place.claim.holder)
+        if bell is not None:
+            await self._wire.ear.hear(bell, timeout)
+        else:
+            await self._driver.sleep(min(timeout, 0.05))
+
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+        started = self._driver.now()
+        by_ttl: dict[float, list[int]] = {}
+        for index, grant in enumerate(grants):
+            by_ttl.setdefault(grant.claim.ttl, []).append(index)
+        step = min(self._at_once, RENEWALS_A_SCRIPT)
+        batches = [some[at : at + step] for some in by_ttl.values() for at in range(0, len(some), step)]
+        replies = await self._run_all([self._renewal([grants[i] for i in batch]) for batch in batches], within)
+        renewed: list[Grant | None] = [None] * len(grants)
+        crowded = []
+        for batch, verdicts in zip(batches, replies, strict=True):
+            for index, verdict in zip(batch, verdicts, strict=True):
+                if verdict == 49:
+                    renewed[index] = grants[index]
+                elif verdict == 50:
+                    crowded.append(index)
+        if crowded:
+            left = max(0.001, within - (self._driver.now() - started))
+            verdicts = await self._run_all([self._renewal_in_crowd(grants[index]) for index in crowded], left)
+            for index, kept in zip(crowded, verdicts, strict=True):
+                renewed[index] = grants[index] if kept == 1 else None
+        return renewed
+
+    async def release(self, claim: Claim) -> bool:
+        if claim.holder in self._bells:
+            self._wire.ear.forget(self._bells.pop(claim.holder))
+        holder = claim.holder
+        start = self._release_start(claim.name)
+        request = b"%b$%d\r\n%b\r\n%b" % (start, len(holder), holder.encode(), self._retention_word)
+        reply = await self._wire.ask(request)
+        if type(reply) is not int:
+            reply = await self._settled(request, reply, claim.name)
+            if type(reply) is not int:
+                self._answer(claim.name, reply)
+        return bool(reply)
+
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        ear = self._wire.ear
+        bell = ear.expect(state_key(self._prefix, name))
+        try:
+            await ear.follow(bell, min(timeout, self._target.timeout))
+            long = b"%d" % ((timeout + self._target.timeout) * 1_000_000)
+            keys = self._keys.counted(name, 4)
+            reply = await self._run(WATCH.call(keys, b"%d" % token, long, self._retention), name)
+            if type(reply) is not int:
+                self._answer(name, reply)
+            elif reply > 0:
+                await ear.hear(bell, min(timeout, reply / 1_000_000))
+        finally:
+            ear.unfollow(bell)
+
+    async def evict(self, name: str, token: int, by: str) -> int | None:
+        long = b"%d" % (max(_REMEMBER_EVICTIONS, self._target.retention) * 1000)
+        keys = self._keys.counted(name, 5)
+        reply = await self._run(EVICT.call(keys, b"%d" % token, by.encode(), self._retention, long), name)
+        if type(reply) is not int:
+            self._answer(name, reply)
+        return reply or None
+
+    async def inspect(self, name: str) -> Snapshot:
+        reply = await self._run(INSPECT.call(self._keys.counted(name, 5)), name)
+        if len(reply) == 1:
+            self._answer(name, reply)
+        return _snapshot(name, reply)
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        found: set[str] = set()
+        start = state_key(self._prefix, prefix) if prefix else b"%b:{}" % self._prefix
+        pattern = start[:-1].replace(b"\\", b"\\\\") + b"*}"
+        for part in await self._wire.parts():
+            cursor = b"0"
+            while True:
+                reply = await part.ask(pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN))
+                if isinstance(reply, ReplyError):
+                    raise self._refused(reply, prefix)
+                cursor, keys = reply
+                found.update(await self._in_use([key for key in keys if name_of(self._prefix, key)]))
+                if cursor == b"0":
+                    break
+        return sorted(name for name in found if name.startswith(prefix))
+
+    def forked(self) -> None:
+        self._bells = {}
+        self._wire.forked()
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+    # ---- requests
+
+    def _pack_times(self, ttl: float) -> bytes:
+        return word(b"%d" % (ttl * 1_000_000)) + word(b"%d" % ((ttl + self._target.retention) * 1000 + 1))
+
+    def _pack_terms(self, owner: str, ttl: float, units: int, capacity: int, fair: bool, note: str) -> bytes:
+        terms = message_pack(units, capacity, fair, owner.encode("utf-8", "replace"), note.encode())
+        return self._pack_times(ttl) + word(self._retention) + word(terms)
+
+    def _joining(self, claim: Claim, terms: bytes, bell: Any) -> bytes:
+        """A claim that, if there is no room, joins the line, and says where to ring."""
+        line = b"".join((word(self._wire.ear.channel), word(bell.what), self._far))
+        return b"".join((JOIN, self._keys.counted(claim.name, 4), word(claim.holder.encode()), terms, line))
+
+    async def _claimed(self, claim: Claim, request: bytes, reply: Reply) -> Grant | Place:
+        """Whatever is not the plain yes to a first claim."""
+        if type(reply) is not int:
+            reply = await self._settled(request, reply, claim.name)
+        if type(reply) is int:
+            return await self._granted(claim, reply)
+        _, wake_in = self._answer(claim.name, reply, claim.capacity)
+        ear = self._wire.ear
+        if claim.queue:
+            if len(self._crowded) > _MOST_CROWDED:
+                self._crowded.clear()
+            self._crowded.add(claim.name)
+        if claim.queue and not (claim.holder in self._bells and ear.is_open):
+            # Now that there is a line to join, make sure that the bell will be heard, and only then join.
+            await ear.open()
+            bell = self._bells.get(claim.holder)
+            if bell is None:
+                bell = self._bells[claim.holder] = ear.expect(b"%x" % next(self._places))
+            _, _, owner, ttl, units, capacity, fair, _, note = claim
+            request = self._joining(claim, self._terms(owner, ttl, units, capacity, fair, note), bell)
+            reply = await self._run(request, claim.name)
+            if type(reply) is int:
+                return await self._granted(claim, reply)
+            _, wake_in = self._answer(claim.name, reply, claim.capacity)
+        return Place(claim, wake_in / 1_000_000)
+
+    def _renewal(self, grants: Sequence[Grant]) -> bytes:
+        """All of one ttl."""
+        keys = b"".join([self._keys.bare(grant.claim.name, 1) for grant in grants])
+        terms = b"".join(
+            [word(struct.pack(">dB", token, len(claim.holder)) + claim.holder.encode()) for claim, token, _ in grants]
+        )
+        return RENEW.call_many(keys, len(grants), self._times(grants[0].claim.ttl) + terms, 2 + len(grants))
+
+    def _renewal_in_crowd(self, grant: Grant) -> bytes:
+        claim, token, _ = grant
+        ttl = b"%d" % (claim.ttl * 1_000_000)
+        return RENEW_MANY.call(
+            self._keys.counted(claim.name, 4), claim.holder.encode(), b"%d" % token, ttl, self._retention
+        )
+
+    async def _in_use(self, keys: list[bytes]) -> list[str]:
+        kinds = b""
+        for at in range(0, len(keys), self._at_once):
+            some = keys[at : at + self._at_once]
+            kinds += await self._run(KINDS.call_many(b"".join(map(word, some)), len(some), b"", 0), "")
+        found = []
+        for key, kind in zip(keys, kinds, strict=True):
+            name = name_of(self._prefix, key)
+            if name is None or kind == 48:
+                continue
+            if kind == 49 or (await self.inspect(name)).capacity:
+                found.append(name)
+        return found
+
+    # ---- conversations
+
+    async def _run(self, request: bytes, name: str) -> Reply:
+        return await self._settled(request, await self._wire.ask(request), name)
+
+    async def _settled(self, request: bytes, reply: Reply, name: str) -> Reply:
+        """The reply, after the server has learnt the scripts if need be; its errors are raised."""
+        if isinstance(reply, ReplyError):
+            if is_missing_script(reply):  # nothing was done: the server was restarted, or its scripts flushed
+                await self._wire.ask_all([script.load for script in ALL])
+                reply = await self._wire.ask(request)
+            if isinstance(reply, ReplyError):
+                raise self._refused(reply, name)
+        return reply
+
+    async def _run_all(self, requests: list[bytes], within: float) -> list[Reply]:
+        replies = await self._wire.ask_apart(requests, within)
+        if any(map(is_missing_script, replies)):
+            await self._wire.ask_apart([script.load for script in ALL], within)
+            replies = await self._wire.ask_apart(requests, within)
+        for reply in replies:
+            if isinstance(reply, ReplyError):
+                raise self._refused(reply, "")
+        return replies
+
+    def _refused(self, reply: ReplyError, name: str) -> Exception:
+        if any(code in str(reply) for code in ("READONLY", "MASTERDOWN", "UNBLOCKED")):
+            self._wire.reset()
+        key = state_key(self._prefix, name).decode() if name else f"{self._target.prefix}:…"
+        return explained(reply, self._wire.where, self._target.prefix, key)
+
+    def _answer(self, name: str, reply: Reply, capacity: int = 0) -> list[int]:
+        """The numbers of an answer that is not a plain yes, or what they stand for as an error."""
+        answer: list[int] = reply
+        if answer[0] == 1:
+            rule.same_capacity(name, capacity, answer[1])
+        elif answer[0] == 2:
+            rule.next_token(answer[1], MAX_TOKEN + 1, name)
+        elif answer[0] == 3:
+            raise foreign(state_key(self._prefix, name).decode(), self._wire.where)
+        return answer
+
+    async def _granted(self, claim: Claim, token: int) -> Grant:
+        bell = self._bells.pop(claim.holder, None)
+        if bell is not None:
+            self._wire.ear.forget(bell)
+        return Grant(claim, token, claim.ttl)
+
+    async def _replicated(self, claim: Claim, request: bytes) -> Grant | Place:
+        """A grant counts only when enough replicas have it; else it is undone. WAIT follows on the same connection."""
+        reply, acknowledged = await self._wire.ask_all([request, self._wait])
+        answer = await self._claimed(claim, request, reply)
+        if type(answer) is not Grant:
+            return answer
+        if type(reply) is not int:  # granted at the second asking: the scripts were not there, or it had to join first
+            _, acknowledged = await self._wire.ask_all([request, self._wait])
+        if isinstance(acknowledged, ReplyError):
+            await self.release(claim)
+            raise self._refused(acknowledged, claim.name)
+        if acknowledged < self._target.replicas:
+            await self.release(claim)
+            raise Unavailable(
+                f"only {acknowledged} of {self._target.replicas} replicas of Redis at {self._wire.where} acknowledged the "
+                f"claim of {claim.name!r} within {self._target.replicas_timeout:g} s: it was undone"
+            )
+        return answer
+
+
+def _snapshot(name: str, reply: Reply) -> Snapshot:
+    capacity, inside, line, evicted = reply
+    second = 1_000_000
+    holders = tuple(
+        Holding(owner.decode(), token, units, age / second, left / second, note.decode())
+        for owner, token, units, age, left, note in inside
+    )
+    waiters = tuple(
+        Waiting(owner.decode(), units, age / second, left / second, bool(fair))
+        for owner, units, age, left, fair in line
+    )
+    eviction = None
+    if evicted:
+        owner, evicted_token, token, by, age = evicted
+        eviction = Eviction(owner.decode(), evicted_token, token, by.decode(), age / second)
+    return Snapshot(name, capacity, holders, waiters, eviction)

@@ -1,0 +1,96 @@
+"""The rules of Redlock. Pure: no clock, no I/O; the exhaustive model in the tests runs these very functions.
+
+A client proposes one token to all nodes. A node accepts it if there is room and it is higher than any that it accepted
+before. With the acceptance of a majority the claim is granted. Any two majorities share a node, and that node accepted the
+later grant after the earlier one, with a higher token: so tokens rise from grant to grant, whatever any clock says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+DRIFT = 0.01  # of the ttl: how differently two machines' clocks may run, as in the original algorithm
+DRIFT_LEAST = 0.002
+
+
+def majority(nodes: int) -> int:
+    return nodes // 2 + 1
+
+
+def validity(ttl: float) -> float:
+    """How long a grant lasts, from before it was asked for."""
+    return ttl - ttl * DRIFT - DRIFT_LEAST
+
+
+def proposal(wall_us: int, highest_told: int) -> int:
+    """The clock is only a good guess at a number that nobody has used; what was told is what counts."""
+    return max(wall_us, highest_told + 1)
+
+
+class Tally(NamedTuple):
+    """What the nodes said to a proposal. An answer is None when none came (in time)."""
+
+    yes: int
+    full: int  # no room
+    low: int  # the proposal must be higher
+    silent: int
+    highest: int  # token that a node told us of
+    wake_us: int  # when the first of those in the way is out of time on some node; 0: nobody is
+    capacity: int  # of those in the way, if they disagree with ours; else 0
+    foreign: bool
+
+    def granted(self, nodes: int, proposed: int) -> bool:
+        """A majority said yes. If a node knows a higher token than ours, somebody forgot: better to ask again."""
+        return self.yes >= majority(nodes) and self.highest < proposed
+
+    def worth_raising(self, nodes: int) -> bool:
+        """Would a higher proposal have been granted?"""
+        return self.yes + self.low >= majority(nodes) and self.low > 0
+
+    def reachable(self, nodes: int) -> bool:
+        return nodes - self.silent >= majority(nodes)
+
+
+def tally(answers: Sequence[Any]) -> Tally:
+    yes = full = low = silent = highest = wake = capacity = 0
+    foreign = False
+    for answer in answers:
+        if answer is None:
+            silent += 1
+        elif type(answer) is int:
+            yes += 1
+        elif answer[0] == 0:
+            full += 1
+            highest = max(highest, answer[2])
+            wake = min(wake or answer[1], answer[1])
+        elif answer[0] == 1:
+            full += 1
+            capacity = answer[1]
+        elif answer[0] == 2:
+            low += 1
+            highest = max(highest, answer[1])
+        else:
+            foreign = True
+    return Tally(yes, full, low, silent, highest, wake, capacity, foreign)
+
+
+def decided(answers: Sequence[Any], nodes: int) -> bool:
+    """Enough is known of a claim, whatever the others will say."""
+    yes = open_ = 0
+    for answer in answers:  # asked after every answer that comes in: a plain loop is twice as fast as two sums
+        if answer is None:
+            open_ += 1
+        elif type(answer) is int:
+            yes += 1
+    return yes >= majority(nodes) or yes + open_ < majority(nodes)
+
+
+def present(answers: Sequence[Any], nodes: int) -> bool | None:
+    """Of answers 1 (was there), 0 (was not) and None: was it there on a majority? None: not to be known."""
+    there, absent = answers.count(1), answers.count(0)
+    if there >= majority(nodes):
+        return True
+    if absent > nodes - majority(nodes):
+        return False
+    return None if nodes - there - absent > 0 else False

@@ -1,0 +1,16 @@
+-- Leave one node. KEYS: state, waiting    ARGV: holder, retention µs, 1 if it may be listed as waiting
+-- Answers 1, or 0 if it was not there (any more); {3} for a foreign value.
+local retention = tonumber(ARGV[2])
+-- include node.lua
+local state = redis.call('GET', KEYS[1])
+local mark, entries = read(state)
+if not mark then return {3} end
+local waited = ARGV[3] == '1' and redis.call('HDEL', KEYS[2], ARGV[1]) or 0
+for i, e in ipairs(entries) do
+    if e[HOLDER] == ARGV[1] then
+        table.remove(entries, i)
+        write(mark, entries)
+        return 1
+    end
+end
+return waited

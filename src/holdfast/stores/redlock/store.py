@@ -1,0 +1,381 @@
+"""Locks that a majority of independent Redis nodes agrees on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Protocol
+
+from ... import rule
+from ...claim import Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting
+from ...drivers.base import Driver
+from ...errors import HoldfastError, Misuse, Unavailable
+from ..redis.keys import message_pack, name_of, pack, state_key, word
+from ..redis.replies import Reply, ReplyError, explained, foreign, is_missing_script
+from ..redis.url import Target, show
+from . import quorum
+from .scripts import ALL, CLAIM, EVICT, INSPECT, RELEASE, RENEW
+from .slots import choose
+
+TRAITS = Traits(
+    system="redlock",
+    scope="network",
+    fenced="yes: proposed by the client, accepted by a majority of nodes only if higher than any before; no clock is trusted",
+    fair=False,
+    bell=False,
+    durable="what the nodes' AOF keeps: a node that comes back empty must stay away for the longest ttl, or with its "
+    "forgotten majority a lock may be granted twice",
+    clock="each node's wall clock, for how long; the client's monotonic clock decides, with 1 % and 2 ms for drift",
+    survives="the loss of a minority of nodes; kill -9 of any client",
+)
+
+RENEWALS_A_SCRIPT = 250
+_RAISES = 5  # how often a proposal is raised before others are left to finish
+_NODE_SHARE = 0.1  # of the ttl: what one question to the nodes may take
+_SCAN = 500
+_FIRST_PAUSE = 0.004
+_LONGEST_PAUSE = 0.12
+_MOST_ATTEMPTS = 10_000
+_FORGET_AFTER = 100  # times the ttl: long after its last renewal would have been
+_REMEMBER_EVICTIONS_MS = 24 * 3600 * 1000
+
+
+class Fan(Protocol):
+    """Asks all nodes at once, until `enough` is true of the answers, or `within` seconds. None: no answer (yet)."""
+
+    @property
+    def trouble(self) -> Sequence[HoldfastError | None]: ...
+    async def ask(self, request: bytes, enough: Callable[[Sequence[Reply]], bool], within: float) -> list[Reply]: ...
+    async def ask_apart(
+        self, request: bytes, enough: Callable[[Sequence[Reply]], bool], within: float
+    ) -> list[Reply]: ...
+    def forked(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Attempt:
+    """What is remembered of a claim from its first proposal to its release."""
+
+    __slots__ = ("pause", "slots", "token", "until", "waited")
+
+    def __init__(self) -> None:
+        self.token = 0  # proposed; 0: none stands
+        self.slots = ""
+        self.waited = False  # some node may list it among those who wait
+        self.pause = _FIRST_PAUSE
+        self.until = 0.0  # when nobody will ask any more
+
+
+class RedlockStore:
+    traits = TRAITS
+
+    def __init__(self, target: Target, fan: Fan, driver: Driver) -> None:
+        self._target = target
+        self._fan = fan
+        self._driver = driver
+        self._count = len(target.addresses)
+        self._majority = quorum.majority(self._count)
+        self._prefix = f"{target.prefix}:redlock".encode()
+        self._retention = word(b"%d" % (target.retention * 1_000_000))
+        self._key = lru_cache(4096)(lambda name: word(state_key(self._prefix, name)))
+        self._keys = lru_cache(4096)(lambda name, *parts: self._pack_keys(name, parts))
+        self._terms = lru_cache(1024)(self._pack_terms)
+        self._told: dict[str, int] = {}  # the highest token that we were told of, by name
+        self._attempts: dict[str, Attempt] = {}  # by holder
+
+    # ---- the protocol
+
+    async def claim(self, claim: Claim) -> Grant | Place:
+        sent = self._driver.now()
+        within = self._within(claim.ttl)
+        attempt = await self._attempt(claim, sent)
+        answers: list[Reply] = []
+        for _ in range(_RAISES):
+            request = self._claim_request(claim, attempt)
+            attempt.waited = attempt.waited or claim.queue  # from now on, until a node is told otherwise
+            answers = await self._ask(request, self._decided, within, claim.name)
+            counted = quorum.tally(answers)
+            self._tell(claim.name, counted.highest)
+            if counted.granted(self._count, attempt.token):
+                if self._driver.now() < sent + quorum.validity(claim.ttl):
+                    return Grant(claim, attempt.token, quorum.validity(claim.ttl))
+                break
+            if not counted.worth_raising(self._count) and counted.yes < self._majority:
+                break
+            attempt.token = self._mint(claim.name)
+        return await self._refused(claim, attempt, answers)
+
+    async def _refused(self, claim: Claim, attempt: Attempt, answers: Sequence[Reply]) -> Place:
+        counted = quorum.tally(answers)
+        attempt.token = 0
+        await self._give_back(claim, answers)
+        if counted.foreign:
+            raise foreign(state_key(self._prefix, claim.name).decode(), self._target.shown())
+        if counted.capacity and counted.full >= self._majority:
+            rule.same_capacity(claim.name, claim.capacity, counted.capacity)
+        if not counted.reachable(self._count):
+            raise self._no_quorum(claim.name, answers)
+        return Place(claim, max(counted.wake_us / 1_000_000, 0.001) if counted.wake_us else claim.ttl)
+
+    async def wait(self, place: Place, timeout: float) -> None:
+        """No bell: each looks again after a time of its own, longer each time, so that they neither herd nor collide."""
+        attempt = self._attempts.get(place.claim.holder) or Attempt()
+        pause, attempt.pause = attempt.pause, min(attempt.pause * 1.6, _LONGEST_PAUSE)
+        await self._driver.sleep(min(timeout, self._driver.uniform(pause / 2, pause)))
+
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+        renewed: list[Grant | None] = []
+        started = self._driver.now()
+        for at in range(0, len(grants), RENEWALS_A_SCRIPT):
+            batch = grants[at : at + RENEWALS_A_SCRIPT]
+            left = within - (self._driver.now() - started)
+            if left <= 0:
+                raise Unavailable(f"the renewal took longer than {within:g} s")
+            renewed += await self._renew(batch, min(left, max(self._target.timeout, within / 4)))
+        return renewed
+
+    async def release(self, claim: Claim) -> bool:
+        attempt = self._attempts.pop(claim.holder, None)
+        waited = attempt is not None and attempt.waited
+        answers = await self._release(claim, partial(_known, self._count), waited=waited)
+        there = quorum.present(answers, self._count)
+        if there is None and sum(answer is not None for answer in answers) < self._majority:
+            raise self._no_quorum(claim.name, answers)
+        return bool(there)
+
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        await self._driver.sleep(min(timeout, self._driver.uniform(0.05, 0.15)))
+
+    async def evict(self, name: str, token: int, by: str) -> int | None:
+        for _ in range(_RAISES):
+            self._tell(name, token)
+            past = self._mint(name)
+            request = EVICT.call(
+                self._keys(name, b"", b":evicted"),
+                b"%d" % token, b"%d" % (self._target.retention * 1_000_000), b"%d" % past, by.encode(),
+                b"%d" % _REMEMBER_EVICTIONS_MS,
+            )  # fmt: skip
+            answers = await self._ask(request, lambda answers: None not in answers, self._target.timeout, name)
+            counted = quorum.tally([answer if type(answer) is not int else None for answer in answers])
+            self._tell(name, counted.highest)
+            if counted.foreign:
+                raise foreign(state_key(self._prefix, name).decode(), self._target.shown())
+            if counted.low == 0:
+                if sum(answer is not None for answer in answers) < self._majority:
+                    raise self._no_quorum(name, answers)
+                return past if any(answer == 1 for answer in answers) else None
+        raise Unavailable(f"{name!r} is being claimed all the time: try again")
+
+    async def inspect(self, name: str) -> Snapshot:
+        answers = await self._inspect(name)
+        if sum(answer is not None for answer in answers) < self._majority:
+            raise self._no_quorum(name, answers)
+        return _snapshot(name, [answer for answer in answers if answer is not None], self._majority)
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        start = state_key(self._prefix, prefix) if prefix else b"%b:{}" % self._prefix
+        pattern = start[:-1].replace(b"\\", b"\\\\") + b"*}"
+        seen: set[str] = set()
+        # Every node has its own cursor, but the question goes to all: those who are through are asked again from 0.
+        for index in range(self._count):
+            cursor = b"0"
+            while True:
+                request = pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN)
+                answers = await self._ask(request, partial(_answered, index), self._target.timeout, "")
+                if answers[index] is None:
+                    break
+                cursor, keys = answers[index]
+                seen.update(name for key in keys if (name := name_of(self._prefix, key)) is not None)
+                if cursor == b"0":
+                    break
+        return [name for name in sorted(seen) if name.startswith(prefix) and (await self.inspect(name)).capacity]
+
+    def forked(self) -> None:
+        self._attempts.clear()
+        self._fan.forked()
+
+    async def close(self) -> None:
+        await self._fan.close()
+
+    # ---- proposals
+
+    def _within(self, ttl: float) -> float:
+        return min(self._target.timeout, ttl * _NODE_SHARE)
+
+    def _mint(self, name: str) -> int:
+        told = self._told.get(name, 0)
+        return rule.next_token(told, quorum.proposal(self._driver.wall_us(), told), name)
+
+    def _tell(self, name: str, highest: int) -> None:
+        if highest > self._told.get(name, 0):
+            self._told.pop(name, None)
+            self._told[name] = highest
+            while len(self._told) > 4096:
+                del self._told[next(iter(self._told))]
+
+    async def _attempt(self, claim: Claim, now: float) -> Attempt:
+        """A claim that is repeated proposes what it proposed before: so it gets the same token."""
+        attempt = self._attempts.get(claim.holder)
+        if attempt is None:
+            attempt = self._attempts[claim.holder] = Attempt()
+            if len(self._attempts) > _MOST_ATTEMPTS:  # those that were lost are not released
+                self._attempts = {holder: one for holder, one in self._attempts.items() if one.until > now}
+        attempt.until = now + _FORGET_AFTER * claim.ttl
+        if not attempt.token:
+            if 1 < claim.capacity < rule.EVERYBODY:
+                answers = await self._inspect(claim.name)
+                taken = [entry[7].decode() for answer in answers if answer is not None for entry in answer[1]]
+                attempt.slots = choose(claim.units, claim.capacity, taken, self._driver.uniform)
+            attempt.token = self._mint(claim.name)
+        return attempt
+
+    # ---- questions
+
+    def _pack_keys(self, name: str, parts: tuple[bytes, ...]) -> bytes:
+        state = state_key(self._prefix, name)
+        return b"".join(map(word, (b"%d" % len(parts), *(state + part for part in parts))))
+
+    def _pack_terms(self, owner: str, ttl: float, units: int, capacity: int, fair: bool, note: str) -> bytes:
+        terms = message_pack(units, capacity, fair, owner.encode("utf-8", "replace"), note.encode())
+        return b"".join((word(b"%d" % (ttl * 1_000_000)), self._retention, word(terms)))
+
+    def _claim_request(self, claim: Claim, attempt: Attempt) -> bytes:
+        name, holder, owner, ttl, units, capacity, fair, queue, note = claim
+        terms = self._terms(owner, ttl, units, capacity, fair, note)
+        waits = b"$1\r\n%d\r\n" % (2 if attempt.waited else queue)
+        who = (self._keys(name, b"", b":waiting"), word(holder.encode()), word(b"%d" % attempt.token))
+        return b"".join((CLAIM.head, *who, terms, word(attempt.slots.encode()), waits))
+
+    def _decided(self, answers: Sequence[Reply]) -> bool:
+        return quorum.decided(answers, self._count)
+
+    async def _ask(
+        self,
+        request: bytes,
+        enough: Callable[[Sequence[Reply]], bool],
+        within: float,
+        name: str,
+        *,
+        apart: bool = False,
+    ) -> list[Reply]:
+        """Errors of single nodes count as no answer; those that are the user's to mend, on a majority, are raised."""
+        ask = self._fan.ask_apart if apart else self._fan.ask
+        answers = await ask(request, enough, within)
+        if any(map(is_missing_script, answers)):
+            for script in ALL:
+                await ask(script.load, lambda answers: None not in answers, within)
+            answers = await ask(request, enough, within)
+        failures = [
+            explained(
+                answer, show(address), self._target.prefix, state_key(self._prefix, name).decode() if name else ""
+            )
+            for answer, address in zip(answers, self._target.addresses, strict=True)
+            if isinstance(answer, ReplyError)
+        ]
+        mine = [failure for failure in failures if isinstance(failure, Misuse)]
+        if len(mine) >= self._majority:
+            raise mine[0]
+        self._failures = failures
+        return [None if isinstance(answer, ReplyError) else answer for answer in answers]
+
+    _failures: Sequence[HoldfastError] = ()
+
+    async def _release(self, claim: Claim, enough: Callable[[Sequence[Reply]], bool], *, waited: bool) -> list[Reply]:
+        who = (self._keys(claim.name, b"", b":waiting"), word(claim.holder.encode()), self._retention)
+        request = b"".join((RELEASE.head, *who, b"$1\r\n%d\r\n" % waited))
+        answers = await self._ask(request, enough, self._target.timeout, claim.name)
+        if any(type(answer) is list for answer in answers):
+            raise foreign(state_key(self._prefix, claim.name).decode(), self._target.shown())
+        return answers
+
+    async def _give_back(self, claim: Claim, answers: Sequence[Reply]) -> None:
+        """On all nodes, also on those whose answer was lost; unless all have said that they let nobody in."""
+        if all(type(answer) is list for answer in answers):
+            return
+        sent = [type(answer) is int for answer in answers]
+        await self._release(
+            claim, lambda got: all(one is not None for one, yes in zip(got, sent, strict=True) if yes), waited=False
+        )
+
+    async def _renew(self, grants: Sequence[Grant], within: float) -> list[Grant | None]:
+        keys = b"".join([self._key(grant.claim.name) for grant in grants])
+        terms = [
+            b"".join((word(claim.holder.encode()), word(b"%d" % token), word(b"%d" % (claim.ttl * 1_000_000))))
+            for claim, token, _ in grants
+        ]
+        request = RENEW.call_many(
+            keys, len(grants), b"".join((word(b""), self._retention, *terms)), 2 + 3 * len(grants)
+        )
+        answers = await self._ask(request, partial(_all_kept, self._majority), within, "", apart=True)
+        verdicts = [answer for answer in answers if answer is not None]
+        if len(verdicts) < self._majority:
+            raise self._no_quorum(grants[0].claim.name, answers)
+        renewed: list[Grant | None] = []
+        for index, grant in enumerate(grants):
+            said = quorum.present([None if answer is None else answer[index] - 48 for answer in answers], self._count)
+            if said is None:
+                raise self._no_quorum(grant.claim.name, answers)
+            renewed.append(grant if said else None)
+        return renewed
+
+    async def _inspect(self, name: str) -> list[Reply]:
+        keys = self._keys(name, b"", b":waiting", b":evicted")
+        request = b"".join((INSPECT.head, keys, word(b""), self._retention))
+        answers = await self._ask(request, lambda answers: None not in answers, self._target.timeout, name)
+        if any(answer is not None and len(answer) == 1 for answer in answers):
+            raise foreign(state_key(self._prefix, name).decode(), self._target.shown())
+        return answers
+
+    def _no_quorum(self, name: str, answers: Sequence[Reply]) -> HoldfastError:
+        reached = sum(answer is not None for answer in answers)
+        known = [*self._failures, *(error for error in self._fan.trouble if error is not None)]
+        mine = [error for error in known if isinstance(error, Misuse)]
+        if len(mine) >= self._majority:
+            return mine[0]
+        return Unavailable(
+            f"only {reached} of {self._count} Redlock nodes answered in time for {name!r}, and {self._majority} are "
+            f"needed{': ' + '; '.join(dict.fromkeys(map(str, known))) if known else ''}"
+        )
+
+
+def _answered(index: int, answers: Sequence[Reply]) -> bool:
+    return answers[index] is not None
+
+
+def _known(count: int, answers: Sequence[Reply]) -> bool:
+    return quorum.present(answers, count) is not None
+
+
+def _all_kept(majority: int, answers: Sequence[Reply]) -> bool:
+    """A majority has said yes to everything: no need to wait for the others."""
+    return (
+        sum(answer is not None and type(answer) is bytes and not answer.strip(b"1") for answer in answers) >= majority
+    )
+
+
+def _snapshot(name: str, answers: Sequence[Reply], majority: int) -> Snapshot:
+    """Who is inside on a majority of nodes: a token is one grant."""
+    second = 1_000_000
+    by_token: dict[int, list[Reply]] = {}
+    evictions: dict[int, list[Reply]] = {}
+    waiting: dict[bytes, list[Waiting]] = {}
+    for _, inside, listed, evicted in answers:
+        for who, owner, units, age, left, fair in listed:
+            waiting.setdefault(who, []).append(Waiting(owner.decode(), units, age / second, left / second, bool(fair)))
+        for entry in inside:
+            by_token.setdefault(entry[1], []).append(entry)
+        if evicted:
+            evictions.setdefault(evicted[2], []).append(evicted)
+    holders, capacity = [], 0
+    for token, entries in sorted(by_token.items()):
+        if len(entries) >= majority:
+            left = sorted((entry[4] for entry in entries), reverse=True)[majority - 1]
+            owner, _, units, age, _, note, capacity, _ = entries[0]
+            holders.append(Holding(owner.decode(), token, units, age / second, left / second, note.decode()))
+    eviction = None
+    if evictions:
+        owner, evicted_token, past, by, age = evictions[max(evictions)][0]
+        eviction = Eviction(owner.decode(), evicted_token, past, by.decode(), age / second)
+    seen = [some[0] for some in waiting.values() if len(some) >= majority]
+    waiters = tuple(sorted(seen, key=lambda one: -one.age))
+    return Snapshot(name, capacity if holders else int(bool(waiters)), tuple(holders), waiters, eviction)

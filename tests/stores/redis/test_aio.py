@@ -1,0 +1,205 @@
+"""The shared connection of asyncio: cancellation, order, loss, bells for many."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast import Misuse, Unavailable, aio
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.servers.redis import Redis
+
+pytestmark = pytest.mark.server
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await main()
+
+    asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def opened(where: str | tuple[str, int], options: str = "") -> AsyncIterator[aio.Locks]:
+    url = where if isinstance(where, str) else f"redis://{where[0]}:{where[1]}"
+    async with aio.connect(url + options) as locks:
+        yield locks
+
+
+async def eventually(condition: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    while not await condition():  # noqa: ASYNC110 - what is waited for is in the server
+        await asyncio.sleep(0.005)
+
+
+def connected(redis: Redis) -> int:
+    clients = redis.execute("CLIENT", "LIST")
+    assert isinstance(clients, bytes)
+    return clients.count(b"\n") - 1  # the one that asks
+
+
+def test_a_cancelled_request_leaves_its_reply_to_nobody(redis: Redis, proxy: Proxy) -> None:
+    async def main() -> None:
+        async with opened(proxy.address) as locks:
+            await (await locks.lock("warm").acquire()).release()
+            for turns in range(8):
+                tasks = [asyncio.create_task(locks.lock(f"n{i}").try_acquire()) for i in range(20)]
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                for task in tasks[::2]:
+                    task.cancel()
+                done = await asyncio.gather(*tasks, return_exceptions=True)
+                for index, lease in enumerate(done):
+                    if isinstance(lease, aio.Lease):
+                        assert lease.name == f"n{index}"
+                        assert await lease.release()
+                assert await locks.names() == []
+
+    run(main)
+
+
+def test_a_hundred_waiters_need_three_connections_and_are_served_in_order(redis: Redis) -> None:
+    async def main() -> None:
+        async with opened(redis.url) as locks:
+            served: list[int] = []
+
+            async def stand_in_line(number: int) -> None:
+                async with locks.lock("x"):
+                    served.append(number)
+
+            lease = await locks.lock("x").acquire()
+            tasks = []
+            for number in range(100):
+                tasks.append(asyncio.create_task(stand_in_line(number)))
+                snapshot = await locks.inspect("x")
+                while len(snapshot.waiters) <= number:
+                    await asyncio.sleep(0)
+                    snapshot = await locks.inspect("x")
+            assert connected(redis) <= 3
+            await lease.release()
+            await asyncio.gather(*tasks)
+            assert served == list(range(100))
+
+    run(main)
+
+
+def test_commands_per_handoff_do_not_grow_with_the_line(redis: Redis) -> None:
+    async def count(waiters: int) -> float:
+        async with opened(redis.url) as locks:
+            lease = await locks.lock("x").acquire()
+
+            async def once() -> None:
+                async with locks.lock("x"):
+                    pass
+
+            tasks = [asyncio.create_task(once()) for _ in range(waiters)]
+            await eventually(lambda: _line(locks, waiters))
+            redis.execute("CONFIG", "RESETSTAT")
+            await lease.release()
+            await asyncio.gather(*tasks)
+            stats = redis.execute("INFO", "commandstats")
+            assert isinstance(stats, bytes)
+            line = next(line for line in stats.split(b"\r\n") if line.startswith(b"cmdstat_evalsha:"))
+            return int(line.split(b"calls=")[1].split(b",")[0]) / waiters
+
+    async def main() -> None:
+        few, many = await count(5), await count(60)
+        assert few <= 2.5  # a claim and a release each, and the first release
+        assert many <= 2.2
+
+    run(main)
+
+
+async def _line(locks: aio.Locks, length: int) -> bool:
+    return len((await locks.inspect("x")).waiters) == length
+
+
+def test_a_lost_connection_fails_all_at_once_and_the_next_works(redis: Redis, proxy: Proxy) -> None:
+    async def main() -> None:
+        async with opened(proxy.address, "?timeout=1") as locks:
+            await (await locks.lock("warm").acquire()).release()
+            store = locks._engine.store
+            assert isinstance(store, RedisStore)
+            proxy.to_client.hold()
+            tasks = [asyncio.create_task(store.names()) for _ in range(10)]
+            await asyncio.sleep(0.05)
+            proxy.cut(reset=True)
+            proxy.flow()
+            for failure in await asyncio.gather(*tasks, return_exceptions=True):
+                assert isinstance(failure, Unavailable)
+            assert await locks.names() == []
+
+    run(main)
+
+
+def test_a_silent_server_is_given_up_after_the_timeout(redis: Redis, proxy: Proxy) -> None:
+    async def main() -> None:
+        async with opened(proxy.address, "?timeout=0.2") as locks:
+            await (await locks.lock("warm").acquire()).release()
+            proxy.to_client.hold()
+            started = time.monotonic()
+            with pytest.raises(Unavailable, match=r"within 0\.2 s"):
+                await locks.names()
+            assert 0.15 < time.monotonic() - started < 2
+            proxy.flow()
+            assert await locks.names() == []
+
+    run(main)
+
+
+def test_a_waiter_whose_ear_was_cut_is_let_in_all_the_same(redis: Redis) -> None:
+    async def main() -> None:
+        async with opened(redis.url) as locks, opened(redis.url) as others:
+            held = await others.lock("x").acquire()
+
+            async def take() -> aio.Lease:
+                return await locks.lock("x", timeout=30).acquire()
+
+            waiting = asyncio.create_task(take())
+            await eventually(lambda: _line(others, 1))
+            redis.execute("CLIENT", "KILL", "TYPE", "pubsub")
+            await held.release()
+            started = time.monotonic()
+            assert (await waiting).token > held.token
+            assert time.monotonic() - started < 5
+
+    run(main)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the first loop ended with it open
+def test_one_connected_object_serves_one_loop_after_another(redis: Redis) -> None:
+    locks = None
+
+    async def first() -> None:
+        nonlocal locks
+        locks = aio.connect(redis.url)
+        lease = await locks.lock("x").acquire()
+        await lease.release()
+
+    async def second() -> None:
+        assert locks is not None
+        lease = await locks.lock("x").acquire()
+        await lease.release()
+        await locks.close()
+
+    asyncio.run(first())
+    asyncio.run(second())
+    gc.collect()
+
+
+def test_a_refused_login_is_misuse_here_too(own_redis: Redis) -> None:
+    own_redis.execute("CONFIG", "SET", "requirepass", "hush")
+
+    async def main() -> None:
+        async with opened(own_redis.url) as locks:
+            with pytest.raises(Misuse, match="user:password"):
+                await locks.lock("x").acquire(timeout=0)
+
+    run(main)
