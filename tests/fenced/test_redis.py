@@ -9,9 +9,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import redis
 import redis.asyncio
 
+import redis
 from holdfast import fenced
 from holdfast.errors import Misuse, StaleToken
 from holdfast.fenced import aio
