@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -179,6 +180,27 @@ def test_seal_in_a_transaction_of_ones_own(db: sqlite3.Connection) -> None:
     db.execute("COMMIT")
     with pytest.raises(StaleToken):
         fenced.seal(db, ("alice", 1))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit=False came with Python 3.12")
+def test_sqlite_that_always_has_a_transaction_open(db: sqlite3.Connection, sqlite_file: str) -> None:
+    """Even what was read before the seal is safe: SQLite writes only on the newest snapshot, and so refuses the seal."""
+    db.execute("PRAGMA journal_mode = WAL")
+    options: Any = {"autocommit": False}
+    always = sqlite3.connect(sqlite_file, timeout=1, **options)
+    with fenced.transaction(always, ("alice", 2)) as tx:
+        tx.execute("UPDATE account SET balance = 7 WHERE id = 'alice'")
+    assert db.execute("SELECT balance FROM account WHERE id = 'alice'").fetchone() == (7,)
+    with pytest.raises(StaleToken):
+        fenced.transaction(always, ("alice", 1)).__enter__()
+    always.execute("SELECT balance FROM account").fetchall()  # opens a snapshot, which the next line makes old
+    db.execute("UPDATE account SET balance = 8 WHERE id = 'alice'")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        fenced.transaction(always, ("alice", 3)).__enter__()
+    with fenced.transaction(always, ("alice", 3)) as tx:
+        assert tx.execute("SELECT balance FROM account WHERE id = 'alice'").fetchone() == (8,)
+    always.close()
+    db.execute("PRAGMA journal_mode = DELETE")
 
 
 def test_a_row_carries_its_own_mark(db: sqlite3.Connection) -> None:

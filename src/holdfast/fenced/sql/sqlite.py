@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 from .place import Outcome
@@ -17,7 +18,9 @@ class SqliteWire:
         self._connection = connection
         # autocommit=False (Python 3.12) has a transaction open at all times. A seal in it is safe even after reads:
         # SQLite refuses to write on a snapshot that is no longer the newest.
-        self._always_open = getattr(getattr(connection, "_conn", connection), "autocommit", None) is False
+        # (aiosqlite's own connection may be asked only in its own thread; there, such a one is refused as open.)
+        plain = isinstance(connection, sqlite3.Connection)
+        self._always_open = plain and getattr(connection, "autocommit", None) is False
 
     def busy(self) -> bool:
         return not self._always_open and bool(self._connection.in_transaction)
