@@ -1,0 +1,184 @@
+"""How tasks hear bells: one connection a store, subscribed to the store's own channel. See ear.py for why none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from ...errors import Unavailable
+from .keys import pack
+from .pipe import Pipe
+from .replies import Reply, ReplyError, explained
+from .url import Address
+
+if TYPE_CHECKING:
+    from .wire_aio import AioWire
+
+_PING_AFTER = 3.0
+_PING = pack("PING")
+
+
+class LoopBell:
+    """One waiting task's."""
+
+    __slots__ = ("rung", "waiter", "what")
+
+    def __init__(self, what: bytes) -> None:
+        self.what = what
+        self.rung = False
+        self.waiter: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        self.rung = True
+        self.wake()
+
+    def wake(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+
+class EarPipe(Pipe):
+    """A subscribed connection: what comes is not replies but bells."""
+
+    def __init__(self, address: Address, timeout: float, ear: LoopEar) -> None:
+        super().__init__(address, timeout)
+        self._ear = ear
+        self.heard = self.loop.time()
+        self._pinger: asyncio.TimerHandle | None = None
+
+    def tell(self, request: bytes) -> None:
+        if self.open and self._transport is not None:
+            self._transport.write(request)
+
+    def unasked(self, message: Reply) -> None:
+        self.heard = self.loop.time()
+        self._ear.dispatch(message)
+
+    def begin(self) -> None:
+        self._pinger = self.loop.call_later(_PING_AFTER, self._ping)
+
+    def _ping(self) -> None:
+        silent = self.loop.time() - self.heard
+        if silent > 2.5 * _PING_AFTER:
+            self.fail(Unavailable("the server has fallen silent"))
+        elif self.open:
+            if silent > _PING_AFTER:
+                self.tell(_PING)
+            self._pinger = self.loop.call_later(_PING_AFTER, self._ping)
+
+    def fail(self, error: Unavailable) -> None:
+        if self._pinger is not None:
+            self._pinger.cancel()
+        was_open = self.open
+        super().fail(error)
+        if was_open:
+            self._ear.lost(self)
+
+
+class LoopEar:
+    """The ear of one store."""
+
+    def __init__(self, wire: AioWire, prefix: str) -> None:
+        self._wire = wire
+        self._prefix = prefix
+        self._pipe: EarPipe | None = None
+        self.forked()
+
+    def forked(self) -> None:
+        if self._pipe is not None:
+            self._pipe.disown()
+        self._pipe = None
+        self.channel = f"{self._prefix}:bell:{os.urandom(8).hex()}".encode()
+        self._bells: dict[bytes, list[LoopBell]] = {}
+        self._opening = asyncio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        return self._pipe is not None and self._pipe.open
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self.is_open:
+                return
+            loop = asyncio.get_running_loop()
+            timeout = self._wire.target.timeout
+
+            def factory(address: Address) -> EarPipe:
+                return EarPipe(address, timeout, self)
+
+            pipe = await self._wire.dial(factory, timeout)
+            assert isinstance(pipe, EarPipe)
+            try:
+                async with asyncio.timeout_at(loop.time() + timeout):
+                    reply = await pipe.ask(pack("SUBSCRIBE", self.channel))
+                if isinstance(reply, ReplyError):
+                    raise explained(reply, pipe.where, self._prefix)
+            except BaseException as error:
+                pipe.fail(Unavailable("not subscribed"))
+                if isinstance(error, TimeoutError):
+                    raise Unavailable(f"Redis at {pipe.where} did not confirm a subscription in time") from error
+                raise
+            self._pipe = pipe
+            pipe.begin()
+
+    def expect(self, what: bytes) -> LoopBell:
+        bell = LoopBell(what)
+        self._bells.setdefault(what, []).append(bell)
+        return bell
+
+    def forget(self, bell: LoopBell) -> None:
+        some = self._bells.get(bell.what, [])
+        if bell in some:
+            some.remove(bell)
+        if not some:
+            self._bells.pop(bell.what, None)
+
+    async def follow(self, bell: LoopBell, timeout: float) -> None:
+        await self.open()
+        if self._pipe is not None:
+            self._pipe.tell(pack("SUBSCRIBE", bell.what))
+            await self.hear(bell, timeout)
+
+    def unfollow(self, bell: LoopBell) -> None:
+        self.forget(bell)
+        if bell.what not in self._bells and self._pipe is not None:
+            self._pipe.tell(pack("UNSUBSCRIBE", bell.what))
+
+    async def hear(self, bell: LoopBell, timeout: float) -> None:
+        if not bell.rung and self.is_open:
+            loop = asyncio.get_running_loop()
+            bell.waiter = loop.create_future()
+            timer = loop.call_later(max(timeout, 0.0), bell.wake)
+            try:
+                await bell.waiter
+            finally:
+                timer.cancel()
+                bell.waiter = None
+        bell.rung = False
+
+    def dispatch(self, message: Reply) -> None:
+        if isinstance(message, ReplyError):
+            if self._pipe is not None:
+                self._pipe.fail(Unavailable(str(message)))
+            return
+        kind, channel, *rest = message
+        if kind == b"message" and channel == self.channel:
+            what = rest[0]
+        elif kind in (b"message", b"subscribe"):
+            what = channel
+        else:
+            return
+        for bell in self._bells.get(what, ()):
+            bell.ring()
+
+    def lost(self, pipe: EarPipe) -> None:
+        if self._pipe is pipe:
+            self._pipe = None
+        for some in self._bells.values():
+            for bell in some:
+                bell.ring()
+
+    def lose(self) -> None:
+        if self._pipe is not None:
+            self._pipe.fail(Unavailable("closed"))

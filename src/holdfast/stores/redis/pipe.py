@@ -1,0 +1,124 @@
+"""One connection for all tasks of a loop: requests are written as they come, replies belong to them in order.
+
+Measured against redis-py's asyncio client, which takes a connection out of a pool for every command, at 64 tasks: see
+benchmarks/redis.py. What tasks ask for in one turn of the loop leaves in one write. A task that is cancelled leaves its
+future in the queue, so that its reply is still taken off, and given to nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+
+from ...errors import Unavailable
+from .replies import Reader, Reply
+from .url import Address, show
+
+_ENOUGH = 16  # requests to write without waiting for more: the server works on them while the loop goes on
+
+
+class Pipe(asyncio.BufferedProtocol):
+    """A connection that many share. Whatever breaks it fails all that wait for a reply, and it is not used again."""
+
+    def __init__(self, address: Address, timeout: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.where = show(address)
+        self.open = False
+        self._timeout = timeout
+        self._reader = Reader()
+        self._buffer = bytearray(65536)
+        self._view = memoryview(self._buffer)
+        self._waiting: deque[tuple[asyncio.Future[Reply], float]] = deque()
+        self._unsent: list[bytes] = []
+        self._together = False
+        self._watchdog: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def ask(self, request: bytes) -> asyncio.Future[Reply]:
+        reply = self.loop.create_future()
+        if not self.open or self._transport is None:
+            reply.set_exception(Unavailable(f"lost the connection to Redis at {self.where}"))
+            return reply
+        if self._unsent:
+            self._unsent.append(request)
+            if len(self._unsent) >= _ENOUGH:
+                self._flush()
+        elif self._waiting or self._together:  # others will follow in this turn of the loop
+            self._unsent.append(request)
+            self.loop.call_soon(self._flush)
+        else:
+            self._transport.write(request)
+        self._waiting.append((reply, self.loop.time()))
+        if self._watchdog is None:
+            self._watchdog = self.loop.call_later(self._timeout, self._watch)
+        return reply
+
+    def _flush(self) -> None:
+        if not self._unsent:
+            return
+        unsent, self._unsent = self._unsent, []
+        # Tasks that ask together are answered together, and ask together again, if the first does not rush ahead.
+        self._together = len(unsent) > 1
+        if self._transport is not None and self.open:
+            self._transport.write(b"".join(unsent))
+
+    def _watch(self) -> None:
+        """One timer for all requests: it looks at the oldest, and sleeps until that one is due."""
+        self._watchdog = None
+        if self._waiting:
+            due = self._waiting[0][1] + self._timeout
+            if self.loop.time() >= due - 0.001:
+                self.fail(Unavailable(f"Redis at {self.where} did not answer within {self._timeout:g} s"))
+            else:
+                self._watchdog = self.loop.call_at(due, self._watch)
+
+    def fail(self, error: Unavailable) -> None:
+        if not self.open:
+            return
+        self.open = False
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        for reply, _ in waiting:
+            if not reply.done():
+                reply.set_exception(Unavailable(str(error)))
+
+    def disown(self) -> None:
+        """In a forked child: give up our copy of the socket. The loop is the parent's too, so it is not touched."""
+        self.open = False
+        if self._transport is not None:
+            inherited = self._transport.get_extra_info("socket")
+            if inherited is not None and inherited.fileno() >= 0:
+                nothing = os.open(os.devnull, os.O_RDWR)
+                os.dup2(nothing, inherited.fileno())
+                os.close(nothing)
+
+    # ---- called by the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.open = True
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view
+
+    def buffer_updated(self, count: int) -> None:
+        reader, waiting = self._reader, self._waiting
+        reader.feed(self._view[:count].tobytes())
+        while (message := reader.gets()) is not False:
+            if not waiting:
+                self.unasked(message)
+                continue
+            reply, _ = waiting.popleft()
+            if not reply.done():
+                reply.set_result(message)
+
+    def unasked(self, message: Reply) -> None:
+        self.fail(Unavailable(f"Redis at {self.where} said something unasked: {message!r:.80}"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.fail(Unavailable(f"lost the connection to Redis at {self.where}: {error or 'the server closed it'}"))
