@@ -14,7 +14,7 @@ class SeaweedFS(Server):
     """Access key `holdfast`, secret key `holdfast`."""
 
     scheme = "http"
-    port_count = 7  # S3; master, volume and filer, each with HTTP and gRPC
+    port_count = 8  # S3, master, volume and filer, each with HTTP and gRPC
 
     def prepare(self) -> None:
         identity = {
@@ -25,7 +25,7 @@ class SeaweedFS(Server):
         self.write(self.data / "identities.json", json.dumps({"identities": [identity]}))
 
     def command(self) -> list[str]:
-        s3, master, master_grpc, volume, volume_grpc, filer, filer_grpc = self.ports
+        s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = self.ports
         return [
             self.program,
             "server",
@@ -42,7 +42,9 @@ class SeaweedFS(Server):
             "-s3",
             f"-s3.port={s3}",
             f"-s3.config={self.data / 'identities.json'}",
-            "-s3.port.iceberg=0",
+            f"-s3.port.grpc={s3_grpc}",
+            "-s3.port.iceberg=0",  # it and the next have ports of their own, at which a second server would fail
+            "-s3.port.lance=0",
             "-s3.iam=false",
             *self.extra,
         ]
