@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.testing import servers
+
 ROOT = Path(__file__).parent.parent
 EXAMPLE = re.compile(r"^( *)```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+# What an example reads, who serves it, and how the address is written there.
+SERVERS = {
+    "POSTGRESQL_URL": ("postgresql", "{url}"),
+    "MYSQL_URL": ("mariadb", "{url}"),
+    "REDIS_URL": ("redis", "{url}"),
+    "ETCD_URL": ("etcd", "http://127.0.0.1:{port}"),
+    "ZOOKEEPER_HOSTS": ("zookeeper", "127.0.0.1:{port}"),
+    "S3_URL": ("seaweedfs", "{url}"),
+}
 ENDS_IN_LEASE_LOST = "force_release("
 
 
@@ -21,17 +35,46 @@ def examples() -> list[tuple[str, str]]:
         for number, match in enumerate(EXAMPLE.finditer(page.read_text()), 1):
             indent = len(match[1])
             found.append(
-                (f"{page.name}:{number}", "".join(line[indent:] for line in match[2].splitlines(keepends=True)))
+                (
+                    f"{page.relative_to(ROOT)}:{number}",
+                    "".join(line[indent:] for line in match[2].splitlines(keepends=True)),
+                )
             )
     return found
 
 
-@pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in examples()])
-def test_an_example_runs_as_written(code: str, tmp_path: Path) -> None:
+def needs(code: str) -> list[str]:
+    return [variable for variable in SERVERS if variable in code]
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[Callable[[str], str]]:
+    """The URL of a server, by the variable that examples read; each is started when it is first asked for."""
+    with contextlib.ExitStack() as running:
+
+        @functools.cache
+        def url(variable: str) -> str:
+            kind, address = SERVERS[variable]
+            server = running.enter_context(servers.start(kind))
+            return address.format(url=server.url, port=server.port)
+
+        yield url
+
+
+@pytest.mark.parametrize(
+    "code",
+    [pytest.param(code, id=name, marks=[pytest.mark.server] if needs(code) else []) for name, code in examples()],
+)
+def test_an_example_runs_as_written(code: str, tmp_path: Path, urls: Callable[[str], str]) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "XDG_STATE_HOME": str(tmp_path / "state"),
+            **{variable: urls(variable) for variable in needs(code)},
+        },
         capture_output=True,
         text=True,
         timeout=60,

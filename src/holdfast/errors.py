@@ -50,14 +50,19 @@ class LeaseLost(HoldfastError):
 class StaleToken(HoldfastError):
     """Fenced storage has seen a newer token: somebody else was given the lock since."""
 
-    def __init__(self, message: str, resource: str = "", seen: int = 0, presented: int = 0) -> None:
+    def __init__(
+        self, message: str, resource: str = "", seen: int = 0, presented: int = 0, since: float | None = None
+    ) -> None:
         super().__init__(message)
         self.resource = resource
         self.seen = seen
         self.presented = presented
+        self.since = (
+            since  # when `seen` was first seen, in Unix seconds by the storage's clock; None where it keeps none
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.resource, self.seen, self.presented)
+        return type(self), (str(self), self.resource, self.seen, self.presented, self.since)
 
 
 class Unavailable(HoldfastError, ConnectionError):

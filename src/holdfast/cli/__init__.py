@@ -58,6 +58,10 @@ def _dispatch(options: Options) -> int:
         from .demo import demo
 
         return demo(options)
+    if options.command == "fence":
+        from .fence import fence
+
+        return fence(options)
     from . import asking
 
     return asking.COMMANDS[options.command](options)

@@ -10,6 +10,7 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast show NAME                     who is inside, who waits
   holdfast why NAME                      the same as a story: who waits for whom, and what can be done
   holdfast release NAME --token T        put out one holder, the one you looked at
+  holdfast fence install --table T       print or apply the trigger that refuses a stale token in a table
   holdfast demo                          see updates get lost, and then not (10 s)
   holdfast COMMAND --help                more, with examples
 
@@ -101,7 +102,28 @@ holdfast demo [--json]   several processes share one bank balance: without a loc
 
 Takes about ten seconds, in a temporary folder. Exits with 0 if the third act lost nothing while the first two did."""
 
-PAGES = {"": OVERVIEW, "run": RUN, "ls": LS, "show": SHOW, "why": WHY, "release": RELEASE, "demo": DEMO}
+FENCE = """\
+holdfast fence install --table T [--column C] [options]   refuse a lower token in T.C, even from code that forgot to compare
+holdfast fence remove  --table T [--column C] [options]   remove that trigger; the column and its tokens stay
+holdfast fence table [options]                            the table holdfast_fences of fenced transactions
+
+Prints the SQL, for your migrations; with --apply it is done at once.
+
+  --table T            the table, exactly as in the catalog; shop.orders names a schema as well
+  --column C           the column of its tokens (default: fence)
+  --add-column         add the column first
+  --dialect D          postgresql, mysql or sqlite
+  --database URL       postgresql://…, mysql://… or sqlite:///path; says the dialect as well
+  --apply              apply it to the database
+
+An update that does not mention the column passes: the trigger cannot know who sent it. And a check on writes alone still
+loses updates; seal the row before reading it (fenced.transaction(…, row=…)), and let the trigger catch what forgot to.
+
+Examples:
+  holdfast fence install --table orders --dialect postgresql > migration.sql
+  holdfast fence install --table orders --column fence --apply --database postgresql://localhost/shop"""
+
+PAGES = {"": OVERVIEW, "fence": FENCE, "run": RUN, "ls": LS, "show": SHOW, "why": WHY, "release": RELEASE, "demo": DEMO}
 
 
 def page(command: str) -> str:

@@ -97,6 +97,15 @@ RELEASE: Spec = {
     "--yes": ("yes", None),
 }
 
+FENCE: Spec = {
+    "--table": ("table", str),
+    "--column": ("column", str),
+    "--dialect": ("dialect", str),
+    "--add-column": ("add_column", None),
+    "--apply": ("apply", None),
+    "--database": ("database", str),
+}
+
 COMMANDS: dict[str, Spec] = {
     "run": RUN,
     "ls": {},
@@ -104,6 +113,7 @@ COMMANDS: dict[str, Spec] = {
     "why": {},
     "release": RELEASE,
     "demo": {},
+    "fence": FENCE,
 }
 
 
@@ -188,6 +198,8 @@ def _take(spec: Spec, flag: str, value: str | None, words: list[str], options: O
 def _check(options: Options) -> None:
     if options.command in ("run", "show", "why", "release") and not options.named:
         raise Usage("which lock? Its NAME is missing")
+    if options.command == "fence" and not options.name:
+        raise Usage("what is to be done? Say `fence install`, `fence remove` or `fence table`")
     if options.command == "release" and options.get("token") is None:
         raise Usage("which grant? Say --token T, as `holdfast show NAME` prints it: only that one will be released")
     if options.command != "run":

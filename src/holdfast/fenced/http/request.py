@@ -1,0 +1,97 @@
+"""What a request says of its lease, and what is answered to one that is refused. No framework in here."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from ...errors import HoldfastError, Misuse, StaleToken, Unavailable
+from ..mark import MAX_TOKEN, Mark, mark_of
+from .gate import TooFar
+from .signature import BadSignature, Signer
+
+TOKEN, RESOURCE, SIGNATURE = "Fencing-Token", "Fencing-Resource", "Fencing-Signature"
+SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_DIGITS = len(str(MAX_TOKEN))
+
+
+class TokenMissing(HoldfastError):
+    """The request must say under which lease it is made."""
+
+
+class Problem(NamedTuple):
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+def encode(resource: str) -> str:
+    """A name as a header may carry it."""
+    return quote(resource, safe="")
+
+
+def parse(
+    token: str | bytes | None,
+    resource: str | bytes | None,
+    signature: str | None,
+    required: bool,
+    signer: Signer | None,
+) -> Mark | None:
+    """The mark of a request, None if it carries none and need not; raises what `problem` can put into words."""
+    if token is None or resource is None:
+        if token is None and resource is None and not required:
+            return None
+        raise TokenMissing(f"this request needs the headers {TOKEN} and {RESOURCE}")
+    mark = read_mark(token, resource)
+    if signer is not None:
+        if signature is None:
+            raise BadSignature(f"this request needs the header {SIGNATURE}")
+        signer.verify(mark, signature)
+    return mark
+
+
+@lru_cache(maxsize=4096)  # a holder makes many requests, and they all say the same
+def read_mark(token: str | bytes, resource: str | bytes) -> Mark:
+    """What the two headers say, or `Misuse`."""
+    digits = token.decode("latin-1") if isinstance(token, bytes) else token
+    name = resource.decode("latin-1") if isinstance(resource, bytes) else resource
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS or digits[0] == "0":
+        raise Misuse(f"{TOKEN} must be a whole number from 1 to {MAX_TOKEN}, in digits only")
+    try:
+        name = unquote(name, errors="strict") if "%" in name else name
+    except UnicodeDecodeError:
+        raise Misuse(f"{RESOURCE} must be UTF-8, percent-encoded") from None
+    return mark_of((name, int(digits)))
+
+
+def refuse_repeated(names: list[bytes]) -> None:
+    """Of two tokens, which one would count? A proxy before us might have looked at the other."""
+    if any(name.startswith(b"fencing-") and names.count(name) > 1 for name in names):
+        raise Misuse("a fencing header is given twice")
+
+
+def problem(error: HoldfastError) -> Problem:
+    """RFC 9457, problem+json."""
+    extra: dict[str, object] = {}
+    headers = []
+    if isinstance(error, StaleToken):
+        status, title = HTTPStatus.CONFLICT, "Stale fencing token"
+        extra = {"resource": error.resource, "seen": error.seen, "presented": error.presented, "since": error.since}
+    elif isinstance(error, TokenMissing):
+        status, title = HTTPStatus.PRECONDITION_REQUIRED, "Fencing token required"
+    elif isinstance(error, BadSignature):
+        status, title = HTTPStatus.FORBIDDEN, "Bad fencing signature"
+    elif isinstance(error, TooFar):
+        status, title = HTTPStatus.UNPROCESSABLE_ENTITY, "Fencing token too far ahead"
+    elif isinstance(error, Unavailable):
+        status, title = HTTPStatus.SERVICE_UNAVAILABLE, "An older holder is still being served"
+        headers = [("retry-after", "1")]
+    else:
+        status, title = HTTPStatus.BAD_REQUEST, "Malformed fencing token"
+    about = {"type": "about:blank", "title": title, "status": int(status), "detail": str(error), **extra}
+    body = json.dumps(about).encode()
+    headers += [("content-type", "application/problem+json"), ("content-length", str(len(body)))]
+    return Problem(int(status), headers, body)

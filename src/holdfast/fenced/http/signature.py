@@ -1,0 +1,68 @@
+"""Signed tokens: (resource, token, expiry) under an HMAC, so that nobody can shut the others out with a huge number.
+
+Whoever hands out the leases signs; whoever guards the storage verifies. Keys have names, so that they can be changed:
+add the new key everywhere, then sign with it, then remove the old one.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+import re
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+
+from ...errors import HoldfastError, Misuse
+from ..mark import Mark, Ticket, mark_of
+
+MIN_SECRET = 16  # bytes
+_FORM = re.compile(r"([A-Za-z0-9_.-]{1,64});([0-9]{1,12});([0-9a-f]{64})", re.ASCII)
+
+
+class BadSignature(HoldfastError):
+    """The signature is missing, wrong, out of date, or by a key that is not known."""
+
+
+class Signer:
+    """Signs with the key named `current` (the last one, unless said) and verifies with any of them."""
+
+    def __init__(self, keys: Mapping[str, bytes], current: str | None = None) -> None:
+        if not keys:
+            raise Misuse("a signer needs at least one key")
+        for name, secret in keys.items():
+            if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name, re.ASCII):
+                raise Misuse(f"the name of a key may have letters, digits, _ . and -, not {name!r:.80}")
+            if not isinstance(secret, bytes) or len(secret) < MIN_SECRET:
+                raise Misuse(f"the key {name!r} must be at least {MIN_SECRET} bytes; secrets.token_bytes(32) makes one")
+        self._keys = dict(keys)
+        self._current = current if current is not None else list(self._keys)[-1]
+        if self._current not in self._keys:
+            raise Misuse(f"there is no key {self._current!r} to sign with")
+
+    def sign(self, ticket: Ticket, ttl: float = 300.0) -> str:
+        """What goes into the header `Fencing-Signature`; good for `ttl` seconds by the verifier's clock."""
+        if not 0 < ttl < math.inf:
+            raise Misuse(f"a signature must be good for some seconds, not {ttl!r}")
+        expiry = int(time.time() + ttl) + 1
+        return f"{self._current};{expiry};{_digest(self._keys[self._current], mark_of(ticket), expiry)}"
+
+    def verify(self, mark: Mark, signature: str) -> None:
+        """`BadSignature` unless it is ours, for this resource and token, and in time."""
+        form = _FORM.fullmatch(signature)
+        if form is None:
+            raise BadSignature("the signature is malformed")
+        name, expiry, digest = form[1], int(form[2]), form[3]
+        # An unknown key is computed as well, so that the time taken does not tell which keys there are.
+        good = hmac.compare_digest(_digest(self._keys.get(name, bytes(32)), mark, expiry), digest)
+        if not good or name not in self._keys:
+            raise BadSignature("the signature is not by a known key, or not for this resource and token")
+        if time.time() >= expiry:
+            raise BadSignature("the signature is out of date: ask for a new one")
+
+
+def _digest(secret: bytes, mark: Mark, expiry: int) -> str:
+    name = mark.resource.encode()
+    # The length makes it unambiguous where the name ends.
+    message = b"holdfast fencing 1\0%d\0%s\0%d\0%d" % (len(name), name, mark.token, expiry)
+    return hmac.new(secret, message, sha256).hexdigest()

@@ -1,0 +1,155 @@
+"""Redis and Valkey: commands that carry the token, one round trip each.
+
+The mark of a resource is the key `holdfast:fence:<name>`. In Redis Cluster it has to be in the slot of the keys that it
+guards: put the same {tag} into both names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+from inspect import isawaitable
+from typing import Any
+
+from ...drivers.base import finish
+from ...errors import Misuse
+from ..mark import Ticket, mark_of, refusal
+
+PREFIX = "holdfast:fence:"
+
+Value = str | bytes | int | float
+Key = str | bytes
+
+
+@cache
+def _lua(name: str) -> str:
+    return (files(__package__ or "") / f"{name}.lua").read_text(encoding="utf-8")
+
+
+class Script:
+    """Lua that begins with the seal, and its SHA1, by which the server knows it after the first time."""
+
+    def __init__(self, body: str) -> None:
+        self.text = _lua("seal") + body
+        self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+@cache
+def _command() -> Script:
+    return Script(_lua("command"))
+
+
+@cache
+def _script(text: str) -> Script:
+    return Script(f"{_lua('script')}{text}\nend\nreturn script(keys, arguments)\n")
+
+
+class Guard:
+    """What threads and asyncio share: one conversation, and what its errors mean."""
+
+    def __init__(self, client: Any, ticket: Ticket) -> None:
+        if not hasattr(client, "evalsha"):
+            raise Misuse(f"a client of redis-py is wanted, not {type(client).__name__}")
+        self._client = client
+        self._mark = mark_of(ticket)
+        self._key = PREFIX + self._mark.resource
+        self._token = str(self._mark.token)
+
+    async def converse(self, script: Script, keys: Sequence[Key], arguments: Sequence[Value]) -> Any:
+        count = 1 + len(keys)
+        try:
+            try:
+                answer = self._client.evalsha(script.sha, count, self._key, *keys, self._token, *arguments)
+                return await answer if isawaitable(answer) else answer
+            except Exception as error:
+                if not _says(error, "NOSCRIPT", "No matching script"):
+                    raise
+            answer = self._client.eval(script.text, count, self._key, *keys, self._token, *arguments)
+            return await answer if isawaitable(answer) else answer
+        except Exception as error:
+            self._explain(error)
+            raise
+
+    def _explain(self, error: Exception) -> None:
+        if _says(error, "HOLDFAST_STALE"):
+            seen, since = str(error).split("HOLDFAST_STALE ", 1)[1].split()[:2]
+            raise refusal(self._mark, int(seen), int(since) / 1e6) from None
+        if _says(error, "HOLDFAST_DAMAGED"):
+            raise Misuse(f"the key {self._key!r} holds something that is not a mark: who writes to it?") from error
+
+    async def execute(self, keys: Sequence[Key], *command: Value) -> Any:
+        return await self.converse(_command(), keys, command)
+
+    async def evaluate(self, text: str, keys: Sequence[Key], arguments: Sequence[Value]) -> Any:
+        return await self.converse(_script(text), keys, arguments)
+
+
+def _says(error: Exception, *signs: str) -> bool:
+    words = str(error)
+    return any(sign in words for sign in signs)
+
+
+def set_words(key: Key, value: Value, ex: float | None, nx: bool, xx: bool) -> list[Value]:
+    words: list[Value] = ["SET", key, value]
+    if ex is not None:
+        words += ["PX", round(ex * 1000)]
+    if nx:
+        words.append("NX")
+    if xx:
+        words.append("XX")
+    return words
+
+
+def hset_words(key: Key, fields: Mapping[str, Value]) -> list[Value]:
+    if not fields:
+        raise Misuse("hset needs at least one field")
+    return ["HSET", key, *(word for pair in fields.items() for word in pair)]
+
+
+def pairs(flat: Any) -> dict[Any, Any]:
+    """HGETALL from a script is a flat list; with RESP3 it may be a mapping already."""
+    return dict(flat) if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+class Redis:
+    """Guarded commands of one client under one lease. Every one records the token, reads included.
+
+    Values are `str`, `bytes`, `int` or `float`; answers are what the client gives (bytes, or str with decode_responses).
+    """
+
+    def __init__(self, client: Any, ticket: Ticket) -> None:
+        self._guard = Guard(client, ticket)
+
+    def get(self, key: Key) -> Any:
+        return finish(self._guard.execute((key,), "GET", key))
+
+    def set(self, key: Key, value: Value, *, ex: float | None = None, nx: bool = False, xx: bool = False) -> bool:
+        """`ex` in seconds. False: not set, because of `nx` or `xx`."""
+        return finish(self._guard.execute((key,), *set_words(key, value, ex, nx, xx))) is not None
+
+    def delete(self, *keys: Key) -> int:
+        """How many there were."""
+        return int(finish(self._guard.execute(keys, "DEL", *keys)))
+
+    def incr(self, key: Key, by: int = 1) -> int:
+        return int(finish(self._guard.execute((key,), "INCRBY", key, by)))
+
+    def hget(self, key: Key, field: str) -> Any:
+        return finish(self._guard.execute((key,), "HGET", key, field))
+
+    def hgetall(self, key: Key) -> dict[Any, Any]:
+        return pairs(finish(self._guard.execute((key,), "HGETALL", key)))
+
+    def hset(self, key: Key, fields: Mapping[str, Value]) -> int:
+        """How many of the fields are new."""
+        return int(finish(self._guard.execute((key,), *hset_words(key, fields))))
+
+    def execute(self, *command: Value, keys: Sequence[Key]) -> Any:
+        """Any one command that a script may call; `keys` names those it touches."""
+        return finish(self._guard.execute(keys, *command))
+
+    def script(self, text: str, keys: Sequence[Key] = (), arguments: Sequence[Value] = ()) -> Any:
+        """Lua of your own, sealed in the same step. Keep the text constant and pass what varies as arguments."""
+        return finish(self._guard.evaluate(text, keys, arguments))

@@ -1,0 +1,52 @@
+"""Fenced transactions on asyncio connections: the same names."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from ..mark import Ticket
+from . import core
+from .connections import ASYNCIO, wire_for
+from .place import Row
+
+C = TypeVar("C")
+
+
+class Transaction(Generic[C]):
+    """Made by `transaction`; `async with` gives the connection itself."""
+
+    def __init__(self, connection: C, tickets: tuple[Ticket, ...], row: Row | None) -> None:
+        self._connection = connection
+        self._wire = wire_for(connection, ASYNCIO)
+        self._places = core.places(self._wire, tickets, row)
+
+    async def __aenter__(self) -> C:
+        await core.enter(self._wire, self._places)
+        return self._connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._wire.end(error)
+
+
+def transaction(connection: C, ticket: Ticket, *more: Ticket, row: Row | None = None) -> Transaction[C]:
+    """A transaction that begins by recording the token: `StaleToken` if a newer one was here, else `async with` gives the
+    connection, and all that is read and written through it is covered. Leaving commits; an error rolls back, the mark too.
+
+    With `row`, the mark is a column of that row; else it is in the table `holdfast_fences` (`create_table`). Several
+    leases may be given; all must be current.
+    """
+    return Transaction(connection, (ticket, *more), row)
+
+
+async def seal(connection: object, ticket: Ticket, *more: Ticket, row: Row | None = None) -> None:
+    """Record the token in the transaction that is open, or is about to begin by itself: *before anything is read in it*."""
+    wire = wire_for(connection, ASYNCIO)
+    await core.seal(wire, core.places(wire, (ticket, *more), row))
+
+
+async def create_table(connection: object) -> None:
+    """Create the table `holdfast_fences` if there is none."""
+    await core.create_table(wire_for(connection, ASYNCIO))

@@ -1,0 +1,60 @@
+"""Which driver a connection belongs to, by the name of its class: none is imported to find out."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ...errors import Misuse
+from .wire import Wire
+
+THREADS, ASYNCIO = "threads", "asyncio"
+
+# (top-level module, class) of a connection: where its wire is, and in which world it lives
+_KNOWN = {
+    ("sqlite3", "Connection"): ("sqlite.SqliteWire", THREADS),
+    ("aiosqlite", "Connection"): ("sqlite.SqliteWire", ASYNCIO),
+    ("psycopg", "Connection"): ("postgresql.PsycopgWire", THREADS),
+    ("psycopg", "AsyncConnection"): ("postgresql.PsycopgWire", ASYNCIO),
+    ("asyncpg", "Connection"): ("postgresql.AsyncpgWire", ASYNCIO),
+    ("asyncpg", "PoolConnectionProxy"): ("postgresql.AsyncpgWire", ASYNCIO),
+    ("pymysql", "Connection"): ("mysql.MySqlWire", THREADS),
+    ("asyncmy", "Connection"): ("mysql.MySqlWire", ASYNCIO),
+    ("aiomysql", "Connection"): ("mysql.MySqlWire", ASYNCIO),
+    ("sqlalchemy", "Connection"): ("sqlalchemy.SqlAlchemyWire", THREADS),
+    ("sqlalchemy", "Session"): ("sqlalchemy.SqlAlchemyWire", THREADS),
+    ("sqlalchemy", "scoped_session"): ("sqlalchemy.SqlAlchemyWire", THREADS),
+    ("sqlalchemy", "AsyncConnection"): ("sqlalchemy.SqlAlchemyWire", ASYNCIO),
+    ("sqlalchemy", "AsyncSession"): ("sqlalchemy.SqlAlchemyWire", ASYNCIO),
+    ("sqlalchemy", "async_scoped_session"): ("sqlalchemy.SqlAlchemyWire", ASYNCIO),
+    ("django", "BaseDatabaseWrapper"): ("django.DjangoWire", THREADS),
+    ("django", "ConnectionProxy"): ("django.DjangoWire", THREADS),
+}
+
+_found: dict[type, tuple[Any, str]] = {}  # by now
+
+
+def wire_for(connection: Any, world: str) -> Wire:
+    wire_class, lives_in = _known(type(connection))
+    if lives_in != world:
+        right = "holdfast.fenced.aio" if lives_in == ASYNCIO else "holdfast.fenced"
+        raise Misuse(f"{_shown(type(connection))} is a connection for {lives_in}: use the same function of {right}")
+    wire: Wire = wire_class(connection)
+    return wire
+
+
+def _known(kind: type) -> tuple[Any, str]:
+    if kind in _found:
+        return _found[kind]
+    for one in kind.__mro__:
+        known = _KNOWN.get((one.__module__.partition(".")[0], one.__name__))
+        if known is not None:
+            module, _, name = known[0].partition(".")
+            found = _found[kind] = getattr(import_module(f"{__package__}.{module}"), name), known[1]
+            return found
+    drivers = ", ".join(sorted({f"{module} {name}" for module, name in _KNOWN}))
+    raise Misuse(f"{_shown(kind)} is no connection that fenced storage knows. It knows: {drivers}")
+
+
+def _shown(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

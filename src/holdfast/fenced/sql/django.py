@@ -1,0 +1,59 @@
+"""Django's connections: `from django.db import connection`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import Misuse
+from .place import Outcome
+from .statements import DIALECTS, FORMAT, MYSQL, Statement
+
+
+class DjangoWire:
+    """`atomic(durable=True)` begins and ends, so that signals, on_commit and broken transactions behave as ever."""
+
+    style = FORMAT
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._atomic: Any = None
+        self.dialect = connection.vendor
+        if self.dialect not in DIALECTS:
+            raise Misuse(f"fenced transactions know {', '.join(DIALECTS)}, not Django's {self.dialect!r}")
+
+    def busy(self) -> bool:
+        return False  # `durable` knows better: it lets a TestCase wrap the test in a transaction of its own
+
+    async def begin(self, first: Statement) -> Outcome:
+        from django.db import transaction
+
+        atomic = transaction.atomic(using=self._connection.alias, durable=True)
+        try:
+            atomic.__enter__()
+        except RuntimeError as error:
+            raise Misuse(
+                "a transaction is open already (atomic): what was read in it before the seal is not covered. Let the fenced "
+                "transaction be the outermost one"
+            ) from error
+        self._atomic = atomic
+        return await self.run(first)
+
+    async def run(self, statement: Statement) -> Outcome:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement.text, statement.values)
+            return Outcome(cursor.rowcount, (cursor.lastrowid or 0) if self.dialect == MYSQL else 0)
+
+    async def row(self, statement: Statement) -> tuple[object, ...] | None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement.text, statement.values)
+            found = cursor.fetchone()
+            return None if found is None else tuple(found)
+
+    async def end(self, error: BaseException | None) -> None:
+        atomic, self._atomic = self._atomic, None
+        if atomic is None:
+            return
+        if error is None:
+            atomic.__exit__(None, None, None)
+        else:
+            atomic.__exit__(type(error), error, error.__traceback__)

@@ -1,0 +1,33 @@
+-- A name is sent in hexadecimal and kept as bytes: no collation takes two names for one, no character set loses a
+-- letter, and no escaping (which depends on the server's sql_mode) is needed.
+-- name: create
+CREATE TABLE IF NOT EXISTS holdfast_fences (
+    resource VARBINARY(512) NOT NULL PRIMARY KEY,
+    token BIGINT NOT NULL,
+    since DATETIME(6) NOT NULL
+) ENGINE = InnoDB;
+
+-- Asked first: to IF NOT EXISTS the server answers with a warning, which some drivers raise.
+-- name: exists
+SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'holdfast_fences';
+
+-- name: drop
+DROP TABLE IF EXISTS holdfast_fences;
+
+-- The row count cannot tell an equal token from a lower one, and means something else with CLIENT_FOUND_ROWS. So the
+-- mark itself is handed back, as the "last insert id" of the statement: 0 after an insert, else the mark.
+-- name: seal
+INSERT INTO holdfast_fences (resource, token, since) VALUES (UNHEX(:resource_hex), :token, UTC_TIMESTAMP(6))
+ON DUPLICATE KEY UPDATE
+    since = IF(token < :token, UTC_TIMESTAMP(6), since),
+    token = LAST_INSERT_ID(GREATEST(token, :token));
+
+-- name: look
+SELECT token, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since) AS since FROM holdfast_fences
+WHERE resource = UNHEX(:resource_hex);
+
+-- name: seal_row
+UPDATE {table} SET {column} = LAST_INSERT_ID(GREATEST(COALESCE({column}, 0), :token)) WHERE {key};
+
+-- name: look_row
+SELECT {column} AS token FROM {table} WHERE {key};

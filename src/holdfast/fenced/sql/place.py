@@ -1,0 +1,85 @@
+"""Where a mark is kept: in the fence table, or in a column of the very row that it guards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ...errors import HoldfastError, Misuse
+from ..mark import Mark, refusal
+from .statements import MYSQL, Statement, identifier, statement, table_name
+
+
+class Row(NamedTuple):
+    """A row of the user's own table that carries its mark in a column: `Row("orders", {"id": 42})`."""
+
+    table: str | tuple[str, ...]
+    key: Mapping[str, object]
+    column: str = "fence"
+
+    def checked(self) -> Row:
+        if not isinstance(self.key, Mapping) or not self.key:
+            raise Misuse(f"a row is named by its key, such as Row('orders', {{'id': 42}}), not by {self.key!r:.80}")
+        return self
+
+
+class Outcome(NamedTuple):
+    """What a driver tells of a statement that returns no rows."""
+
+    rows: int  # inserted or matched
+    last_id: int  # MySQL only
+
+
+class Place:
+    """One mark to be set, in one dialect, in the words of one driver."""
+
+    def __init__(self, mark: Mark, row: Row | None, dialect: str, style: str) -> None:
+        self.mark = mark
+        self.row = row
+        self._dialect = dialect
+        values: dict[str, object] = {"token": mark.token}
+        slots: dict[str, str] = {}
+        if row is None:
+            values["resource"] = mark.resource
+            if dialect == MYSQL:
+                values["resource_hex"] = mark.resource.encode().hex()
+            self._names = "seal", "look"
+        else:
+            keys = []
+            for number, (column, value) in enumerate(row.key.items()):
+                values[f"key{number}"] = value
+                keys.append(f"{identifier(dialect, column)} = :key{number}")
+            slots = {"table": table_name(dialect, row.table), "column": identifier(dialect, row.column)}
+            slots["key"] = " AND ".join(keys)
+            self._names = "seal_row", "look_row"
+        self._style, self._values, self._slots = style, values, slots
+        self.seal: Statement = statement(dialect, self._names[0], style, values, **slots)
+
+    @property
+    def look(self) -> Statement:
+        """Needed only to say why."""
+        return statement(self._dialect, self._names[1], self._style, self._values, **self._slots)
+
+    def accepted(self, outcome: Outcome) -> bool:
+        if self._dialect != MYSQL:
+            return outcome.rows > 0
+        if outcome.last_id == 0:
+            return self.row is None  # an insert; of a row of the user's own: there is none
+        return outcome.last_id <= self.mark.token
+
+    def confirmed(self, found: tuple[object, ...] | None) -> bool:
+        """A trigger on the user's table makes MySQL forget the last insert id. The row is locked by now: look at it."""
+        return self._dialect == MYSQL and self.row is not None and found is not None and found[0] == self.mark.token
+
+    def error(self, found: tuple[object, ...] | None) -> HoldfastError:
+        """Why it was not accepted, by what `look` has found."""
+        if found is None or found[0] is None:
+            if self.row is not None:
+                return Misuse(
+                    f"{self.row.table} has no row {dict(self.row.key)!r:.200}: insert it first, with {self.row.column} NULL"
+                )
+            return Misuse(
+                f"the mark of {self.mark.resource!r} vanished while it was read: who deletes from holdfast_fences?"
+            )
+        since = int(str(found[1])) / 1e6 if len(found) > 1 and found[1] is not None else None
+        return refusal(self.mark, int(str(found[0])), since)

@@ -1,0 +1,125 @@
+"""psycopg 3, in threads and in asyncio, and asyncpg."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from .place import Outcome
+from .statements import DOLLAR, FORMAT, POSTGRESQL, Statement
+from .wire import settle
+
+
+class _Psycopg(NamedTuple):
+    rows: Any
+    pipelined: bool
+    asynchronous: type
+    transaction: Any
+    async_transaction: Any
+
+
+@cache
+def _psycopg() -> _Psycopg:
+    """What is needed of the driver; asked for once, since a transaction is begun often."""
+    from psycopg import AsyncConnection, AsyncTransaction, Pipeline, Transaction
+    from psycopg.rows import tuple_row
+
+    return _Psycopg(tuple_row, Pipeline.is_supported(), AsyncConnection, Transaction, AsyncTransaction)
+
+
+class PsycopgWire:
+    """Its own Transaction object begins and ends, because that one forbids a commit() in between, which would unlock."""
+
+    dialect = POSTGRESQL
+    style = FORMAT
+
+    def __init__(self, connection: Any) -> None:
+        driver = _psycopg()
+        self._connection = connection
+        self._rows = driver.rows
+        self._pipelined = driver.pipelined
+        self._asynchronous = isinstance(connection, driver.asynchronous)
+        self._transaction_class = driver.async_transaction if self._asynchronous else driver.transaction
+        self._transaction: Any = None
+
+    def busy(self) -> bool:
+        return bool(self._connection.info.transaction_status != 0)  # IDLE
+
+    async def begin(self, first: Statement) -> Outcome:
+        """BEGIN and the seal travel together: a fenced transaction makes as many round trips as any other."""
+        if not self._pipelined:
+            await self._enter()
+            return await self.run(first)
+        cursor = self._connection.cursor(row_factory=self._rows)
+        if self._asynchronous:
+            async with self._connection.pipeline():
+                await self._enter()
+                await cursor.execute(first.text, first.values)
+        else:
+            with self._connection.pipeline():
+                await self._enter()
+                cursor.execute(first.text, first.values)
+        return Outcome(cursor.rowcount, 0)
+
+    async def _enter(self) -> None:
+        # Not connection.transaction(): begun inside a pipeline, that one would keep the pipeline on until it ends.
+        transaction = self._transaction_class(self._connection)
+        await settle(transaction.__aenter__() if self._asynchronous else transaction.__enter__())
+        self._transaction = transaction
+
+    async def run(self, statement: Statement) -> Outcome:
+        cursor = self._connection.cursor(row_factory=self._rows)
+        await settle(cursor.execute(statement.text, statement.values))
+        return Outcome(cursor.rowcount, 0)
+
+    async def row(self, statement: Statement) -> tuple[object, ...] | None:
+        cursor = self._connection.cursor(row_factory=self._rows)
+        await settle(cursor.execute(statement.text, statement.values))
+        found: tuple[object, ...] | None = await settle(cursor.fetchone())
+        return found
+
+    async def end(self, error: BaseException | None) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is None:
+            return
+        leave = transaction.__aexit__ if self._asynchronous else transaction.__exit__
+        if error is None:
+            await settle(leave(None, None, None))
+        else:
+            await settle(leave(type(error), error, error.__traceback__))
+
+
+class AsyncpgWire:
+    dialect = POSTGRESQL
+    style = DOLLAR
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._transaction: Any = None
+
+    def busy(self) -> bool:
+        return bool(self._connection.is_in_transaction())
+
+    async def begin(self, first: Statement) -> Outcome:
+        transaction = self._connection.transaction()
+        await transaction.start()
+        self._transaction = transaction
+        return await self.run(first)
+
+    async def run(self, statement: Statement) -> Outcome:
+        status: str = await self._connection.execute(statement.text, *statement.values)
+        rows = status.rpartition(" ")[2]  # of "INSERT 0 1", "UPDATE 1", "CREATE TABLE"
+        return Outcome(int(rows) if rows.isdigit() else 0, 0)
+
+    async def row(self, statement: Statement) -> tuple[object, ...] | None:
+        found = await self._connection.fetchrow(statement.text, *statement.values)
+        return None if found is None else tuple(found)
+
+    async def end(self, error: BaseException | None) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is None:
+            return
+        if error is None:
+            await transaction.commit()
+        else:
+            await transaction.rollback()

@@ -1,0 +1,57 @@
+"""sqlite3 and aiosqlite."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from .place import Outcome
+from .statements import QMARK, SQLITE, Statement
+from .wire import settle
+
+
+class SqliteWire:
+    dialect = SQLITE
+    style = QMARK
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        # autocommit=False (Python 3.12) has a transaction open at all times. A seal in it is safe even after reads:
+        # SQLite refuses to write on a snapshot that is no longer the newest.
+        # (aiosqlite's own connection may be asked only in its own thread; there, such a one is refused as open.)
+        plain = isinstance(connection, sqlite3.Connection)
+        self._always_open = plain and getattr(connection, "autocommit", None) is False
+
+    def busy(self) -> bool:
+        return not self._always_open and bool(self._connection.in_transaction)
+
+    async def begin(self, first: Statement) -> Outcome:
+        if not self._always_open:
+            await settle(self._connection.execute("BEGIN IMMEDIATE"))
+        return await self.run(first)
+
+    async def run(self, statement: Statement) -> Outcome:
+        cursor = await settle(self._connection.execute(statement.text, statement.values))
+        count = cursor.rowcount
+        await settle(cursor.close())
+        return Outcome(count, 0)
+
+    async def row(self, statement: Statement) -> tuple[object, ...] | None:
+        cursor = await settle(self._connection.cursor())
+        cursor.row_factory = None  # whatever the user has set for his own rows
+        await settle(cursor.execute(statement.text, statement.values))
+        found = await settle(cursor.fetchone())
+        await settle(cursor.close())
+        return None if found is None else tuple(found)
+
+    async def end(self, error: BaseException | None) -> None:
+        if not self._connection.in_transaction:
+            return
+        if error is not None:
+            await settle(self._connection.rollback())
+            return
+        try:
+            await settle(self._connection.commit())
+        except BaseException:  # busy, say: what is not committed must not linger until the next commit
+            await settle(self._connection.rollback())
+            raise

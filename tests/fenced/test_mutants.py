@@ -1,0 +1,108 @@
+"""The SQL and the Lua that ship, each spoilt in one way: the suite for guards notices every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.fenced import redis as guarded_redis
+from holdfast.fenced.sql import statements
+from holdfast.testing import guards
+
+from .sql_drivers import DRIVERS
+from .sql_under_test import SqlUnderTest
+from .test_redis import RedisUnderTest
+
+SPOILT_SQL = [
+    # (dialect, what, instead, the check that notices)
+    ("sqlite", "token <= excluded.token", "token < excluded.token", guards.an_equal_token_is_the_same_holder),
+    ("sqlite", "token <= excluded.token", "token = excluded.token", guards.a_higher_token_is_always_accepted),
+    ("sqlite", "WHERE holdfast_fences.token <= excluded.token", "", guards.a_lower_token_is_refused_to_write),
+    ("sqlite", "    token = excluded.token,\n", "", guards.reading_records_the_token),
+    ("sqlite", ":token,", "CAST(:token AS TEXT) || '',", guards.a_higher_token_is_always_accepted),
+    ("mysql", "GREATEST(token, :token)", ":token", guards.a_lower_token_is_refused_to_write),
+    ("mysql", "GREATEST(token, :token)", "token", guards.reading_records_the_token),
+    ("mysql", "UNHEX(:resource_hex)", "LOWER(CONVERT(UNHEX(:resource_hex) USING utf8mb4))", guards.any_name_is_data),
+    (
+        "postgresql",
+        "fence.token <= excluded.token",
+        "fence.token <> excluded.token",
+        guards.a_lower_token_is_refused_to_write,
+    ),
+    (
+        "postgresql",
+        "fence.token <= excluded.token",
+        "fence.token < excluded.token",
+        guards.an_equal_token_is_the_same_holder,
+    ),
+]
+DRIVER = {"sqlite": "sqlite3", "mysql": "pymysql", "postgresql": "psycopg"}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "what", "instead", "check"),
+    [pytest.param(*one, marks=[] if one[0] == "sqlite" else [pytest.mark.server]) for one in SPOILT_SQL],
+)
+def test_spoilt_sql_is_noticed(
+    dialect: str, what: str, instead: str, check: guards.Check, request: pytest.FixtureRequest, monkeypatch: Any
+) -> None:
+    driver = DRIVERS[DRIVER[dialect]]
+    good = statements.load(dialect)
+    assert what in good["seal"]
+    spoilt = {**good, "seal": good["seal"].replace(what, instead)}
+    if dialect == "sqlite" and "AS TEXT" in instead:  # a column without a type keeps the text
+        spoilt["create"] = good["create"].replace("token INTEGER", "token")
+    url = request.getfixturevalue(driver.server)
+    if "AS TEXT" in instead:
+        url += "-as-text"
+    monkeypatch.setattr(statements, "load", lambda *_: spoilt)
+    monkeypatch.setattr("holdfast.fenced.sql.core.load", lambda *_: spoilt)
+    guard: SqlUnderTest[Any] = SqlUnderTest(driver, url)
+    try:
+        with pytest.raises((AssertionError, HoldfastError)):
+            check(guard)
+    finally:
+        guard.close()
+
+
+SPOILT_LUA = [
+    (
+        "#token < #seen or (#token == #seen and token < seen)",
+        "tonumber(token) < tonumber(seen)",
+        "the_highest_tokens_are_kept_whole",
+    ),
+    ("#token < #seen or (#token == #seen and token < seen)", "token < seen", "a_higher_token_is_always_accepted"),
+    ("#token < #seen or (#token == #seen and token < seen)", "token ~= seen", "a_higher_token_is_always_accepted"),
+    ("#token < #seen or (#token == #seen and token < seen)", "false", "a_lower_token_is_refused_to_write"),
+    ("redis.call('SET', KEYS[1]", "redis.call('SETNX', KEYS[1]", "reading_records_the_token"),
+]
+
+
+@pytest.fixture
+def fresh_scripts() -> Iterator[None]:
+    """Scripts are kept for the life of the process; here each test has its own."""
+    caches = (guarded_redis._lua, guarded_redis._command, guarded_redis._script)
+    for kept in caches:
+        kept.cache_clear()
+    yield
+    for kept in caches:
+        kept.cache_clear()
+
+
+@pytest.mark.server
+@pytest.mark.usefixtures("fresh_scripts")
+@pytest.mark.parametrize(("what", "instead", "name"), SPOILT_LUA)
+def test_spoilt_lua_is_noticed(what: str, instead: str, name: str, redis_url: str, monkeypatch: Any) -> None:
+    seal, command = guarded_redis._lua("seal"), guarded_redis._lua("command")
+    assert what in seal
+    spoilt = {"seal": seal.replace(what, instead), "command": command}
+    monkeypatch.setattr(guarded_redis, "_lua", spoilt.__getitem__)
+    guard = RedisUnderTest(redis_url)
+    try:
+        with pytest.raises((AssertionError, HoldfastError)):
+            getattr(guards, name)(guard)
+    finally:
+        guard.close()

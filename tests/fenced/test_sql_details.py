@@ -1,0 +1,296 @@
+"""What fenced transactions refuse and say, beyond the suite for guards."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import fenced
+from holdfast.errors import Misuse, StaleToken
+from holdfast.fenced import Row, aio
+from holdfast.fenced.sql.statements import identifier, statement, table_name
+
+from .sql_drivers import psycopg, pymysql, sqlite, sqlite_legacy
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def db(sqlite_file: str) -> Iterator[sqlite3.Connection]:
+    connection: sqlite3.Connection = sqlite(sqlite_file)
+    fenced.create_table(connection)
+    connection.execute("CREATE TABLE IF NOT EXISTS account (id TEXT PRIMARY KEY, balance INTEGER, fence INTEGER)")
+    connection.execute("INSERT OR REPLACE INTO account VALUES ('alice', 100, NULL), ('bob', 100, NULL)")
+    connection.execute("DELETE FROM holdfast_fences")
+    yield connection
+    connection.close()
+
+
+@pytest.fixture(
+    params=[pytest.param("postgresql", marks=pytest.mark.server), pytest.param("mariadb", marks=pytest.mark.server)]
+)
+def server(request: pytest.FixtureRequest) -> Iterator[Any]:
+    connection = {"postgresql": psycopg, "mariadb": pymysql}[request.param](request.getfixturevalue(request.param))
+    fenced.create_table(connection)
+    yield connection
+    connection.close()
+
+
+def execute(connection: Any, text: str) -> Any:
+    cursor = connection.cursor()
+    cursor.execute(text)
+    return cursor
+
+
+def test_threads_and_asyncio_have_the_same_names_and_signatures() -> None:
+    assert sorted(set(fenced.__all__) - {"aio"}) == sorted(aio.__all__)
+    for name in ("transaction", "seal", "create_table"):
+        ours, theirs = inspect.signature(getattr(fenced, name)), inspect.signature(getattr(aio, name))
+        assert list(ours.parameters) == list(theirs.parameters)
+    for name in ("File", "Object", "Redis", "Etcd", "ZooKeeper"):
+        ours_too, theirs_too = getattr(fenced, name), getattr(aio, name)
+        public = [method for method in vars(ours_too) if not method.startswith("_")]
+        assert public == [method for method in vars(theirs_too) if not method.startswith("_")]
+        for method in public:
+            assert inspect.signature(getattr(ours_too, method)) == inspect.signature(getattr(theirs_too, method))
+
+
+def test_a_lock_and_a_fenced_transaction_go_together(db: sqlite3.Connection) -> None:
+    with holdfast.connect("memory://").lock("account:alice") as lease, fenced.transaction(db, lease) as tx:
+        tx.execute("UPDATE account SET balance = balance - 10 WHERE id = 'alice'")
+    assert db.execute("SELECT token FROM holdfast_fences").fetchone() == (lease.token,)
+    assert db.execute("SELECT balance FROM account WHERE id = 'alice'").fetchone() == (90,)
+
+
+def test_a_transfer_is_fenced_by_both_leases(db: sqlite3.Connection) -> None:
+    with fenced.transaction(db, ("bob", 5), ("alice", 7)) as tx:
+        tx.execute("UPDATE account SET balance = 0")
+    with pytest.raises(StaleToken) as caught, fenced.transaction(db, ("alice", 8), ("bob", 4)):
+        raise AssertionError("bob was overtaken")
+    assert caught.value.resource == "bob"
+    with pytest.raises(Misuse, match="two leases"):
+        fenced.transaction(db, ("alice", 7), ("alice", 8))
+    marks = db.execute("SELECT resource, token FROM holdfast_fences ORDER BY 1").fetchall()
+    assert marks == [("alice", 7), ("bob", 5)]  # alice's 8 was rolled back with the rest
+
+
+@pytest.mark.timeout(60)
+def test_a_refusal_tells_when_the_mark_was_first_seen(server: Any) -> None:
+    resource = f"since {time.time_ns()}"
+    before = time.time()
+    for _ in range(2):  # the second, equal one does not move the time
+        with fenced.transaction(server, (resource, 9)):
+            pass
+    with pytest.raises(StaleToken, match=r"since 20..-..-.. ..:..:.. UTC") as caught:
+        fenced.transaction(server, (resource, 8)).__enter__()
+    assert caught.value.since is not None
+    assert before - 5 < caught.value.since < time.time() + 5
+
+
+def test_an_open_transaction_is_refused(server: Any, db: sqlite3.Connection, sqlite_file: str) -> None:
+    execute(server, "CREATE TABLE IF NOT EXISTS opened (id INTEGER)")
+    server.commit()
+    execute(server, "INSERT INTO opened VALUES (1)")
+    legacy = sqlite_legacy(sqlite_file)
+    legacy.execute("UPDATE account SET balance = 1")
+    for connection in (server, legacy):
+        with pytest.raises(Misuse, match="open already"):
+            fenced.transaction(connection, ("x", 1)).__enter__()
+        connection.rollback()
+    legacy.close()
+
+
+@pytest.mark.server
+def test_an_earlier_snapshot_does_not_leak_into_a_fenced_transaction_of_mysql(mariadb: str) -> None:
+    """REPEATABLE READ: without a new snapshot the stale balance would be read, and the other's update lost."""
+    ours, theirs = pymysql(mariadb), pymysql(mariadb)
+    fenced.create_table(ours)
+    execute(ours, "CREATE TABLE IF NOT EXISTS snapshot (id INTEGER PRIMARY KEY, value INTEGER)")
+    execute(ours, "REPLACE INTO snapshot VALUES (1, 1)")
+    ours.commit()
+    assert execute(ours, "SELECT value FROM snapshot").fetchone() == (1,)  # opens a snapshot, and says nothing of it
+    execute(theirs, "UPDATE snapshot SET value = 2")
+    theirs.commit()
+    with fenced.transaction(ours, (f"snapshot {time.time_ns()}", 1)) as tx:
+        assert execute(tx, "SELECT value FROM snapshot").fetchone() == (2,)
+    ours.close()
+    theirs.close()
+
+
+def test_a_newer_holder_waits_for_an_older_transaction_and_an_older_one_is_refused_after(
+    server: Any, request: Any
+) -> None:
+    """Nothing comes between the seal and the commit: check-then-write would let the second in at once."""
+    resource = f"in order {time.time_ns()}"
+    url = request.getfixturevalue("postgresql" if type(server).__module__.startswith("psycopg") else "mariadb")
+    connect = psycopg if type(server).__module__.startswith("psycopg") else pymysql
+    order: list[str] = []
+    opened = threading.Event()
+
+    def successor() -> None:
+        connection = connect(url)
+        opened.set()
+        with fenced.transaction(connection, (resource, 2)):
+            order.append("second inside")
+        connection.close()
+
+    with fenced.transaction(server, (resource, 1)):
+        thread = threading.Thread(target=successor, daemon=True)
+        thread.start()
+        assert opened.wait(SECONDS)
+        thread.join(0.2)  # it has all the time it needs to come in wrongly
+        order.append("first leaves")
+    thread.join(SECONDS)
+    assert order == ["first leaves", "second inside"]
+    with pytest.raises(StaleToken):
+        fenced.transaction(server, (resource, 1)).__enter__()
+
+
+def test_a_missing_table_is_explained(tmp_path: Any, server: Any) -> None:
+    execute(server, "DROP TABLE holdfast_fences")
+    server.commit()
+    empty = sqlite(str(tmp_path / "empty.db"))
+    for connection in (empty, server):
+        for use in (lambda it: fenced.transaction(it, ("x", 1)).__enter__(), lambda it: fenced.seal(it, ("x", 1))):
+            with pytest.raises(Misuse, match=r"create it once, with fenced\.create_table"):
+                use(connection)
+            connection.rollback()
+        fenced.create_table(connection)
+        fenced.create_table(connection)
+        with fenced.transaction(connection, ("x", 1)):
+            pass
+    empty.close()
+
+
+def test_seal_in_a_transaction_of_ones_own(db: sqlite3.Connection) -> None:
+    db.execute("BEGIN")
+    fenced.seal(db, ("alice", 3))
+    db.execute("ROLLBACK")
+    db.execute("BEGIN")
+    fenced.seal(db, ("alice", 2))
+    db.execute("COMMIT")
+    with pytest.raises(StaleToken):
+        fenced.seal(db, ("alice", 1))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit=False came with Python 3.12")
+def test_sqlite_that_always_has_a_transaction_open(db: sqlite3.Connection, sqlite_file: str) -> None:
+    """Even what was read before the seal is safe: SQLite writes only on the newest snapshot, and so refuses the seal."""
+    db.execute("PRAGMA journal_mode = WAL")
+    options: Any = {"autocommit": False}
+    always = sqlite3.connect(sqlite_file, timeout=1, **options)
+    with fenced.transaction(always, ("alice", 2)) as tx:
+        tx.execute("UPDATE account SET balance = 7 WHERE id = 'alice'")
+    assert db.execute("SELECT balance FROM account WHERE id = 'alice'").fetchone() == (7,)
+    with pytest.raises(StaleToken):
+        fenced.transaction(always, ("alice", 1)).__enter__()
+    always.execute("SELECT balance FROM account").fetchall()  # opens a snapshot, which the next line makes old
+    db.execute("UPDATE account SET balance = 8 WHERE id = 'alice'")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        fenced.transaction(always, ("alice", 3)).__enter__()
+    with fenced.transaction(always, ("alice", 3)) as tx:
+        assert tx.execute("SELECT balance FROM account WHERE id = 'alice'").fetchone() == (8,)
+    always.close()
+    db.execute("PRAGMA journal_mode = DELETE")
+
+
+def test_a_row_carries_its_own_mark(db: sqlite3.Connection) -> None:
+    alice = Row("account", {"id": "alice"})
+    with fenced.transaction(db, ("account:alice", 3), row=alice) as tx:
+        tx.execute("UPDATE account SET balance = 1 WHERE id = 'alice'")
+    assert db.execute("SELECT fence FROM account ORDER BY id").fetchall() == [(3,), (None,)]
+    with pytest.raises(StaleToken, match="has seen token 3; the token presented is 2"):
+        fenced.transaction(db, ("account:alice", 2), row=alice).__enter__()
+    with pytest.raises(Misuse, match="has no row"):
+        fenced.transaction(db, ("account:eve", 2), row=Row("account", {"id": "eve"})).__enter__()
+    with pytest.raises(Misuse, match="one mark"):
+        fenced.transaction(db, ("a", 1), ("b", 1), row=alice)
+    with pytest.raises(Misuse, match="named by its key"):
+        fenced.transaction(db, ("a", 1), row=Row("account", {}))
+
+
+def test_a_row_of_mysql_that_is_not_there_is_told_from_a_stale_token(server: Any) -> None:
+    execute(server, "CREATE TABLE IF NOT EXISTS rowed (id INTEGER PRIMARY KEY, fence BIGINT)")
+    server.commit()
+    with pytest.raises(Misuse, match="has no row"):
+        fenced.transaction(server, ("x", 2), row=Row("rowed", {"id": 77})).__enter__()
+
+
+def test_awkward_tables_and_columns_are_quoted(db: sqlite3.Connection) -> None:
+    db.execute('CREATE TABLE "odd "" table" ("k:ey %s" TEXT, "fe:nce {x}" INTEGER)')
+    db.execute("""INSERT INTO "odd "" table" VALUES ('it''s', 1)""")
+    row = Row(('odd " table',), {"k:ey %s": "it's"}, "fe:nce {x}")
+    with fenced.transaction(db, ("odd", 5), row=row):
+        pass
+    with pytest.raises(StaleToken):
+        fenced.transaction(db, ("odd", 4), row=row).__enter__()
+    db.execute('DROP TABLE "odd "" table"')
+
+
+@pytest.mark.parametrize(
+    ("dialect", "table", "quoted"),
+    [
+        ("postgresql", "shop.orders", '"shop"."orders"'),
+        ("postgresql", ("shop.orders",), '"shop.orders"'),
+        ("mysql", "a`b", "`a``b`"),
+        ("sqlite", 'a"b', '"a""b"'),
+    ],
+)
+def test_a_table_is_quoted_as_its_dialect_does(dialect: str, table: Any, quoted: str) -> None:
+    assert table_name(dialect, table) == quoted
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "n" * 64, None, 7])
+def test_what_is_no_identifier_is_refused(name: Any) -> None:
+    with pytest.raises(Misuse):
+        identifier("postgresql", name)
+
+
+def test_a_percent_sign_is_doubled_only_where_the_driver_wants_it() -> None:
+    values = {"resource": "r", "token": 1}
+    assert "%%Y-%%m" in statement("sqlite", "seal", "%s", values).text
+    assert "%Y-%m" in statement("sqlite", "seal", "?", values).text
+
+
+def test_the_other_world_is_refused_with_the_right_name(db: sqlite3.Connection) -> None:
+    with pytest.raises(Misuse, match=r"use the same function of holdfast\.fenced$"):
+        aio.transaction(db, ("x", 1))
+    with pytest.raises(Misuse, match="no connection that fenced storage knows"):
+        fenced.transaction(object(), ("x", 1))
+
+    async def other() -> None:
+        import aiosqlite
+
+        connection = await aiosqlite.connect(":memory:")
+        with pytest.raises(Misuse, match=r"holdfast\.fenced\.aio"):
+            fenced.transaction(connection, ("x", 1))
+        await connection.close()
+
+    asyncio.run(other())
+
+
+def test_sqlalchemy_in_autocommit_mode_is_refused(sqlite_file: str) -> None:
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import Session
+
+    engine = create_engine(f"sqlite:///{sqlite_file}", isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection, pytest.raises(Misuse, match="AUTOCOMMIT"):
+        fenced.transaction(connection, ("x", 1)).__enter__()
+    with Session(engine) as session, pytest.raises(Misuse, match="AUTOCOMMIT"):
+        fenced.transaction(session, ("x", 1)).__enter__()
+    engine.dispose()
+
+
+def test_the_schema_is_given_for_migrations(db: sqlite3.Connection) -> None:
+    db.executescript(fenced.schema("sqlite"))
+    with pytest.raises(Misuse, match="postgresql, mysql, sqlite"):
+        fenced.schema("oracle")
