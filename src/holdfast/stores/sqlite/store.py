@@ -167,19 +167,17 @@ class SqliteStore:
         return [name for (name,) in rows]
 
     def forked(self) -> None:
-        self._silence()
+        bells, self._bells = self._bells, {}
+        for bell in bells.values():
+            bell.close()
         self._database.forked()
         self._renewals.forked()
 
     async def close(self) -> None:
-        self._silence()
+        for bell in tuple(self._bells.values()):
+            bell.ring()  # not closed under whoever still waits: they find out, leave the line, and close it themselves
         self._renewals.close()
         self._database.close()
-
-    def _silence(self) -> None:
-        bells, self._bells = self._bells, {}
-        for bell in bells.values():
-            bell.close()
 
     # ---- inside a transaction
 
