@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,23 @@ def test_an_interpreter_that_exits_releases_what_it_holds_but_for_at_least(world
     run(EXITS[world], url)
     with holdfast.connect(url) as locks:
         assert list(locks.names()) == ["job"]
+
+
+@pytest.mark.parametrize("scheme", ["memory", "sqlite"])
+def test_who_waits_on_a_connection_that_is_closed_is_told_and_leaves_the_line(scheme: str, url: str) -> None:
+    target = url if scheme == "sqlite" else "memory://closed under a waiter"
+    with holdfast.connect(target) as locks, ThreadPoolExecutor() as threads:
+        held = locks.lock("x").acquire()
+        closing = holdfast.connect(target)
+        # In memory nobody rings when a connection closes, but nobody waits longer than a third of the ttl without looking.
+        waiter = threads.submit(closing.lock("x", ttl=0.6 if scheme == "memory" else 600).acquire)
+        while not locks.inspect("x").waiters:
+            time.sleep(0.005)
+        closing.close()
+        with pytest.raises(holdfast.Misuse, match="cannot acquire 'x': this connection was closed"):
+            waiter.result(5)
+        assert locks.inspect("x").waiters == ()
+        held.release()
 
 
 @pytest.mark.parametrize("ending", ["raise SystemExit(3)", "raise ValueError('dies')", "sys.exit()"])

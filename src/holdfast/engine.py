@@ -85,7 +85,7 @@ class Engine:
 
     async def acquire(self, ask: Ask, timeout: float | None, lease_type: type[L]) -> L:
         if self.closed:
-            raise Misuse(f"cannot acquire {ask.name!r}: this connection was closed")
+            raise _closed(ask.name)
         name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads = ask
         if reentrant or reads or units == capacity > 1:
             again = self._mine_again(ask, lease_type)
@@ -129,6 +129,8 @@ class Engine:
         if claim.queue and events.WAITING in self.hook.by_kind:
             self.hook.emit(events.WAITING, claim.name, claim.owner)
         while True:
+            if self.closed:  # by another thread or task, while we waited
+                raise _closed(claim.name)
             left = PATIENCE if give_up is None else give_up - now()
             if left <= 0:
                 raise await self._not_acquired(claim, timeout, now() - started)
@@ -315,6 +317,10 @@ class Engine:
                 interruption = error
         if interruption is not None:
             raise interruption
+
+
+def _closed(name: str) -> Misuse:
+    return Misuse(f"cannot acquire {name!r}: this connection was closed")
 
 
 def printable(text: str) -> str:

@@ -70,6 +70,7 @@ class SqliteStore:
         self._database = Database(path, driver, self._now, boot)
         self._renewals = Database(path, driver, self._now, boot)  # its own connection, which user work cannot keep busy
         self._bells: dict[str, Doorbell] = {}
+        self._listening: set[str] = set()
         self._database.open()
 
     # ---- the protocol
@@ -91,11 +92,13 @@ class SqliteStore:
         return answer
 
     async def wait(self, place: Place, timeout: float) -> None:
-        bell = self._bells.get(place.claim.holder)
-        if bell is not None:
-            await bell.wait(timeout)
-        else:
-            await self._doze(timeout)
+        holder = place.claim.holder
+        self._listening.add(holder)  # first: a bell that is listened to is not closed
+        try:
+            bell = self._bells.get(holder)
+            await (bell.wait(timeout) if bell is not None else self._doze(timeout))
+        finally:
+            self._listening.discard(holder)
 
     async def _doze(self, timeout: float) -> None:
         """No more sockets to be had, and so no bell: look again at short intervals instead."""
@@ -168,19 +171,23 @@ class SqliteStore:
         return [name for (name,) in rows]
 
     def forked(self) -> None:
-        self._silence()
+        bells, self._bells = self._bells, {}
+        self._listening = set()
+        for bell in bells.values():
+            bell.close()
         self._database.forked()
         self._renewals.forked()
 
     async def close(self) -> None:
-        self._silence()
+        bells, self._bells = self._bells, {}
+        for holder, bell in bells.items():
+            if holder in self._listening:  # it wakes up, leaves the line, and closes its bell itself
+                self._bells[holder] = bell
+                bell.ring()
+            else:
+                bell.close()
         self._renewals.close()
         self._database.close()
-
-    def _silence(self) -> None:
-        bells, self._bells = self._bells, {}
-        for bell in bells.values():
-            bell.close()
 
     # ---- inside a transaction
 

@@ -12,12 +12,27 @@ from holdfast.testing.servers.base import Server
 from holdfast.testing.servers.watcher import release_shared_memory
 
 
-class PostgreSQL(Server):
-    """Everybody on loopback is let in as user postgres."""
+class _Speaker(Server):
+    """Whatever speaks PostgreSQL's protocol."""
 
     scheme = "postgresql"
     account = "postgres"  # it refuses to run as root
     quit_signal = signal.SIGINT  # "fast": do not wait for clients to leave
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@{LOOPBACK}:{self.port}/postgres"
+
+    def answers(self) -> bool:
+        return self.query("SELECT 1") == [("1",)]
+
+    def query(self, text: str) -> list[tuple[str, ...]]:
+        """One simple query, on a connection of its own."""
+        return wire.postgresql(self.address, text)
+
+
+class PostgreSQL(_Speaker):
+    """Everybody on loopback is let in as user postgres."""
 
     def prepare(self) -> None:
         initdb = str(Path(self.program).with_name("initdb"))
@@ -34,31 +49,16 @@ class PostgreSQL(Server):
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         return [self.program, "-D", str(self.data), *options, *self.extra]
 
-    @property
-    def url(self) -> str:
-        return f"postgresql://postgres@{LOOPBACK}:{self.port}/postgres"
-
-    def answers(self) -> bool:
-        return self.query("SELECT 1") == [("1",)]
-
-    def query(self, text: str) -> list[tuple[str, ...]]:
-        """One simple query, on a connection of its own."""
-        return wire.postgresql(self.address, text)
-
     def _discard(self) -> None:
         release_shared_memory(self.data)
         super()._discard()
 
 
-class PgBouncer(Server):
+class PgBouncer(_Speaker):
     """A pooler in transaction mode, with a PostgreSQL of its own behind it (`.postgresql`).
 
     `extra` are further lines of its configuration, such as `pool_mode = session`.
     """
-
-    scheme = "postgresql"
-    account = "postgres"  # it refuses to run as root
-    quit_signal = signal.SIGINT
 
     def __init__(self, kind: str, extra: tuple[str, ...] = (), environ: Mapping[str, str] | None = None) -> None:
         super().__init__(kind, extra, environ)
@@ -86,17 +86,6 @@ class PgBouncer(Server):
 
     def command(self) -> list[str]:
         return [self.program, str(self.data / "pgbouncer.ini")]
-
-    @property
-    def url(self) -> str:
-        return f"postgresql://postgres@{LOOPBACK}:{self.port}/postgres"
-
-    def answers(self) -> bool:
-        return self.query("SELECT 1") == [("1",)]
-
-    def query(self, text: str) -> list[tuple[str, ...]]:
-        """One simple query through the pooler, on a connection of its own."""
-        return wire.postgresql(self.address, text)
 
     def stop(self) -> None:
         super().stop()
