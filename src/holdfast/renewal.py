@@ -48,7 +48,13 @@ class Renewer:
         with self._mutex:
             if self._closed:
                 raise Misuse(f"cannot acquire {lease.name!r}: this connection was closed")
-            due = self._file(lease, lease._since)
+            ttl = lease._grant.ttl
+            due = lease._since + ttl / 3
+            if lease._limit is None and ttl in self._by_ttl and due > self._latest.get(ttl, _NEVER):  # as nearly always
+                lease._due = self._latest[ttl] = due
+                self._by_ttl[ttl][id(lease)] = lease
+            else:
+                due = self._file(lease, lease._since)
             if due < self._wake_at:
                 self._wake(due)
 
