@@ -15,7 +15,7 @@ from ...errors import Unavailable
 from .replies import Reader, Reply
 from .url import Address, show
 
-_ENOUGH = 16  # requests to write without waiting for more: the server works on them while the loop goes on
+_ENOUGH = 32  # requests to write without waiting for more: the server works on them while the loop goes on
 
 
 class Pipe(asyncio.BufferedProtocol):
