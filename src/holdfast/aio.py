@@ -133,6 +133,8 @@ class Lock(recipes.Guard[Lease]):
 
     def acquire(self, timeout: float | Unset | None = UNSET) -> Acquiring[Lease]:
         """Wait for it: None for ever, 0 not at all, else so many seconds. Raises NotAcquired, never returns without."""
+        if timeout is UNSET:  # nothing to look at first: a coroutine less
+            return Acquiring(self._engine.acquire(self._ask, self._timeout, self.lease_type))
         return Acquiring(self._acquire(timeout))
 
     async def try_acquire(self) -> Lease | None:
@@ -265,6 +267,9 @@ class _Leadership(Lock):
     def __init__(self, election: Election, engine: Engine, ask: Ask, timeout: float | None) -> None:
         super().__init__(engine, ask, timeout)
         self._election = election
+
+    def acquire(self, timeout: float | Unset | None = UNSET) -> Acquiring[Lease]:
+        return Acquiring(self._acquire(timeout))
 
     async def _acquire(self, timeout: float | Unset | None, units: int | None = None) -> Lease:
         lease = await super()._acquire(timeout, units)

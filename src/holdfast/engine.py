@@ -21,8 +21,10 @@ from .renewal import Renewer
 from .stores.base import Store
 
 L = TypeVar("L", bound=Lease)
+_tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 
 MAX_OWNER = 255
+MAX_KNOWN = 1024
 PATIENCE = 10.0  # the longest wait for a bell before looking again: a ringer may be killed between change and ring
 
 
@@ -56,7 +58,7 @@ class Engine:
 
     def _start(self) -> None:
         self._whereabouts = f"{os.uname().nodename}/{os.getpid()}/"
-        self._last_owner = ("", "")
+        self._owners: dict[str, str] = {}
         self._mine: dict[tuple[str, int], list[Lease]] = {}
         self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex)
 
@@ -71,14 +73,16 @@ class Engine:
 
     def owner(self) -> str:
         who = self.driver.whoami()
-        known = self._last_owner  # one pair, replaced as a whole: the same thread usually asks again
-        if known[0] == who:
-            return known[1]
+        known = self._owners.get(who)  # the same threads and tasks usually ask again
+        if known is not None:
+            return known
         me = self._whereabouts + who
         if self.label:
             me = f"{me}/{self.label}"
         me = me if me.isprintable() and len(me) <= MAX_OWNER else printable(me)[:MAX_OWNER]
-        self._last_owner = who, me
+        if len(self._owners) >= MAX_KNOWN:
+            self._owners = {}
+        self._owners[who] = me
         return me
 
     # ---- acquire
@@ -92,14 +96,15 @@ class Engine:
             if again is not None:
                 return again
         lease: L | None = None
-        claim = Claim(name, new_holder(), self.owner(), ttl, units, capacity, fair, timeout != 0, note)
-        started = sent = self.driver.now()
+        claim = _tuple(Claim, (name, new_holder(), self.owner(), ttl, units, capacity, fair, timeout != 0, note))
+        now = self.driver.now
+        started = sent = now()
         try:
             try:
                 answer = await self.store.claim(claim)
             except Unavailable:  # once more: the answer may have been lost, and repeating finds it
                 answer = await self.store.claim(claim)
-            if type(answer) is not Grant or self.driver.now() >= sent + answer.ttl:
+            if type(answer) is not Grant or now() >= sent + answer.ttl:
                 answer, sent = await self._wait_in_line(claim, answer, timeout, started)
             lease = lease_type(self, answer, sent)
             if at_most is not None or at_least or not renew:

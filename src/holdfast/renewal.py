@@ -50,7 +50,7 @@ class Renewer:
                 raise Misuse(f"cannot acquire {lease.name!r}: this connection was closed")
             ttl = lease._grant.ttl
             due = lease._since + ttl / 3
-            if lease._limit is None and due >= self._latest.get(ttl, _NEVER):  # the usual case, without a detour
+            if lease._limit is None and ttl in self._by_ttl and due > self._latest.get(ttl, _NEVER):  # as nearly always
                 lease._due = self._latest[ttl] = due
                 self._by_ttl[ttl][id(lease)] = lease
             else:

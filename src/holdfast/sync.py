@@ -86,7 +86,8 @@ class Lock(recipes.Guard[Lease]):
 
     def acquire(self, timeout: float | Unset | None = UNSET) -> Lease:
         """Wait for it: None for ever, 0 not at all, else so many seconds. Raises NotAcquired, never returns without."""
-        return finish(self._acquire(timeout))
+        wait = self._timeout if timeout is UNSET else valid_timeout(timeout)
+        return finish(self._engine.acquire(self._ask, wait, self.lease_type))
 
     def try_acquire(self) -> Lease | None:
         """At once, or None."""
@@ -203,6 +204,9 @@ class _Leadership(Lock):
     def __init__(self, election: Election, engine: Engine, ask: Ask, timeout: float | None) -> None:
         super().__init__(engine, ask, timeout)
         self._election = election
+
+    def acquire(self, timeout: float | Unset | None = UNSET) -> Lease:
+        return finish(self._acquire(timeout))
 
     async def _acquire(self, timeout: float | Unset | None, units: int | None = None) -> Lease:
         lease = await super()._acquire(timeout, units)

@@ -15,7 +15,7 @@ from ...errors import Unavailable
 from .replies import Reader, Reply
 from .url import Address, show
 
-_ENOUGH = 16  # requests to write without waiting for more: the server works on them while the loop goes on
+_ENOUGH = 32  # requests to write without waiting for more: the server works on them while the loop goes on
 
 
 class Pipe(asyncio.BufferedProtocol):
@@ -29,35 +29,52 @@ class Pipe(asyncio.BufferedProtocol):
         self._reader = Reader()
         self._buffer = bytearray(65536)
         self._view = memoryview(self._buffer)
-        self._waiting: deque[tuple[asyncio.Future[Reply], float]] = deque()
+        self._waiting: deque[asyncio.Future[Reply]] = deque()
+        self._asked = 0
+        self._asked_at: deque[tuple[int, float]] = deque()  # since when, a write at a time: how many were asked before
         self._unsent: list[bytes] = []
         self._together = False
         self._watchdog: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
 
     def ask(self, request: bytes) -> asyncio.Future[Reply]:
-        reply = self.loop.create_future()
+        reply: asyncio.Future[Reply] = asyncio.Future(loop=self.loop)
         if not self.open or self._transport is None:
             reply.set_exception(Unavailable(f"lost the connection to Redis at {self.where}"))
             return reply
-        if self._unsent:
-            self._unsent.append(request)
-            if len(self._unsent) >= _ENOUGH:
+        unsent = self._unsent
+        if unsent:
+            unsent.append(request)
+            self._waiting.append(reply)
+            if len(unsent) >= _ENOUGH:
                 self._flush()
-        elif self._waiting or self._together:  # others will follow in this turn of the loop
-            self._unsent.append(request)
+            return reply
+        self._note_time()
+        if self._waiting or self._together:  # others will follow in this turn of the loop
+            unsent.append(request)
             self.loop.call_soon(self._flush)
         else:
+            self._asked += 1
             self._transport.write(request)
-        self._waiting.append((reply, self.loop.time()))
-        if self._watchdog is None:
-            self._watchdog = self.loop.call_later(self._timeout, self._watch)
+        self._waiting.append(reply)
         return reply
+
+    def _note_time(self) -> None:
+        """The next request is the first of a write."""
+        now = self.loop.time()
+        answered = self._asked - len(self._waiting)
+        times = self._asked_at
+        while len(times) > 1 and times[1][0] <= answered:
+            times.popleft()
+        times.append((self._asked, now))
+        if self._watchdog is None:
+            self._watchdog = self.loop.call_at(now + self._timeout, self._watch)
 
     def _flush(self) -> None:
         if not self._unsent:
             return
         unsent, self._unsent = self._unsent, []
+        self._asked += len(unsent)
         # Tasks that ask together are answered together, and ask together again, if the first does not rush ahead.
         self._together = len(unsent) > 1
         if self._transport is not None and self.open:
@@ -67,7 +84,10 @@ class Pipe(asyncio.BufferedProtocol):
         """One timer for all requests: it looks at the oldest, and sleeps until that one is due."""
         self._watchdog = None
         if self._waiting:
-            due = self._waiting[0][1] + self._timeout
+            answered = self._asked + len(self._unsent) - len(self._waiting)
+            while len(self._asked_at) > 1 and self._asked_at[1][0] <= answered:
+                self._asked_at.popleft()
+            due = self._asked_at[0][1] + self._timeout
             if self.loop.time() >= due - 0.001:
                 self.fail(Unavailable(f"Redis at {self.where} did not answer within {self._timeout:g} s"))
             else:
@@ -82,7 +102,7 @@ class Pipe(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         waiting, self._waiting = self._waiting, deque()
-        for reply, _ in waiting:
+        for reply in waiting:
             if not reply.done():
                 reply.set_exception(Unavailable(str(error)))
 
@@ -113,7 +133,7 @@ class Pipe(asyncio.BufferedProtocol):
             if not waiting:
                 self.unasked(message)
                 continue
-            reply, _ = waiting.popleft()
+            reply = waiting.popleft()
             if not reply.done():
                 reply.set_result(message)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
 from ... import rule
-from ...claim import MAX_TOKEN, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting
+from ...claim import MAX_TOKEN, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting, new_holder
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from .keys import NameKeys, message_pack, name_of, pack, state_key, word
@@ -34,6 +34,9 @@ TRAITS = Traits(
 RENEWALS_A_SCRIPT = 200  # measured: about 1 ms of the server's time on a busy machine
 _SCAN = 500
 _MOST_CROWDED = 1000
+_MOST_PACKED = 4096
+HOLDER = len(new_holder())
+_tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 _REMEMBER_EVICTIONS = 24 * 3600.0
 
 
@@ -77,15 +80,17 @@ class RedisStore:
     def __init__(self, target: Target, wire: Wire, driver: Driver) -> None:
         self._target = target
         self._wire = wire
+        # A wire for threads has a plain function too, which spares them a coroutine for every request.
+        self._talk: Callable[[bytes], Reply] | None = getattr(wire, "talk", None)
         self._driver = driver
         self._prefix = target.prefix.encode()
         self._keys = NameKeys(self._prefix)
         self._retention = b"%d" % (target.retention * 1_000_000)
-        self._retention_word = word(self._retention)
+        self._end_of_release = b"\r\n" + word(self._retention)
         self._times = lru_cache(64)(self._pack_times)
-        self._claim_start = lru_cache(4096)(lambda name: CLAIM.head + self._keys.counted(name, 4))
-        self._release_start = lru_cache(4096)(lambda name: RELEASE.head + self._keys.counted(name, 4))
-        # Who asks, and for what, is mostly the same from claim to claim: packed once.
+        # Who asks, and for what, is mostly the same from claim to claim: packed once, all but the holder.
+        self._claims: dict[tuple[object, ...], tuple[bytes, bytes, bytes]] = {}
+        self._releases: dict[str, bytes] = {}
         self._terms = lru_cache(1024)(self._pack_terms)
         self._far = word(b"1" if target.kind == "cluster" else b"0")
         # A script may touch one slot of a cluster only, so one name at a time; the requests go out together all the same.
@@ -98,22 +103,26 @@ class RedisStore:
     # ---- the protocol
 
     async def claim(self, claim: Claim) -> Grant | Place:
-        name, holder, owner, ttl, units, capacity, fair, _, note = claim
-        terms = self._terms(owner, ttl, units, capacity, fair, note)
-        bell = self._bells.get(holder)
-        if bell is None and name in self._crowded and claim.queue and self._wire.ear.is_open:
-            self._crowded.discard(name)  # unless it turns out to be so again
-            bell = self._bells[holder] = self._wire.ear.expect(b"%x" % next(self._places))
+        name, holder, owner, ttl, units, capacity, fair, queue, note = claim
+        bell = None
+        if self._bells or self._crowded:
+            bell = self._bells.get(holder)
+            if bell is None and name in self._crowded and queue and self._wire.ear.is_open:
+                self._crowded.discard(name)  # unless it turns out to be so again
+                bell = self._bells[holder] = self._wire.ear.expect(b"%x" % next(self._places))
         if bell is None:
-            request = b"%b$%d\r\n%b\r\n%b" % (self._claim_start(name), len(holder), holder.encode(), terms)
+            known = self._claims.get((name, owner, ttl, units, capacity, fair, note))
+            if known is None or len(holder) != HOLDER:
+                known = self._packed(claim)
+            request = known[0] + holder.encode() + known[1]
         else:
-            request = self._joining(claim, terms, bell)
+            request = self._joining(claim, self._terms(owner, ttl, units, capacity, fair, note), bell)
         if self._wait:
             return await self._replicated(claim, request)
-        reply = await self._wire.ask(request)
+        reply = await self._wire.ask(request) if self._talk is None else self._talk(request)
         if type(reply) is not int or bell is not None:
             return await self._claimed(claim, request, reply)
-        return Grant(claim, reply, ttl)
+        return _tuple(Grant, (claim, reply, ttl))
 
     async def wait(self, place: Place, timeout: float) -> None:
         bell = self._bells.get(place.claim.holder)
@@ -146,16 +155,18 @@ class RedisStore:
         return renewed
 
     async def release(self, claim: Claim) -> bool:
-        if claim.holder in self._bells:
-            self._wire.ear.forget(self._bells.pop(claim.holder))
-        holder = claim.holder
-        start = self._release_start(claim.name)
-        request = b"%b$%d\r\n%b\r\n%b" % (start, len(holder), holder.encode(), self._retention_word)
-        reply = await self._wire.ask(request)
+        name, holder, *_ = claim
+        if holder in self._bells:
+            self._wire.ear.forget(self._bells.pop(holder))
+        start = self._releases.get(name)
+        if start is None or len(holder) != HOLDER:
+            start = self._packed(claim)[2]
+        request = start + holder.encode() + self._end_of_release
+        reply = await self._wire.ask(request) if self._talk is None else self._talk(request)
         if type(reply) is not int:
-            reply = await self._settled(request, reply, claim.name)
+            reply = await self._settled(request, reply, name)
             if type(reply) is not int:
-                self._answer(claim.name, reply)
+                self._answer(name, reply)
         return bool(reply)
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
@@ -211,6 +222,21 @@ class RedisStore:
         await self._wire.close()
 
     # ---- requests
+
+    def _packed(self, claim: Claim) -> tuple[bytes, bytes, bytes]:
+        """What goes before and after the holder in a claim, and before it in a release."""
+        name, holder, owner, ttl, units, capacity, fair, _, note = claim
+        if len(self._claims) >= _MOST_PACKED:
+            self._claims.clear()
+        if len(self._releases) >= _MOST_PACKED:
+            self._releases.clear()
+        keys = self._keys.counted(name, 4) + b"$%d\r\n" % len(holder)
+        end = b"\r\n" + self._terms(owner, ttl, units, capacity, fair, note)
+        packed = CLAIM.head + keys, end, RELEASE.head + keys
+        if len(holder) == HOLDER:
+            self._claims[name, owner, ttl, units, capacity, fair, note] = packed
+            self._releases[name] = packed[2]
+        return packed
 
     def _pack_times(self, ttl: float) -> bytes:
         return word(b"%d" % (ttl * 1_000_000)) + word(b"%d" % ((ttl + self._target.retention) * 1000 + 1))

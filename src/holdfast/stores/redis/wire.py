@@ -46,15 +46,16 @@ class Connection:
         if self._plain:
             # The kernel keeps the time: Python's own timeout would cost a poll() before every recv().
             self._socket.settimeout(None)
+        self.put, self.get = self._socket.sendall, self._socket.recv  # looked up once: see BlockingWire.talk
         self.limit(timeout)
-        self._unread = 0  # replies to a greeting that nobody waits for
+        self.unread = 0  # replies to a greeting that nobody waits for
         if words := greeting(target, known=known):
             try:
                 # A login that was taken before need not be waited for: so a release follows its claim to a server that
                 # has fallen silent, on whatever connection, and no ghost is left when it wakes.
                 if known and not target.database and target.kind != "sentinel":
                     self.send(b"".join(words))
-                    self._unread = len(words)
+                    self.unread = len(words)
                 else:
                     check_greeting(target, address, self.ask_all(words))
             except BaseException:
@@ -75,18 +76,13 @@ class Connection:
             self._socket.settimeout(timeout)
 
     def ask(self, request: bytes) -> Reply:
-        try:
-            self._socket.sendall(request)
-            if self._unread:
-                return self._rest(1)[0]
-            data = self._socket.recv(_CHUNK) or _end()
-            if data[0] == 58 and data[-1] == 10:  # ":…\r\n", a number, whole: most answers are
-                return int(data[1:-2])
-            self._reader.feed(data)
-            reply = self._reader.gets()
-            return reply if reply is not False else self._rest(1)[0]
-        except _BROKEN as error:
-            raise self.broken(error) from error
+        return self.ask_all((request,))[0]
+
+    def finish(self, data: bytes) -> Reply:
+        """The reply that begins with `data`, of a request that was put by hand."""
+        self._reader.feed(data or _end())
+        reply = self._reader.gets()
+        return reply if reply is not False else self._rest(1)[0]
 
     def ask_all(self, requests: Sequence[bytes]) -> list[Reply]:
         """All are sent before the first reply is read."""
@@ -116,8 +112,8 @@ class Connection:
         return self._next()
 
     def _next(self) -> Reply:
-        while (reply := self._reader.gets()) is not False and self._unread:
-            self._unread -= 1
+        while (reply := self._reader.gets()) is not False and self.unread:
+            self.unread -= 1
         return reply
 
     def receive_now(self) -> Reply:
@@ -144,8 +140,8 @@ class Connection:
         while len(replies) < count:
             reply = self._reader.gets()
             if reply is not False:
-                if self._unread:
-                    self._unread -= 1
+                if self.unread:
+                    self.unread -= 1
                 else:
                     replies.append(reply)
                 continue
@@ -264,23 +260,39 @@ class BlockingWire:
         self._known = False
         self.ear = ThreadEar(lambda: dial(target, target.timeout), target.prefix)
 
-    async def ask(self, request: bytes) -> Reply:
+    def talk(self, request: bytes) -> Reply:
+        """All in one function: between two round trips a processor has forgotten our code, and every call costs double."""
+        idle = self._idle
         try:
-            connection = self._idle.pop()
+            connection = idle.pop()
             now = _clock()
             if now - connection.used > _FRESH:
-                self._idle.append(connection)
+                idle.append(connection)
                 connection = self._take()
             connection.used = now
         except IndexError:
             connection = self._take()
         try:
-            reply = connection.ask(request)
+            if connection.unread:
+                reply = connection.ask(request)
+            else:
+                connection.put(request)
+                data = connection.get(_CHUNK)
+                # ":…\r\n", a number, whole: most answers are
+                whole = data[:1] == b":" and data[-1] == 10
+                reply = int(data[1:-2]) if whole else connection.finish(data)
         except BaseException as error:
+            if isinstance(error, _BROKEN) and not isinstance(error, Unavailable):
+                lost = connection.broken(error)
+                self._drop(connection, lost)
+                raise lost from error
             self._drop(connection, error)
             raise
-        self._idle.append(connection)
+        idle.append(connection)
         return reply
+
+    async def ask(self, request: bytes) -> Reply:
+        return self.talk(request)
 
     async def ask_all(self, requests: Sequence[bytes]) -> list[Reply]:
         """In order, on one connection, in one piece."""

@@ -21,23 +21,29 @@ _MOST_OWED = 64  # a node that owes more is taken for dead: its connection is dr
 
 
 class Node:
-    """One connection to one node, reopened when it breaks."""
+    """One connection to one node, reopened when it breaks; while it is open, its fan's poll knows it."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, poll: select.poll, index: int, by_descriptor: dict[int, int]) -> None:
         self.target = target
+        self._poll = poll
+        self._index = index
+        self._by_descriptor = by_descriptor
+        self._descriptor = -1
         self.connection: Connection | None = None
         self.owed = 0
         self.rests_until = 0.0
         self.trouble: HoldfastError | None = None
 
     def send(self, request: bytes, timeout: float) -> bool:
-        now = time.monotonic()
-        if self.connection is None and now < self.rests_until:
+        if self.connection is None and time.monotonic() < self.rests_until:
             return False
         try:
             if self.connection is None or self.owed > _MOST_OWED:
                 self.drop()
                 self.connection = Connection(self.target, self.target.addresses[0], timeout)
+                self._descriptor = self.connection.fileno()
+                self._by_descriptor[self._descriptor] = self._index
+                self._poll.register(self._descriptor, select.POLLIN)
             self.connection.limit(timeout)
             self.connection.send(request)
         except (Unavailable, Misuse) as error:
@@ -55,6 +61,8 @@ class Node:
                 self.owed -= 1
                 if self.owed == 0:
                     return reply
+                if self.owed < 0:
+                    raise Unavailable(f"{self.target.shown()} said something unasked: {reply!r:.80}")
         except Unavailable as error:
             self.fail(error)
         return None
@@ -65,6 +73,10 @@ class Node:
         self.drop()
 
     def drop(self) -> None:
+        if self._descriptor >= 0:
+            self._poll.unregister(self._descriptor)
+            del self._by_descriptor[self._descriptor]
+            self._descriptor = -1
         if self.connection is not None:
             self.connection.close()
         self.connection = None
@@ -75,28 +87,28 @@ class Fan:
     """A connection to every node, used by one thread at a time."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
-        self.nodes = [Node(target) for target in targets]
+        self._poll = select.poll()
+        self._by_descriptor: dict[int, int] = {}
+        self.nodes = [Node(target, self._poll, at, self._by_descriptor) for at, target in enumerate(targets)]
 
     def ask(self, request: bytes, enough: Enough, within: float) -> list[Reply]:
         deadline = time.monotonic() + within
-        answers: list[Reply] = [None] * len(self.nodes)
-        poll = select.poll()
-        waiting: dict[int, int] = {}
-        for index, node in enumerate(self.nodes):
-            if node.send(request, within) and node.connection is not None:
-                descriptor = node.connection.fileno()
-                waiting[descriptor] = index
-                poll.register(descriptor, select.POLLIN)
+        nodes = self.nodes
+        answers: list[Reply] = [None] * len(nodes)
+        waiting = sum([node.send(request, within) for node in nodes])
         while waiting:
-            ready = poll.poll(max(0.0, (deadline - time.monotonic()) * 1000))
+            ready = self._poll.poll(max(0.0, (deadline - time.monotonic()) * 1000))
             if not ready:
                 break
             for descriptor, _ in ready:
-                index = waiting[descriptor]
-                answers[index] = self.nodes[index].read()
-                if answers[index] is not None or self.nodes[index].connection is None:
-                    del waiting[descriptor]
-                    poll.unregister(descriptor)
+                index = self._by_descriptor[descriptor]
+                node = nodes[index]
+                asked = answers[index] is None  # else it has answered, and can only have hung up
+                reply = node.read()
+                if asked and reply is not None:
+                    answers[index] = reply
+                if asked and (reply is not None or node.connection is None):
+                    waiting -= 1
             if enough(answers):
                 break
         return answers
