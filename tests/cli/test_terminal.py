@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -29,8 +28,6 @@ def screen(run: Commands) -> Iterator[Open]:
 
 @pytest.fixture
 def shell(screen: Open) -> Screen:
-    if shutil.which("bash") is None:
-        pytest.skip("job control is tested with bash, which is not installed")
     one = screen("bash", "--norc", "--noprofile", "-i", PS1="", HOLDFAST=HOLDFAST)
     one.type("set +o emacs; PS1='PROMPT> '\n")
     one.expect("PROMPT> $")

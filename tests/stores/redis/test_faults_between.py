@@ -171,8 +171,6 @@ def test_33_a_killed_holder_is_followed_within_its_ttl(redis: Redis, connect: Co
 
 @pytest.fixture
 def valkey() -> Iterator[Redis]:
-    if servers.missing(("valkey",)):
-        pytest.skip("no Valkey on this machine")
     with servers.start("valkey") as server:
         yield server
 

