@@ -15,6 +15,7 @@ from ...errors import Unavailable
 from .replies import Reader, Reply
 from .url import Address, show
 
+_LOOKS = 8  # in the time that an answer may take: one is missed so much of it late at most
 _ENOUGH = 32  # requests to write without waiting for more: the server works on them while the loop goes on
 
 
@@ -30,8 +31,8 @@ class Pipe(asyncio.BufferedProtocol):
         self._buffer = bytearray(65536)
         self._view = memoryview(self._buffer)
         self._waiting: deque[asyncio.Future[Reply]] = deque()
-        self._asked = 0
-        self._asked_at: deque[tuple[int, float]] = deque()  # since when, a write at a time: how many were asked before
+        self._answered = 0
+        self._noted: deque[tuple[int, float]] = deque()  # so many had been asked by then
         self._unsent: list[bytes] = []
         self._together = False
         self._watchdog: asyncio.TimerHandle | None = None
@@ -45,53 +46,41 @@ class Pipe(asyncio.BufferedProtocol):
         unsent = self._unsent
         if unsent:
             unsent.append(request)
-            self._waiting.append(reply)
             if len(unsent) >= _ENOUGH:
                 self._flush()
-            return reply
-        self._note_time()
-        if self._waiting or self._together:  # others will follow in this turn of the loop
+        elif self._waiting or self._together:  # others will follow in this turn of the loop
             unsent.append(request)
             self.loop.call_soon(self._flush)
         else:
-            self._asked += 1
             self._transport.write(request)
         self._waiting.append(reply)
-        return reply
-
-    def _note_time(self) -> None:
-        """The next request is the first of a write."""
-        now = self.loop.time()
-        answered = self._asked - len(self._waiting)
-        times = self._asked_at
-        while len(times) > 1 and times[1][0] <= answered:
-            times.popleft()
-        times.append((self._asked, now))
         if self._watchdog is None:
-            self._watchdog = self.loop.call_at(now + self._timeout, self._watch)
+            self._watch()
+        return reply
 
     def _flush(self) -> None:
         if not self._unsent:
             return
         unsent, self._unsent = self._unsent, []
-        self._asked += len(unsent)
         # Tasks that ask together are answered together, and ask together again, if the first does not rush ahead.
         self._together = len(unsent) > 1
         if self._transport is not None and self.open:
             self._transport.write(b"".join(unsent))
 
     def _watch(self) -> None:
-        """One timer for all requests: it looks at the oldest, and sleeps until that one is due."""
+        """One timer for all requests: it notes from time to time how many were asked, and how long ago that was."""
         self._watchdog = None
-        if self._waiting:
-            answered = self._asked + len(self._unsent) - len(self._waiting)
-            while len(self._asked_at) > 1 and self._asked_at[1][0] <= answered:
-                self._asked_at.popleft()
-            due = self._asked_at[0][1] + self._timeout
-            if self.loop.time() >= due - 0.001:
-                self.fail(Unavailable(f"Redis at {self.where} did not answer within {self._timeout:g} s"))
-            else:
-                self._watchdog = self.loop.call_at(due, self._watch)
+        noted = self._noted
+        while noted and noted[0][0] <= self._answered:
+            noted.popleft()
+        if not self._waiting:
+            return
+        now = self.loop.time()
+        if noted and now >= noted[0][1] + self._timeout - 0.001:
+            self.fail(Unavailable(f"Redis at {self.where} did not answer within {self._timeout:g} s"))
+            return
+        noted.append((self._answered + len(self._waiting), now))
+        self._watchdog = self.loop.call_at(now + self._timeout / _LOOKS, self._watch)
 
     def fail(self, error: Unavailable) -> None:
         if not self.open:
@@ -134,6 +123,7 @@ class Pipe(asyncio.BufferedProtocol):
                 self.unasked(message)
                 continue
             reply = waiting.popleft()
+            self._answered += 1
             if not reply.done():
                 reply.set_result(message)
 

@@ -278,9 +278,11 @@ class BlockingWire:
             else:
                 connection.put(request)
                 data = connection.get(_CHUNK)
-                # ":…\r\n", a number, whole: most answers are
-                whole = data[:1] == b":" and data[-1] == 10
-                reply = int(data[1:-2]) if whole else connection.finish(data)
+                if data == b":1\r\n":  # what a release is told
+                    reply = 1
+                else:  # a whole number, as a claim is told; or something rarer
+                    whole = data[:1] == b":" and data[-1] == 10
+                    reply = int(data[1:-2]) if whole else connection.finish(data)
         except BaseException as error:
             if isinstance(error, _BROKEN) and not isinstance(error, Unavailable):
                 lost = connection.broken(error)
