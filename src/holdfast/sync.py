@@ -53,7 +53,8 @@ class Lease(CoreLease):
         if self._loss is None:
             made = Loss(self)
             with self._engine.mutex:  # one for all who ask, or release would wake only some of them
-                self._loss = self._loss or made
+                if self._loss is None:  # not `or`: a loss is false until it has happened
+                    self._loss = made
         loss: Loss = self._loss
         return loss
 
