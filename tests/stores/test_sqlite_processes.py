@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -202,3 +203,24 @@ def test_an_interpreter_that_exits_releases_what_it_holds(url: str) -> None:
         script = f"import holdfast\nurl = {url!r}\n{surface}\nassert holdfast.connect(url).names() == ['x']"
         subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=60)
         assert holdfast.connect(url).names() == []
+
+
+def test_many_may_open_a_new_file_at_the_same_moment(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+
+    def opens(url: str, start: threading.Barrier) -> None:
+        start.wait(DEADLINE)
+        try:
+            with holdfast.connect(url) as locks, locks.lock("x", timeout=DEADLINE):
+                pass
+        except BaseException as error:
+            failures.append(error)
+
+    for number in range(25):
+        start = threading.Barrier(6)
+        crowd = [threading.Thread(target=opens, args=(f"sqlite://{tmp_path}/{number}.db", start)) for _ in range(6)]
+        for one in crowd:
+            one.start()
+        for one in crowd:
+            one.join(DEADLINE)
+    assert failures == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -141,6 +142,18 @@ class Database:
         return result
 
     # ---- opening
+
+    def connect(self) -> None:
+        """Open it for the first time. While others make a new file ready, SQLite turns us away at once: try again."""
+        give_up = time.monotonic() + BUSY_PATIENCE
+        while True:
+            try:
+                self.open()
+                return
+            except sqlite3.Error as error:  # only ever that it is busy: `open` puts all else into words
+                if time.monotonic() >= give_up:
+                    raise Unavailable(f"{self.path} could not be opened for {BUSY_PATIENCE:g} s: {error}") from None
+            time.sleep(0.005)
 
     def open(self) -> sqlite3.Connection:
         self._check_path()

@@ -71,7 +71,7 @@ class SqliteStore:
         self._renewals = Database(path, driver, self._now, boot)  # its own connection, which user work cannot keep busy
         self._bells: dict[str, Doorbell] = {}
         self._listening: set[str] = set()
-        self._database.open()
+        self._database.connect()
 
     # ---- the protocol
 
