@@ -95,8 +95,16 @@ class Commands:
 
     def start(self, *words: str, command: tuple[str, ...] = ()) -> Job:
         pipe = subprocess.PIPE
+        # In a process group of its own, as a shell would start it: ours may be orphaned (in CI), and then the kernel lets
+        # nobody in it be stopped by SIGTSTP.
         process = subprocess.Popen(
-            [*command, HOLDFAST, *words], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=self.environment
+            [*command, HOLDFAST, *words],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            bufsize=0,
+            env=self.environment,
+            process_group=0,
         )
         self._jobs.append(Job(process))
         return self._jobs[-1]

@@ -12,6 +12,7 @@ import socket
 import ssl
 import struct
 import time
+import weakref
 from collections.abc import Sequence
 
 from ...errors import HoldfastError, Misuse, Unavailable
@@ -42,6 +43,8 @@ class Connection:
             ) from error
         except OSError as error:
             raise Unavailable(f"cannot connect to Redis at {show(address)}: {error}") from error
+        # Forgotten by its user (a connection that was never closed), it goes without complaint.
+        weakref.finalize(self, self._socket.close).atexit = False
         self._plain = not isinstance(self._socket, ssl.SSLSocket)
         if self._plain:
             # The kernel keeps the time: Python's own timeout would cost a poll() before every recv().
