@@ -86,9 +86,10 @@ class Looking:
             wait_a.result()
         a.do(lambda _: mine.release())
         world.until(lambda: wait_b.done or wait_c.done)
-        for actor, wait in sorted(
-            ((b, wait_b), (c, wait_c)), key=lambda one: not one[1].done
-        ):  # where there is no line
+        pending = [(b, wait_b), (c, wait_c)]
+        if not world.traits.fair:  # whoever came in is first to leave
+            pending.sort(key=lambda one: not one[1].done)
+        for actor, wait in pending:
             lease = wait.result()
             actor.do(lambda _, lease=lease: lease.release())
         b.do(lambda _: theirs.release())
