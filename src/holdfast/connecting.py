@@ -31,6 +31,16 @@ BUILT_IN = {
     "rediss+cluster": "holdfast.stores.redis",
     "redlock": "holdfast.stores.redlock",
     "redlocks": "holdfast.stores.redlock",
+    "etcd": "holdfast.stores.etcd",
+    "etcds": "holdfast.stores.etcd",
+    "zookeeper": "holdfast.stores.zookeeper",
+    "zookeepers": "holdfast.stores.zookeeper",
+    "consul": "holdfast.stores.consul",
+    "consuls": "holdfast.stores.consul",
+    "postgresql": "holdfast.stores.postgresql",
+    "postgres": "holdfast.stores.postgresql",
+    "mysql": "holdfast.stores.mysql",
+    "mariadb": "holdfast.stores.mysql",
 }
 
 

@@ -1,0 +1,1 @@
+"""Do you need the lock at all? Real tools that make it unnecessary."""

@@ -1,0 +1,1 @@
+"""Locks for people who are in a transaction already."""
