@@ -1,7 +1,18 @@
 """Settings for all tests."""
 
+import signal
+
 from hypothesis import settings
 
 # The same examples in every run, and no stop-watch: a loaded machine must not turn a property red.
 settings.register_profile("holdfast", deadline=None, derandomize=True)
 settings.load_profile("holdfast")
+
+# A shell starts what runs in its background deaf to Ctrl-C, and children inherit that: tests of signals need ears.
+for _ignored, _usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_ignored) is signal.SIG_IGN:
+        signal.signal(_ignored, _usual)
