@@ -1,4 +1,5 @@
-/* Preloaded into a server: shifts its wall clock by the seconds that the file named in CLOCK_OFFSET holds. */
+/* Preloaded into a program: shifts its wall clock by the seconds that the file named in CLOCK_OFFSET holds, and the clock
+ * that counts suspended time by those in CLOCK_SUSPENDED. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -7,9 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
-static long offset(void) {
+static long seconds(const char *where) {
     char text[32] = {0};
-    int file = open(getenv("CLOCK_OFFSET"), O_RDONLY);
+    const char *path = getenv(where);
+    int file = path ? open(path, O_RDONLY) : -1;
     if (file < 0) return 0;
     if (read(file, text, sizeof text - 1) < 0) text[0] = 0;
     close(file);
@@ -20,7 +22,8 @@ int clock_gettime(clockid_t which, struct timespec *now) {
     static int (*real)(clockid_t, struct timespec *);
     if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
     int failed = real(which, now);
-    if (which == CLOCK_REALTIME || which == CLOCK_REALTIME_COARSE) now->tv_sec += offset();
+    if (which == CLOCK_REALTIME || which == CLOCK_REALTIME_COARSE) now->tv_sec += seconds("CLOCK_OFFSET");
+    if (which == CLOCK_BOOTTIME) now->tv_sec += seconds("CLOCK_SUSPENDED");
     return failed;
 }
 

@@ -1,8 +1,10 @@
-"""The server's clock jumps. A preloaded shim shifts it, live; it is built with the C compiler, where there is one."""
+"""Clocks jump, the server's and the client's. A preloaded shim shifts them, live; it is built with the C compiler."""
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,10 +20,16 @@ Connect = Callable[[str], Locks]
 
 
 @pytest.fixture
-def jumping(tmp_path: Path) -> Iterator[tuple[Redis, Callable[[int], None]]]:
-    shim, offset = tmp_path / "clock.so", tmp_path / "offset"
+def shim(tmp_path: Path) -> Path:
+    built = tmp_path / "clock.so"
     source = Path(__file__).with_name("clock.c")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(shim), str(source), "-ldl"], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(built), str(source), "-ldl"], check=True)
+    return built
+
+
+@pytest.fixture
+def jumping(tmp_path: Path, shim: Path) -> Iterator[tuple[Redis, Callable[[int], None]]]:
+    offset = tmp_path / "offset"
     offset.write_text("0")
     environ = {"LD_PRELOAD": str(shim), "CLOCK_OFFSET": str(offset)}
     with servers.start("redis", "--appendonly", "no", environ=environ) as server:
@@ -70,3 +78,49 @@ def test_6_a_clock_set_back_delays_by_a_ttl_at_most_and_tokens_rise(
     assert lease.token > max(one.token for one in dead)
     again = locks.semaphore("y", 1).acquire()
     assert again.release()
+
+
+_HOLDER = """
+import sys, holdfast
+lease = holdfast.connect(sys.argv[1]).lock("x", ttl=30).acquire()
+for _ in sys.stdin:
+    print("held" if lease.held else "lost", f"{lease.remaining():.0f}", flush=True)
+"""
+
+
+def test_7_the_clients_wall_clock_means_nothing_and_a_suspended_machine_has_lost_its_lease(
+    redis: Redis, tmp_path: Path, shim: Path, connect: Connect
+) -> None:
+    wall, suspended = tmp_path / "wall", tmp_path / "suspended"
+    wall.write_text("0")
+    suspended.write_text("0")
+    environ = {"LD_PRELOAD": str(shim), "CLOCK_OFFSET": str(wall), "CLOCK_SUSPENDED": str(suspended)}
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, redis.url],
+        env={**os.environ, **environ},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+    assert holder.stdin
+    assert holder.stdout
+
+    def ask() -> tuple[str, int]:
+        assert holder.stdin
+        assert holder.stdout
+        holder.stdin.write("?\n")
+        state, left = holder.stdout.readline().split()
+        return state, int(left)
+
+    try:
+        for jump in ("0", "86400", "-86400"):
+            wall.write_text(jump)
+            state, left = ask()
+            assert state == "held"
+            assert 15 < left <= 30, f"after the wall clock was set to {jump} s"
+        suspended.write_text("31")
+        assert ask() == ("lost", 0)
+    finally:
+        holder.kill()
+        holder.communicate(timeout=10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import time
 
 import pytest
 
-from holdfast import LeaseLost, Misuse, Unavailable
+from holdfast import LeaseLost, Misuse, Unavailable, aio
 from holdfast.claim import MAX_TOKEN
 from holdfast.testing.servers.redis import Redis
 
@@ -107,10 +108,19 @@ def test_an_evicted_part_of_a_crowd_does_not_block_the_name(redis: Redis, connec
         redis.execute("FLUSHALL")
 
 
-def test_names_used_once_leave_nothing_after_the_retention_time(redis: Redis, connect: Connect) -> None:
+def test_100_000_names_used_once_leave_nothing_after_the_retention_time(redis: Redis, connect: Connect) -> None:
+    async def use(url: str) -> None:
+        async with aio.connect(url) as locks:
+
+            async def some(start: int) -> None:
+                for number in range(start, 100_000, 250):
+                    await (await locks.lock(f"once:{number}", ttl=1).acquire()).release()
+
+            await asyncio.gather(*map(some, range(250)))
+
+    asyncio.run(use(f"{redis.url}?retention=1"))
+    assert redis.execute("DBSIZE") != 0  # a name's last token is kept for a while
     locks = connect(redis.url, "?retention=1")
-    for number in range(3000):
-        locks.lock(f"once:{number}", ttl=1).acquire().release()
     lease = locks.semaphore("crowd", 2, ttl=1).acquire()
     locks.semaphore("crowd", 2, ttl=1).acquire().release()
     lease.release()

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import NotAcquired, Unavailable
+import redis as client
+from holdfast import NotAcquired, StaleToken, Unavailable, fenced
 from holdfast.claim import Grant
 from holdfast.drivers.base import finish
 from holdfast.stores.redis.scripts import ALL
@@ -81,6 +82,54 @@ def test_20_a_release_that_fails_may_be_repeated(redis: Redis, proxy: Proxy, con
     proxy.flow()
     assert lease.release() is True
     assert connect(redis.url).names() == []
+
+
+def test_3_a_guarded_write_that_was_delayed_past_the_ttl_is_refused(
+    redis: Redis, proxy: Proxy, connect: Connect
+) -> None:
+    late = connect(redis.url).lock("x", ttl=0.5, renew=False).acquire()
+    proxy.to_server.hold()
+    refused: list[Exception] = []
+
+    def write() -> None:
+        with client.Redis(*proxy.address) as slow:
+            try:
+                fenced.Redis(slow, late).set("balance", "late")
+            except StaleToken as error:
+                refused.append(error)
+
+    thread = in_background(write)
+    proxy.to_server.wait_for_caught(1)
+    successor = connect(redis.url).lock("x", timeout=SOON).acquire()
+    with client.Redis(*redis.address) as quick:
+        fenced.Redis(quick, successor).set("balance", "new")
+    proxy.flow()
+    thread.join(SOON)
+    assert len(refused) == 1
+    assert redis.execute("GET", "balance") == b"new"
+
+
+@pytest.mark.parametrize("failing", [b"{a}", b"{b}", b"{c}"])
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_35_all_of_that_fails_at_one_lock_keeps_none(
+    redis: Redis, proxy: Proxy, connect: Connect, failing: bytes, lost: str
+) -> None:
+    locks, direct = connect(proxy.address, "?timeout=0.2"), connect(redis.url)
+    locks.all_of("a", "b", "c").acquire().release()
+    if lost == "request":
+        proxy.to_server.drop(when=lambda data: failing in data)
+    else:  # the claim arrives; from then on nothing comes back
+
+        def deafen(data: bytes) -> bool:
+            if failing in data:
+                proxy.to_client.drop()
+            return False
+
+        proxy.to_server.drop(when=deafen)
+    with pytest.raises(Unavailable):
+        locks.all_of("a", "b", "c", timeout=0).acquire()
+    proxy.flow()
+    until(lambda: direct.names() == [])
 
 
 def test_22_renewal_does_not_wait_for_user_work(redis: Redis, proxy: Proxy, connect: Connect) -> None:

@@ -22,7 +22,7 @@ import pytest
 
 _THEMES = (
     "claims deaths elections eviction exclusion forks interruption keeping leaving looking misuse names once order "
-    "processes readers reentrancy secrecy semaphores several tokens world"
+    "pauses processes readers reentrancy secrecy semaphores several tokens world"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES.split()))
 
@@ -40,6 +40,7 @@ from .misuse import Misuses  # noqa: E402
 from .names import Names  # noqa: E402
 from .once import Once  # noqa: E402
 from .order import Order  # noqa: E402
+from .pauses import Pauses  # noqa: E402
 from .processes import Processes  # noqa: E402
 from .readers import Readers  # noqa: E402
 from .reentrancy import Reentrancy  # noqa: E402
@@ -59,6 +60,7 @@ class Suite(
     Tokens,
     Claims,
     Deaths,
+    Pauses,
     Interruptions,
     Leaving,
     Keeping,
