@@ -10,8 +10,11 @@ import pytest
 
 import holdfast
 from holdfast import Unavailable, aio
+from holdfast.stores.redis.keys import slot
 from holdfast.testing import servers
-from holdfast.testing.servers.redis import Redis, RedisCluster, SentinelGroup
+from holdfast.testing.servers.redis import SLOTS, Redis, RedisCluster, SentinelGroup
+
+from .hands import SOON, in_background, until
 
 pytestmark = pytest.mark.server
 
@@ -61,6 +64,53 @@ def test_bells_ring_across_a_cluster(cluster: RedisCluster) -> None:
                 await lease.release()
 
     asyncio.run(main())
+
+
+def test_a_node_of_the_url_that_is_down_costs_a_cluster_nothing(cluster: RedisCluster) -> None:
+    url = cluster.url.replace("redis+cluster://", "redis+cluster://127.0.0.1:1,")
+    with holdfast.connect(url) as one, holdfast.connect(url) as two:
+        held = one.lock("x").acquire()
+        got: list[int] = []
+        thread = in_background(lambda: got.append(two.lock("x", timeout=20).acquire().token))
+        until(lambda: bool(one.inspect("x").waiters))
+        assert one.names() == ["x"]
+        started = time.monotonic()
+        held.release()
+        thread.join(SOON)
+        assert time.monotonic() - started < 3, "the bell was not heard"
+        assert got[0] > held.token
+
+
+def test_a_held_lock_moves_with_its_slot(cluster: RedisCluster) -> None:
+    """Resharding: renewals follow the key (ASK, then MOVED); claims are told to try again until the slot has arrived."""
+    number = slot(b"{moving}")
+    owner = number * len(cluster.members) // SLOTS
+    source, target = cluster.members[owner], cluster.members[owner - 1]
+    here, there = (_identity(member) for member in (source, target))
+    with holdfast.connect(cluster.url) as locks, holdfast.connect(cluster.url) as others:
+        lease = locks.lock("moving", ttl=2).acquire()
+        target.execute("CLUSTER", "SETSLOT", number, "IMPORTING", here)
+        source.execute("CLUSTER", "SETSLOT", number, "MIGRATING", there)
+        source.execute("MIGRATE", "127.0.0.1", target.port, "hf:{moving}", 0, 5000)
+        with pytest.raises(Unavailable, match="moving these keys"):
+            others.lock("moving", timeout=0).acquire()
+        until(lambda: lease.remaining() < 1.5)
+        until(lambda: lease.remaining() > 1.5)  # renewed on its way
+        for member in cluster.members:
+            member.execute("CLUSTER", "SETSLOT", number, "NODE", there)
+        until(lambda: lease.remaining() < 1.5)
+        until(lambda: lease.remaining() > 1.5)  # and at its new place
+        assert others.lock("moving").try_acquire() is None
+        assert lease.release()
+        after = others.lock("moving", timeout=5).acquire()
+        assert after.token > lease.token
+        assert after.release()
+
+
+def _identity(member: Redis) -> str:
+    reply = member.execute("CLUSTER", "MYID")
+    assert isinstance(reply, bytes)
+    return reply.decode()
 
 
 def test_9_tokens_rise_through_a_failover_and_holders_are_told(sentinels: SentinelGroup) -> None:

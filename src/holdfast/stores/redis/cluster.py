@@ -25,8 +25,9 @@ class ClusterWire:
         self._slots: dict[int, Address] = {}
         self._seed = 0
         self.where = target.shown()
-        # A message published on one node reaches all, so one ear is enough for bells from everywhere.
-        self._home = self._wire(target.addresses[0])
+        # A message published on one node reaches all, so one ear is enough for bells from everywhere. It, and questions to
+        # the cluster as such, go to the first node of the URL that answers.
+        self._home = open_wire(target)
 
     @property
     def ear(self) -> Ear:
@@ -60,15 +61,15 @@ class ClusterWire:
 
     def reset(self) -> None:
         self._slots.clear()
-        for wire in self._wires.values():
+        for wire in (self._home, *self._wires.values()):
             wire.reset()
 
     def forked(self) -> None:
-        for wire in self._wires.values():
+        for wire in (self._home, *self._wires.values()):
             wire.forked()
 
     async def close(self) -> None:
-        for wire in self._wires.values():
+        for wire in (self._home, *self._wires.values()):
             await wire.close()
 
     def _wire(self, address: Address) -> Wire:

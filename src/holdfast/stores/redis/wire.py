@@ -212,10 +212,15 @@ def tls_context(target: Target) -> ssl.SSLContext:
 
 
 def dial(target: Target, timeout: float, *, known: bool = False) -> Connection:
-    """To the server, or to the one that the Sentinels call master."""
-    if target.kind != "sentinel":
-        return Connection(target, target.addresses[0], timeout, known=known)
+    """To the server, to any node of a cluster, or to the one that the Sentinels call master."""
     deadline = time.monotonic() + timeout
+    if target.kind != "sentinel":
+        *others, last = target.addresses
+        for number, address in enumerate(others):
+            share = (deadline - time.monotonic()) / (len(others) + 1 - number)
+            with contextlib.suppress(Unavailable):
+                return Connection(target, address, share, known=known)
+        return Connection(target, last, deadline - time.monotonic() if others else timeout, known=known)
     failures = []
     for sentinel in target.addresses:
         left = deadline - time.monotonic()

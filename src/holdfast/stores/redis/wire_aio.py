@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
@@ -75,12 +76,17 @@ class AioWire:
             return pipe
 
     async def dial(self, factory: PipeFactory, timeout: float) -> Pipe:
-        """To the server, or to the one that the Sentinels call master."""
+        """To the server, to any node of a cluster, or to the one that the Sentinels call master."""
         target = self.target
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         if target.kind != "sentinel":
-            return await self._dial_one(target, factory, target.addresses[0], deadline)
+            *others, last = target.addresses
+            for number, address in enumerate(others):
+                share = loop.time() + (deadline - loop.time()) / (len(others) + 1 - number)
+                with contextlib.suppress(Unavailable):
+                    return await self._dial_one(target, factory, address, share)
+            return await self._dial_one(target, factory, last, deadline)
         failures = []
         for sentinel in target.addresses:
             half = loop.time() + (deadline - loop.time()) / 2
