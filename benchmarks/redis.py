@@ -218,17 +218,33 @@ async def concurrent(redis: Redis) -> list[Verdict]:
 # ---- eight processes, one name
 
 
+MARGIN = 0.3  # seconds before and after what counts, in which all are at work already, or still
+
+
+def _counted(cycle: Callable[[], float], seconds: float, ready: Any) -> list[float]:
+    """The waits that began while everybody was at work: those who start and those who end would disturb the rest."""
+    waits = []
+    ready.wait()
+    started = time.monotonic()
+    while (since := time.monotonic() - started) < seconds + 2 * MARGIN:
+        wait = cycle()
+        if MARGIN <= since < seconds + MARGIN:
+            waits.append(wait)
+    return waits
+
+
 def holdfast_worker(port: int, seconds: float, results: Any, ready: Any) -> None:
     locks = holdfast.connect(f"redis://127.0.0.1:{port}")
     lock = locks.lock("contended")
-    waits = []
-    ready.wait()
-    until = time.monotonic() + seconds
-    while (before := time.monotonic()) < until:
+
+    def cycle() -> float:
+        before = time.monotonic()
         lease = lock.acquire()
-        waits.append(time.monotonic() - before)
+        waited = time.monotonic() - before
         lease.release()
-    results.put(waits)
+        return waited
+
+    results.put(_counted(cycle, seconds, ready))
     locks.close()
 
 
@@ -236,15 +252,16 @@ def peer_worker(port: int, seconds: float, results: Any, ready: Any) -> None:
     client: Any = importlib.import_module("redis")
     other: Any = importlib.import_module("redis_lock")
     connection = client.Redis(port=port)
-    waits = []
-    ready.wait()
-    until = time.monotonic() + seconds
-    while (before := time.monotonic()) < until:
+
+    def cycle() -> float:
+        before = time.monotonic()
         lock = other.Lock(connection, "contended-peer", expire=30)
         lock.acquire()
-        waits.append(time.monotonic() - before)
+        waited = time.monotonic() - before
         lock.release()
-    results.put(waits)
+        return waited
+
+    results.put(_counted(cycle, seconds, ready))
 
 
 def crowd(worker: Callable[..., None], port: int, seconds: float) -> list[list[float]]:
