@@ -28,8 +28,9 @@ check: $(VENV)/ready
 servers: $(VENV)/ready
 	$(BIN)/python -m holdfast.testing.servers install
 
+# Tests mostly wait for servers, so four at a time are worth it on two cores; a file stays together, and so do its servers.
 unit: $(VENV)/ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 versions: $(VENV)/ready
 	scripts/test-versions $(BIN)/python $(VERSIONS)
