@@ -23,6 +23,9 @@ def ensemble() -> Iterator[Cluster[ZooKeeper]]:
 
 
 class TestZooKeeper(Suite):
+    ttl_short = 0.75
+    turns_at_a_time = 17  # an answer takes a quorum, and a loop many turns
+
     @pytest.fixture
     def url(self, ensemble: Cluster[ZooKeeper]) -> str:
         return f"{ensemble.url}/test-{uuid4().hex[:8]}"

@@ -135,6 +135,7 @@ class Session:
         self._id: int | None = None
         self._refused = False
         self._generation = 0
+        self._heard = driver.now()  # when it last answered
         self._openers: list[Any] = []
         self._watchers: dict[tuple[type, str], Watcher] = {}
         self._mutex = threading.Lock()
@@ -176,6 +177,7 @@ class Session:
         self._generation += 1
         self.seconds = answer[0] * 1.5 / 1000  # kazoo tells its read timeout, two thirds of what was agreed on
         self.suspended = None
+        self._heard = self._driver.now()
         self._tell()
         return answer
 
@@ -240,6 +242,7 @@ class Session:
                 self._hang_up(generation)
                 raise Unavailable(f"ZooKeeper at {self.target.shown()} did not answer within {within:g} s")
             await batch.bell.wait(left)
+        self._heard = driver.now()
         for answer in batch.answers:
             if isinstance(answer, Exception):
                 self._check(answer)
@@ -277,7 +280,9 @@ class Session:
 
     def _hang_up(self, generation: int) -> None:
         """A server that does not answer is left for another, sooner than kazoo would."""
-        if generation == self._generation or self.suspended is not None:
+        silent = self._driver.now() - self._heard
+        if silent >= min(1.0, self.seconds / 4) and (generation == self._generation or self.suspended is not None):
+            self._heard = self._driver.now()
             with contextlib.suppress(OSError, AttributeError):
                 self.client._connection._socket.shutdown(socket.SHUT_RDWR)
 

@@ -47,7 +47,7 @@ TRAITS = Traits(
     durable="what a quorum has written to disk; a lock dies with the session of its holder",
     clock="the leader's monotonic clock ends sessions; a holder counts by its own, and a quarter shorter",
     survives="kill -9 of any client, the loss of any minority of the ensemble, elections of leaders",
-    min_ttl=1.0,
+    min_ttl=0.5,
 )
 _ATTEMPTS = 50
 _CHECKS_AT_ONCE = 500
