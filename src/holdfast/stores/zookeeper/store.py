@@ -100,7 +100,7 @@ class ZooKeeperStore:
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
         sent = self._driver.now()
-        give_up = sent + within
+        give_up = sent + min(within, self._target.timeout)  # a server that is silent so long is left for another
         by_session: dict[int, list[int]] = {}
         records: list[Record | None] = []
         for index, (claim, token, _) in enumerate(grants):
