@@ -1,0 +1,150 @@
+"""Who is inside and who waits, from the names of nodes alone. Pure: no clock, no I/O.
+
+A claim is a node whose name says all that the decision needs, so that one listing is enough:
+
+    <tag>.<units>.<capacity>.<f|u>.<sequence>    a claim; fair or unfair; ZooKeeper appends the sequence
+    <tag>~<units>                                it keeps only so many units: a writer that became a reader
+    <tag>!                                       it went in past the line, which only an unfair claim may
+
+The tag is a hash of the holder, which never leaves its process. The rule: whoever went past the line is inside; the others
+stand in the order of their sequence, and are inside while all before them are and the sum of their units fits. Nodes
+are only ever added at the end, so who is inside stays inside, and a listing that lags behind errs on the safe side: it
+shows more before us, never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from ... import rule
+from ...claim import Claim
+
+_HALF = 2**31
+
+
+def encode(name: str) -> str:
+    """Any name as one part of a path: injective, and never `.`, `..` or empty."""
+    return quote(name, safe="").replace(".", "%2E")
+
+
+def decode(part: str) -> str:
+    return unquote(part, errors="strict")
+
+
+def tag_of(holder: str) -> str:
+    return blake2b(holder.encode(), digest_size=16).hexdigest()
+
+
+class Node(NamedTuple):
+    """A claim, as its name tells it."""
+
+    name: str
+    tag: str
+    units: int
+    capacity: int
+    fair: bool
+    sequence: int
+    past_line: bool = False
+
+
+def stem(claim: Claim, tag: str) -> str:
+    """The name of a claim's node, as far as we choose it."""
+    return f"{tag}.{claim.units}.{claim.capacity}.{'f' if claim.fair else 'u'}."
+
+
+def read(children: Iterable[str]) -> list[Node]:
+    """The claims, first come first. What is not ours is passed over."""
+    nodes: list[Node] = []
+    kept: dict[str, int] = {}
+    passed: set[str] = set()
+    for child in children:
+        parts = child.split(".")
+        if len(parts) == 5:
+            try:
+                nodes.append(Node(child, parts[0], int(parts[1]), int(parts[2]), parts[3] == "f", int(parts[4])))
+            except ValueError:
+                continue
+        elif child.endswith("!"):
+            passed.add(child[:-1])
+        elif "~" in child:
+            tag, _, units = child.partition("~")
+            if units.isdigit():
+                kept[tag] = min(int(units), kept.get(tag, _HALF))
+    if kept or passed:
+        nodes = [
+            node._replace(units=min(node.units, kept.get(node.tag, node.units)), past_line=node.tag in passed)
+            for node in nodes
+        ]
+    return in_order(nodes)
+
+
+def in_order(nodes: list[Node]) -> list[Node]:
+    """By sequence, which is 32 bits with a sign and wraps: what matters is the distance, not the number."""
+    if len(nodes) > 1:
+        pivot = nodes[0].sequence
+        nodes.sort(key=lambda node: (node.sequence - pivot + _HALF) % (2 * _HALF))
+    return nodes
+
+
+class Standing(NamedTuple):
+    """Where one claim stands."""
+
+    inside: bool
+    room: bool  # there is room for it, whoever waits ahead
+    ahead: Node | None  # the node right before ours
+    head: bool  # first of those who wait
+    guards: tuple[Node, ...]  # while these exist, nobody can come in without going past the line too
+
+
+def standing(nodes: Sequence[Node], tag: str) -> Standing | None:
+    """Of the claim with this tag; None: it is not there."""
+    mine = next((node for node in nodes if node.tag == tag), None)
+    if mine is None:
+        return None
+    used = sum(node.units for node in nodes if node.past_line)
+    guards = [node for node in nodes if node.past_line and node.tag != tag]
+    ahead: Node | None = None
+    blocked: Node | None = None
+    for node in nodes:
+        if node.tag == tag:
+            break
+        ahead = node
+        if node.past_line or node.capacity != mine.capacity:  # another capacity is about to be refused
+            continue
+        if blocked is None:
+            guards.append(node)
+            if rule.admit(node.units, node.capacity, used, ahead=False):
+                used += node.units
+            else:
+                blocked = node
+    if mine.past_line:
+        return Standing(True, True, ahead, False, ())
+    room = rule.admit(mine.units, mine.capacity, used, ahead=False)
+    inside = rule.admit(mine.units, mine.capacity, used, ahead=blocked is not None)
+    return Standing(inside, room, ahead, blocked is None, tuple(guards))
+
+
+def check_capacity(name: str, nodes: Sequence[Node], tag: str) -> None:
+    """On joining: the first of a name says what kind of lock it is; and whoever comes with another kind at once, leaves."""
+    mine = next(node for node in nodes if node.tag == tag)
+    if nodes[0] is mine:
+        for node in nodes:
+            rule.same_capacity(name, mine.capacity, node.capacity)
+    rule.same_capacity(name, mine.capacity, nodes[0].capacity)
+
+
+def entitled(nodes: Sequence[Node]) -> set[str]:
+    """The tags of those who may be inside: those who went past the line, and as many from its front as there is room for."""
+    inside = {node.tag for node in nodes if node.past_line}
+    used = sum(node.units for node in nodes if node.past_line)
+    for node in nodes:
+        if node.past_line or node.capacity != nodes[0].capacity:
+            continue
+        if not rule.admit(node.units, node.capacity, used, ahead=False):
+            break
+        used += node.units
+        inside.add(node.tag)
+    return inside

@@ -1,0 +1,55 @@
+"""What this process has in line or inside: what a node says about its claim, and what only we know of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ...claim import Claim
+from ...drivers.base import Driver
+from .line import tag_of
+from .session import Session, Watcher
+
+FRESH, WAITING, INSIDE = "", "w", "i"
+
+
+class Record:
+    """One claim of ours, from before it was sent until it is known to be gone."""
+
+    def __init__(self, claim: Claim, session: Session, driver: Driver) -> None:
+        self.claim = claim
+        self.tag = tag_of(claim.holder)
+        self.session = session
+        self.path = ""  # "": not known, or not there
+        self.token = 0  # 0: not inside
+        self.units = claim.units
+        self.until = 0.0  # unless it is claimed or renewed again, it is taken away then
+        self.retry_at = 0.0
+        self.asked = False  # something was sent that may have made a node
+        self.waiting = False
+        self.lingers = False  # kept for a while after it was done with: it shall outlive the connection
+        self.extras: list[str] = []  # other nodes that belong to it
+        self.bell = driver.bell()
+        self.watching: Watcher | None = None
+        self.ring = self._rung  # one and the same object, to be found again
+
+    def _rung(self) -> None:
+        self.watching = None  # a watch fires once
+        self.bell.ring()
+
+    def unwatch(self) -> None:
+        self.session.unwatch(self.watching, self.ring)
+        self.watching = None
+
+    def data(self, state: str, ttl: float) -> bytes:
+        told = {"owner": self.claim.owner, "note": self.claim.note, "ttl": ttl, "state": state}
+        return json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def told(data: bytes | None) -> dict[str, Any]:
+    """What a node says of its claim; of one that we did not write, nothing."""
+    try:
+        found = json.loads(data or b"")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,302 @@
+"""One ZooKeeper session, for threads and for asyncio alike: kazoo's connection thread does the talking, a driver's bell
+wakes whoever asked. No thread a call, and no logic of locks.
+
+Rule 1: a `Session` is one session of the server's. When that has ended, so has this object: nothing is carried over.
+Rule 2: requests are answered in the order in which they were sent, so some are sent together and cost one round trip.
+Rule 3: kazoo's own retries are off; who asks is told what became of it, or that nobody knows.
+
+kazoo's public calls wait in its own way and pass every answer through a second thread. `KazooClient._call` is what they
+all rest on; it is used here directly, with requests as kazoo itself writes them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo import exceptions
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import Create2
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from ...drivers.base import Driver
+from ...errors import HoldfastError, Misuse, Unavailable
+from .url import Target
+
+# kazoo logs what it sends, passwords included, at DEBUG: not to be had here whatever the application has set.
+_log = logging.getLogger("holdfast.kazoo")
+_log.setLevel(logging.ERROR)
+
+_UNKNOWN = (exceptions.ConnectionLoss, exceptions.ConnectionClosedError, exceptions.OperationTimeoutError)
+_OVER = (exceptions.SessionExpiredError, exceptions.SessionMovedError)
+
+
+class CreateContainer(Create2):  # type: ignore[misc]
+    """A node that the server removes when its last child has gone. kazoo has no request for it."""
+
+    type = 19
+    FLAGS = 4
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    def __init__(self, patience: float) -> None:
+        super().__init__()
+        self._patience = patience
+        self.trouble: OSError | None = None
+
+    def start(self) -> None:
+        super().start()
+        atexit.unregister(self.stop)  # a forked child would wait at its exit for threads that it does not have
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        """kazoo would give a host that does not answer the whole session to do so; there are others."""
+        kwargs["timeout"] = min(kwargs.get("timeout") or self._patience, self._patience)
+        try:
+            made = super().create_connection(*args, **kwargs)
+        except OSError as error:
+            self.trouble = error
+            raise
+        self.trouble = None
+        return made
+
+
+class _Batch:
+    __slots__ = ("answers", "bell", "done")
+
+    def __init__(self, size: int, bell: Any) -> None:
+        self.answers: list[Any] = [None] * size
+        self.done: list[int] = []
+        self.bell = bell
+
+
+class _Reply:
+    """What kazoo tells the answer to."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: _Batch, index: int) -> None:
+        self._batch: _Batch | None = batch
+        self._index = index
+
+    def set(self, value: Any = None) -> None:
+        batch, self._batch = self._batch, None  # kazoo may tell a failure twice
+        if batch is not None:
+            batch.answers[self._index] = value
+            batch.done.append(self._index)
+            if len(batch.done) == len(batch.answers):
+                batch.bell.ring()
+
+    set_exception = set
+
+
+class _Nobody:
+    """For requests whose answer does not matter."""
+
+    def set(self, value: Any = None) -> None:
+        return
+
+    set_exception = set
+
+
+class Watcher:
+    """All who wait for one thing to happen to one node: a single watch, however many come and go."""
+
+    def __init__(self, watchers: dict[tuple[type, str], Watcher], key: tuple[type, str]) -> None:
+        self._watchers = watchers
+        self._key = key
+        self.bells: dict[int, Callable[[], object]] = {}
+
+    def __call__(self, event: object) -> None:
+        if self._watchers.get(self._key) is self:
+            self._watchers.pop(self._key, None)
+        for ring in list(self.bells.values()):
+            ring()
+
+
+class Session:
+    def __init__(self, target: Target, seconds: float, driver: Driver) -> None:
+        self.seconds = seconds  # as asked for; as negotiated, when it is open
+        self.asked = seconds
+        self.target = target
+        self.dead = ""  # why
+        self.acl = CREATOR_ALL_ACL if target.acl == "creator" else OPEN_ACL_UNSAFE
+        self.used = driver.now()  # when it was last of use to anybody
+        self.suspended: float | None = driver.now()  # since when
+        self._driver = driver
+        self._id: int | None = None
+        self._refused = False
+        self._generation = 0
+        self._heard = driver.now()  # when it last answered
+        self._openers: list[Any] = []
+        self._watchers: dict[tuple[type, str], Watcher] = {}
+        self._mutex = threading.Lock()
+        self._handler = Handler(target.timeout)
+        self.client = self._client()
+        self._connect = self.client._connection._connect
+        self.client._connection._connect = self._connected  # the one place that learns what the server agreed to
+        self.client.add_listener(self._changed)
+        self.client.start_async()
+
+    def _client(self) -> KazooClient:
+        target = self.target
+        sasl = {"mechanism": "DIGEST-MD5", "username": target.username, "password": target.password}
+        return KazooClient(
+            hosts=target.hosts,
+            timeout=self.seconds,
+            handler=self._handler,
+            auth_data=[("digest", f"{target.username}:{target.password}")] if target.auth == "digest" else None,
+            sasl_options=sasl if target.auth == "sasl" else None,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_delay=0.5),
+            command_retry=KazooRetry(max_tries=0),
+            logger=_log,
+            use_ssl=target.tls,
+            ca=target.ca or None,
+            certfile=target.cert or None,
+            keyfile=target.cert_key or None,
+            verify_certs=target.tls,
+            check_hostname=target.tls and target.check_hostname,
+        )
+
+    # ---- in kazoo's thread
+
+    def _connected(self, *args: Any) -> Any:
+        answer = self._connect(*args)
+        session = self.client._session_id
+        if self._id not in (None, session):
+            self.dead = "its session ended while it was disconnected"
+        self._id = session
+        self._generation += 1
+        self.seconds = answer[0] * 1.5 / 1000  # kazoo tells its read timeout, two thirds of what was agreed on
+        self.suspended = None
+        self._heard = self._driver.now()
+        self._tell()
+        return answer
+
+    def _changed(self, state: str) -> None:
+        if state == KazooState.SUSPENDED:
+            self.suspended = self._driver.now()
+            self._generation += 1
+        elif state == KazooState.LOST:
+            self._refused = self.client.client_state == "AUTH_FAILED"
+            self.dead = self.dead or "its session has ended"
+            self._tell()
+
+    def _tell(self) -> None:
+        with self._mutex:
+            bells, self._openers = self._openers, []
+        for bell in bells:
+            bell.ring()
+
+    # ---- for everybody
+
+    @property
+    def id(self) -> int | None:
+        return self._id
+
+    async def opened(self, within: float) -> None:
+        """Connected and authenticated, or an error."""
+        give_up = self._driver.now() + within
+        while self._id is None and not self.dead:
+            bell = self._driver.bell()
+            with self._mutex:
+                self._openers.append(bell)
+            left = give_up - self._driver.now()
+            if self._id is None and not self.dead:
+                if left <= 0:
+                    raise self._unreachable(within)
+                await bell.wait(left)
+        if self._refused:
+            raise Misuse(f"ZooKeeper at {self.target.shown()} refuses the user {self.target.username!r} or its password")
+        if self.dead:
+            raise Unavailable(f"ZooKeeper at {self.target.shown()}: {self.dead}")
+
+    def _unreachable(self, within: float) -> HoldfastError:
+        trouble = self._handler.trouble
+        if isinstance(trouble, ssl.SSLError):
+            return Misuse(
+                f"no TLS with ZooKeeper at {self.target.shown()}: {trouble}; see the options ca, cert, cert_key"
+            )
+        why = f": {trouble}" if trouble else ""
+        return Unavailable(f"cannot connect to ZooKeeper at {self.target.shown()} within {within:g} s{why}")
+
+    async def ask(self, requests: Sequence[Any], within: float | None = None) -> list[Any]:
+        """Sent together, answered in order; what ZooKeeper refuses is an answer like any other."""
+        within = self.target.timeout if within is None else within
+        driver, generation = self._driver, self._generation
+        batch = _Batch(len(requests), driver.bell())
+        give_up = driver.now() + within
+        for index, request in enumerate(requests):
+            self.client._call(request, _Reply(batch, index))
+        while len(batch.done) < len(requests):
+            left = give_up - driver.now()
+            if left <= 0:
+                self._hang_up(generation)
+                raise Unavailable(f"ZooKeeper at {self.target.shown()} did not answer within {within:g} s")
+            await batch.bell.wait(left)
+        self._heard = driver.now()
+        for answer in batch.answers:
+            if isinstance(answer, Exception):
+                self._check(answer)
+        return batch.answers
+
+    def tell(self, request: Any) -> None:
+        """Send, and do not wait to hear what became of it."""
+        self.client._call(request, _Nobody())
+
+    def watcher(self, kind: type, path: str, ring: Callable[[], object]) -> Watcher:
+        """To go with a request of this kind: `ring` is called, once at least, when the node has changed."""
+        key = (kind, path)
+        watcher = self._watchers.get(key)
+        if watcher is None:
+            watcher = self._watchers[key] = Watcher(self._watchers, key)
+        watcher.bells[id(ring)] = ring
+        return watcher
+
+    def unwatch(self, watcher: Watcher | None, ring: Callable[[], object]) -> None:
+        if watcher is not None:
+            watcher.bells.pop(id(ring), None)
+
+    def _check(self, error: Exception) -> None:
+        where = self.target.shown()
+        if isinstance(error, _OVER):
+            self.dead = self.dead or "its session has ended"
+            raise Unavailable(f"ZooKeeper at {where}: {self.dead}")
+        if isinstance(error, _UNKNOWN):
+            raise Unavailable(f"the connection to ZooKeeper at {where} was lost: what was asked may have been done")
+        if isinstance(error, (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError)):
+            who = f"the user {self.target.username!r}" if self.target.username else "an anonymous user"
+            raise Misuse(f"ZooKeeper at {where} does not allow this to {who}: its ACLs give it to somebody else")
+        if isinstance(error, exceptions.UnimplementedError):
+            raise Misuse(f"ZooKeeper at {where} knows no container nodes: it must be 3.5.1 or newer")
+
+    def _hang_up(self, generation: int) -> None:
+        """A server that does not answer is left for another, sooner than kazoo would."""
+        silent = self._driver.now() - self._heard
+        if silent >= min(1.0, self.seconds / 4) and (generation == self._generation or self.suspended is not None):
+            self._heard = self._driver.now()
+            with contextlib.suppress(OSError, AttributeError):
+                self.client._connection._socket.shutdown(socket.SHUT_RDWR)
+
+    def end(self, *, keep: bool = False) -> None:
+        """Blocks for a moment. `keep`: leave without a word, so that what is held lives on for the session's time."""
+        self.dead = self.dead or "it was closed"
+        if keep:
+            self.client._stopped.set()
+            with contextlib.suppress(OSError, AttributeError):
+                self.client._connection._socket.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(Exception):
+                self.client._safe_close()
+        else:
+            with contextlib.suppress(Exception):
+                self.client.stop()
+        with contextlib.suppress(Exception):
+            self.client.close()

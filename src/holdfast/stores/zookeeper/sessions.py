@@ -1,0 +1,213 @@
+"""The sessions of one store, and the thread that keeps house.
+
+A session has one timeout, and a dead holder blocks the others for that long: so there is a session for every ttl in use,
+give or take half of it. kazoo keeps a session alive by itself, for as long as the process lives. That is too long for a
+claim that nobody renews, so the housekeeper takes away what is overdue. It is a plain thread for asyncio too: an event
+loop may end, or be busy, and nothing may be held because of that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from kazoo.exceptions import NoNodeError
+from kazoo.protocol.serialization import Delete, GetChildren
+
+from ...drivers.base import Driver
+from ...errors import Unavailable
+from .records import Record
+from .session import Session
+from .url import Target
+
+# A leader hears of a follower's clients with a delay. If it never hears of the last renewal, it counts from the one before,
+# which was a third of a ttl earlier: so the session is a third longer than what a holder believes.
+MARGIN = 4 / 3
+STEPS = (1.5, 2, 3, 4, 6, 8, 12, 16, 20, 30, 40, 60, 80, 120, 180, 240, 360, 480, 720, 960, 1440)
+IDLE = 60.0  # a session that was of no use for so long is closed
+_LONGEST = 30 * 86400 * MARGIN
+_AGAIN = 0.2
+
+
+def step(ttl: float) -> float:
+    """The session timeout to ask for."""
+    wanted = ttl * MARGIN
+    for seconds in STEPS:
+        if wanted <= seconds:
+            return seconds
+    seconds = STEPS[-1] * 2.0
+    while seconds < wanted:
+        seconds *= 2
+    return min(seconds, _LONGEST)
+
+
+class Sessions:
+    def __init__(self, target: Target, driver: Driver, parent: Callable[[str], str]) -> None:
+        self._target = target
+        self._driver = driver
+        self._parent = parent
+        self.forked()
+
+    def forked(self) -> None:
+        """Start afresh. What was inherited is dropped as it is: its threads are the parent's, and so is its session."""
+        self.records: dict[str, Record] = {}
+        self._open: dict[float, Session] = {}
+        self._condition = threading.Condition()
+        self._housekeeper: threading.Thread | None = None
+        self._wake_at = float("inf")
+        self._closed = False
+
+    async def of(self, ttl: float) -> Session:
+        return await self._opened(step(ttl))
+
+    async def any(self) -> Session:
+        """Whichever is there, for somebody who only looks."""
+        for session in list(self._open.values()):
+            if not session.dead and session.suspended is None:
+                session.used = self._driver.now()
+                return session
+        return await self._opened(12.0)
+
+    async def _opened(self, seconds: float) -> Session:
+        session = self._open.get(seconds)
+        if session is None or session.dead:
+            with self._condition:
+                if self._closed:
+                    raise Unavailable("this connection to ZooKeeper was closed")
+                session = self._open.get(seconds)
+                if session is None or session.dead:
+                    if session is not None:
+                        _in_background(session.end)
+                    session = self._open[seconds] = Session(self._target, seconds, self._driver)
+            self._mind(self._driver.now() + IDLE)
+        session.used = self._driver.now()
+        if session.id is None:
+            await session.opened(self._target.timeout)
+        return session
+
+    def add(self, record: Record) -> None:
+        self.records[record.claim.holder] = record
+
+    def forget(self, record: Record) -> None:
+        record.unwatch()
+        if self.records.get(record.claim.holder) is record:
+            self.records.pop(record.claim.holder, None)
+
+    def due(self, record: Record, until: float) -> None:
+        record.until = until
+        record.session.used = self._driver.now()
+        if until < self._wake_at:
+            self._mind(until)
+
+    async def close(self) -> None:
+        with self._condition:
+            self._closed = True
+            sessions = list(self._open.values())
+            self._condition.notify()
+        for session in sessions:
+            keep = any(one.session is session and one.lingers for one in list(self.records.values()))
+            done = self._driver.bell()
+            _in_background(_ended, session, keep, done)
+            await done.wait(self._target.timeout)
+
+    # ---- the housekeeper
+
+    def _mind(self, when: float) -> None:
+        with self._condition:
+            self._wake_at = min(when, self._wake_at)
+            if self._housekeeper is None and not self._closed:
+                self._housekeeper = threading.Thread(target=self._run, name="holdfast-zookeeper", daemon=True)
+                self._housekeeper.start()
+            else:
+                self._condition.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                if not self._closed:
+                    self._condition.wait(max(0.0, min(self._wake_at - self._driver.now(), IDLE)))
+                if self._closed or not (self._open or self.records):
+                    self._housekeeper = None
+                    return
+                self._wake_at = float("inf")
+            with suppress(Exception):  # nothing may end it: the next round tries again
+                self._mind_sessions()
+                self._sweep(list(self.records.values()))
+            with self._condition:
+                soonest = min((max(one.until, one.retry_at) for one in list(self.records.values())), default=float("inf"))
+                self._wake_at = min(self._wake_at, soonest, self._driver.now() + IDLE / 4)
+
+    def _mind_sessions(self) -> None:
+        now = self._driver.now()
+        busy = {id(record.session) for record in list(self.records.values())}
+        for seconds, session in list(self._open.items()):
+            gone = session.suspended
+            if gone is not None and session.id is not None and now >= gone + session.seconds:
+                session.dead = session.dead or "it was disconnected for longer than its session lives"
+            if session.dead or (id(session) not in busy and now >= session.used + IDLE):
+                with self._condition:
+                    if self._open.get(seconds) is session:
+                        del self._open[seconds]
+                _in_background(session.end)
+
+    def _sweep(self, records: Iterable[Record]) -> None:
+        now = self._driver.now()
+        for record in records:
+            if record.session.dead:
+                self.forget(record)  # its nodes went with the session
+                record.bell.ring()
+            elif now >= record.until and now >= record.retry_at:
+                record.retry_at = now + _AGAIN
+                if record.path:
+                    for extra in record.extras:
+                        record.session.tell(Delete(extra, -1))
+                    record.session.client._call(Delete(record.path, -1), _Removed(self, record))
+                else:
+                    parent = self._parent(record.claim.name)
+                    record.session.client._call(GetChildren(parent, None), _Found(self, record, parent))
+
+
+class _Removed:
+    """Hears that a node is gone."""
+
+    def __init__(self, sessions: Sessions, record: Record) -> None:
+        self._sessions = sessions
+        self._record = record
+
+    def set(self, answer: Any = None) -> None:
+        if answer is True or isinstance(answer, NoNodeError):
+            self._sessions.forget(self._record)
+
+    set_exception = set
+
+
+class _Found:
+    """Hears which nodes of a name there are, and takes away those of a claim whose answer we never got."""
+
+    def __init__(self, sessions: Sessions, record: Record, parent: str) -> None:
+        self._sessions = sessions
+        self._record = record
+        self._parent = parent
+
+    def set(self, answer: Any = None) -> None:
+        if isinstance(answer, NoNodeError):
+            self._sessions.forget(self._record)
+        elif isinstance(answer, list):
+            found = [child for child in answer if child.startswith(self._record.tag)]
+            for child in found:
+                self._record.session.tell(Delete(f"{self._parent}/{child}", -1))
+            if not found:
+                self._sessions.forget(self._record)
+
+    set_exception = set
+
+
+def _ended(session: Session, keep: bool, done: Any) -> None:
+    session.end(keep=keep)
+    done.ring()
+
+
+def _in_background(work: Callable[..., None], *args: Any) -> None:
+    threading.Thread(target=work, args=args, name="holdfast-zookeeper-end", daemon=True).start()

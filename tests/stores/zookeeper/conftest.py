@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+import holdfast
+from holdfast.sync import Locks
+from holdfast.testing import servers
+
+from .hands import Connect, Ensemble
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Iterator[Ensemble]:
+    with servers.cluster("zookeeper", 3, "maxSessionTimeout=100000", "forceSync=no") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def root() -> str:
+    return f"/test-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    opened: list[Locks] = []
+
+    def open_one(url: str, **more: str) -> Locks:
+        opened.append(holdfast.connect(url, **more))
+        return opened[-1]
+
+    yield open_one
+    for locks in opened:
+        locks.close()
