@@ -26,7 +26,19 @@ _NEVER = float("inf")
 class Mine:
     """A claim of ours that is in a book, or may be."""
 
-    __slots__ = ("bell", "book", "claim", "deadline", "heard", "look_at", "rung", "session", "token", "who")
+    __slots__ = (
+        "bell",
+        "book",
+        "claim",
+        "deadline",
+        "heard",
+        "look_at",
+        "rung",
+        "session",
+        "token",
+        "uncertain",
+        "who",
+    )
 
     def __init__(self, claim: Claim, who: str, session: Session, bell: Bell) -> None:
         self.claim = claim
@@ -38,6 +50,7 @@ class Mine:
         self.book: Book | None = None  # as we left it: if nobody came since, it need not be read
         self.heard: set[str] = set()
         self.rung = 0
+        self.uncertain = False  # a claim was sent, and its fate is not known: it may still arrive
 
 
 class Keeper:

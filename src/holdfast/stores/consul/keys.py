@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -73,12 +74,9 @@ def unchanged(key: str, index: int) -> Operation:
     return {"KV": {"Verb": "check-index", "Key": key, "Index": index}}
 
 
-def held_by(key: str, session: str) -> Operation:
-    return {"KV": {"Verb": "check-session", "Key": key, "Session": session}}
-
-
 def hold(key: str, session: str, value: bytes = b"") -> Operation:
     """Put it there in the name of a session, with which it goes. Refused if the session is dead."""
+    value = value or os.urandom(6)  # something new: a write that changes nothing need not count as one
     return {"KV": {"Verb": "lock", "Key": key, "Session": session, "Value": _value(value)}}
 
 

@@ -15,8 +15,9 @@ import json
 
 from ...drivers.base import Driver
 from ...errors import Unavailable
-from .http import Answer, checked, refusal
+from .http import checked
 from .keys import Keys, hold
+from .ledger import Failed, Ledger, Step
 from .url import Target
 from .wire import Wire
 
@@ -25,22 +26,24 @@ _MARGIN = 1 / 8
 
 
 class Session:
-    __slots__ = ("id", "lost", "renewed", "ttl", "users")
+    __slots__ = ("id", "lost", "renewed", "stamp", "ttl", "users")
 
-    def __init__(self, ttl: float, renewed: float, id: str) -> None:
+    def __init__(self, ttl: float, renewed: float, id: str, stamp: int = 0) -> None:
         self.ttl = ttl  # what is promised to claims; Consul was asked for an eighth more
         self.renewed = renewed  # when the last renewal that was confirmed was sent
         self.id = id
+        self.stamp = stamp  # the index of its `alive` key, which every claim checks
         self.lost = False
         self.users = 0
 
 
 class Sessions:
-    def __init__(self, target: Target, wire: Wire, driver: Driver, keys: Keys) -> None:
+    def __init__(self, target: Target, wire: Wire, driver: Driver, keys: Keys, ledger: Ledger) -> None:
         self._target = target
         self._wire = wire
         self._driver = driver
         self._keys = keys
+        self._ledger = ledger
         self._by_ttl: dict[float, Session] = {}
 
     async def fit_for(self, ttl: float, within: float) -> Session:
@@ -74,15 +77,29 @@ class Sessions:
         body = json.dumps(wish).encode()
         answer = checked(await self._wire.ask("PUT", "/v1/session/create", body, within), self._wire.where)
         session = Session(ttl, sent, json.loads(answer.body)["ID"])
-        body = json.dumps([hold(self._keys.alive(session.id), session.id)]).encode()
         try:
-            answer = checked(await self._wire.ask("PUT", "/v1/txn", body, within), self._wire.where)
-            if answer.status != 200:
-                raise refused(answer, self._wire.where)
+            await self.stamp(session, within)
         except BaseException:
             await self._driver.shield(lambda: self._end_quietly(session, within))
             raise
         return session
+
+    async def stamp(self, session: Session, within: float) -> None:
+        """Write the `alive` key anew. Claims that are still on their way anywhere carry the old stamp, and come to nothing."""
+        done = await self._ledger.commit([Step(hold(self._keys.alive(session.id), session.id), "alive")], within)
+        if isinstance(done, Failed):
+            self.lose(session)
+        else:
+            session.stamp = max(session.stamp, done)
+
+    async def look_after(self, session: Session, within: float) -> bool:
+        """A claim found the stamp changed: by another thread, or because the session is over. False: it is."""
+        found = await self._ledger.look([self._keys.alive(session.id)], within)
+        if not found:
+            self.lose(session)
+            return False
+        session.stamp = max(session.stamp, found[0].at)
+        return True
 
     async def renew(self, session: Session, within: float, *, apart: bool = True) -> bool:
         """The one keep-alive. False: Consul no longer knows it."""
@@ -116,8 +133,3 @@ class Sessions:
             await self._wire.ask("PUT", f"/v1/session/destroy/{session.id}", b"", within)
         except Unavailable:
             return  # its TTL ends it
-
-
-def refused(answer: Answer, where: str) -> Exception:
-    """A transaction that failed for a reason that trying again will not change."""
-    return refusal(403 if b"Permission denied" in answer.body else 500, answer.body, where)

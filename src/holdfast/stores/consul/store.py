@@ -5,7 +5,8 @@ Why no two get in that should not:
 1. A book changes only in a transaction that checks its index, so every writer has seen all writes before its own, and
    decides by `rule.admit()` on what is really there.
 2. The transaction that lets a claim in checks as well that its session is alive. A session that dies later leaves its
-   entry behind; others strike it out only when they have seen that its `alive` key is gone, which is for good.
+   entry behind; others strike it out only when they have seen that its `alive` key is gone, which is for good. A claim
+   that was taken back while it was still on its way finds the `alive` key rewritten, and comes to nothing: no ghost.
 3. Consul keeps a session for at least its TTL, and a grant is promised for less: so the holder, whose time runs from
    before it asked, knows that it lost before anybody can be let in. (An admin who destroys the session, or puts the
    holder out, is quicker than that: then the token tells the two apart. `lock_delay` gives it time to notice.)
@@ -56,7 +57,7 @@ class ConsulStore:
     def _start(self) -> None:
         self._wire = self._open_wire()
         self._ledger = Ledger(self._target, self._wire, self._keys)
-        self._sessions = Sessions(self._target, self._wire, self._driver, self._keys)
+        self._sessions = Sessions(self._target, self._wire, self._driver, self._keys, self._ledger)
         self._ears = Ears(self._wire, self._driver)
         self._keeper = Keeper(self._driver, self._ears, self._sessions, self._put_out_overdue, self._target.timeout)
         self._crowded: dict[str, None] = {}  # names in whose book we saw others: read before writing
@@ -212,17 +213,22 @@ class ConsulStore:
             if entry is None and claim.queue:
                 mine = self._expect(claim, who, session, sent)
             if changed:
-                steps = [Step(operations.held_by(self._keys.alive(session.id), session.id), "alive"), *struck]
+                steps = [Step(operations.unchanged(self._keys.alive(session.id), session.stamp), "alive"), *struck]
                 steps += self._ledger.write(claim.name, book, dead | delayed)
                 if entry is not None and mine is not None:
                     steps.append(Step(operations.delete(self._keys.bell(mine.session.id, who)), "bell"))
-                done = await self._ledger.commit(steps)
+                try:
+                    done = await self._ledger.commit(steps)
+                except BaseException:  # it may still arrive: whoever takes the claim back has to know
+                    self._keeper.keep(claim, who, session, sent + claim.ttl, 0, None).uncertain = True
+                    raise
                 if isinstance(done, Failed):
                     if done.delayed and done.about != "prune":  # the name was last held by a session that died
                         return Place(claim, self._after_delay())
                     if done.about == "alive":
-                        self._keeper.lose(session)
-                        session, former = await self._sessions.fit_for(claim.ttl, self._target.timeout), ""
+                        if not await self._sessions.look_after(session, self._target.timeout):
+                            self._keeper.lose(session)
+                            session, former = await self._sessions.fit_for(claim.ttl, self._target.timeout), ""
                     elif done.about == "prune":
                         delayed |= {done.session} if done.delayed else set()
                         dead.discard(done.session)
@@ -298,12 +304,17 @@ class ConsulStore:
     async def _leave(self, claim: Claim) -> bool:
         mine = self._keeper.find(claim.holder)
         seen = mine.book if mine is not None and claim.name not in self._crowded else None
+        if mine is not None:
+            mine.book = None  # it will be written in: of no use to a second attempt
         tried = False
 
         async def leave() -> bool:
             nonlocal seen, tried
             who = pseudonym(claim.holder)
             doubted: set[str] = set()
+            if mine is not None and mine.uncertain and not mine.session.lost:
+                await self._sessions.stamp(mine.session, self._target.timeout)  # what has not arrived by now never will
+                mine.uncertain, seen = False, None
             while True:
                 book, seen = seen or await self._ledger.read(claim.name), None
                 if book.leave(who) is None:
