@@ -1,0 +1,110 @@
+"""Blocking queries: told when a key changes, instead of asking again and again.
+
+One query is on its way for each key that somebody in this process cares about, however many they are. Whoever wants to
+hear of a key says so first and looks afterwards: then nothing can happen in between.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ...drivers.base import Driver
+from ...errors import HoldfastError
+from .http import Answer, checked
+from .wire import Wire
+
+Heard = Callable[[Answer], None]
+MOST = 32  # each has a connection of its own, and Consul lets one client have 200
+_WAIT = 30  # seconds for one query; Consul adds up to a sixteenth
+
+
+class _Ear:
+    def __init__(self, path: str, final: bool) -> None:
+        self.path = path
+        self.final = final  # when the key is gone, it is gone for good
+        self.heard: dict[object, Heard] = {}
+
+
+class Ears:
+    def __init__(self, wire: Wire, driver: Driver) -> None:
+        self._wire = wire
+        self._driver = driver
+        self._ears: dict[str, _Ear] = {}
+        self._mutex = threading.Lock()
+        self._closed = False
+
+    def listen(self, path: str, by: object, heard: Heard, *, final: bool = False) -> bool:
+        """From now on, until `forget`. False: too many are being listened to."""
+        with self._mutex:
+            ear = self._ears.get(path)
+            if ear is not None:
+                ear.heard[by] = heard
+                return True
+            if len(self._ears) >= MOST or self._closed:
+                return False
+            ear = self._ears[path] = _Ear(path, final)
+            ear.heard[by] = heard
+        try:
+            self._driver.spawn(lambda: self._run(ear), "holdfast-consul-ear")
+        except BaseException:
+            with self._mutex:
+                self._ears.pop(path, None)
+            raise
+        return True
+
+    def forget(self, path: str, by: object) -> None:
+        """The query that is on its way is left to come home: the next to ask is likely to want the same."""
+        with self._mutex:
+            ear = self._ears.get(path)
+            if ear is not None:
+                ear.heard.pop(by, None)
+
+    def close(self) -> None:
+        self._closed = True
+
+    async def _run(self, ear: _Ear) -> None:
+        index = 0
+        try:
+            while self._wanted(ear):
+                sign = "&" if "?" in ear.path else "?"
+                try:
+                    path = f"{ear.path}{sign}index={index}&wait={_WAIT}s"
+                    # Not shared out among the hosts: that it stays silent is what we expect of it.
+                    answer = checked(
+                        await self._wire.ask_apart("GET", path, b"", 3 * (_WAIT * 17 / 16 + 2)), self._wire.where
+                    )
+                except HoldfastError:
+                    index = 0
+                    if not self._closed:
+                        await self._driver.sleep(self._driver.uniform(0.1, 0.3))
+                    continue
+                if answer.at != index or not index:
+                    self._tell(ear, answer)
+                    if answer.status == 404 and ear.final:
+                        return
+                    if (
+                        answer.status == 404
+                    ):  # of a key that is not there, Consul tells us also what does not concern it
+                        await self._driver.sleep(0.05)
+                index = answer.at if answer.at >= index else 0
+        finally:
+            with self._mutex:
+                if self._ears.get(ear.path) is ear:
+                    del self._ears[ear.path]
+
+    def _wanted(self, ear: _Ear) -> bool:
+        with self._mutex:
+            if ear.heard and not self._closed:
+                return True
+            if self._ears.get(ear.path) is ear:  # under the same lock as the decision: nobody slips in between
+                del self._ears[ear.path]
+            return False
+
+    def _tell(self, ear: _Ear, answer: Answer) -> None:
+        with self._mutex:
+            told = list(ear.heard.values())
+            if answer.status == 404 and ear.final and self._ears.get(ear.path) is ear:
+                del self._ears[ear.path]
+        for heard in told:
+            heard(answer)

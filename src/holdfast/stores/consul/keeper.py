@@ -1,0 +1,180 @@
+"""What this process has in the books, and until when.
+
+A session keeps everything alive that hangs on it. A single claim that nobody renews any more must end all the same: its
+own store puts it out when its time is over. Whoever keeps the session alive is also the one who does this: if it is dead,
+or stopped, the session ends, and with it all the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Awaitable, Callable
+
+from ...claim import Claim
+from ...drivers.base import Bell, Driver
+from ...errors import HoldfastError
+from .book import Book
+from .ears import Ears, Heard
+from .http import Answer
+from .sessions import Session, Sessions
+
+_IDLE = 20.0  # with nothing to look after for so long, the keeper ends its sessions and goes home
+_NEVER = float("inf")
+
+
+class Mine:
+    """A claim of ours that is in a book, or may be."""
+
+    __slots__ = (
+        "bell",
+        "book",
+        "claim",
+        "deadline",
+        "heard",
+        "look_at",
+        "rung",
+        "session",
+        "token",
+        "uncertain",
+        "who",
+    )
+
+    def __init__(self, claim: Claim, who: str, session: Session, bell: Bell) -> None:
+        self.claim = claim
+        self.who = who
+        self.session = session
+        self.bell = bell
+        self.deadline = self.look_at = _NEVER
+        self.token = 0  # in line
+        self.book: Book | None = None  # as we left it: if nobody came since, it need not be read
+        self.heard: set[str] = set()
+        self.rung = 0
+        self.uncertain = False  # a claim was sent, and its fate is not known: it may still arrive
+
+
+class Keeper:
+    def __init__(
+        self,
+        driver: Driver,
+        ears: Ears,
+        sessions: Sessions,
+        put_out: Callable[[Mine], Awaitable[None]],
+        timeout: float,
+    ) -> None:
+        self._driver = driver
+        self._ears = ears
+        self._sessions = sessions
+        self._put_out = put_out
+        self._timeout = timeout
+        self._mine: dict[str, Mine] = {}
+        self._mutex = threading.Lock()
+        self._bell: Bell | None = None  # there while the keeper runs
+        self._wake_at = _NEVER
+        self._closed = False
+
+    def find(self, holder: str) -> Mine | None:
+        return self._mine.get(holder)
+
+    def keep(self, claim: Claim, who: str, session: Session, deadline: float, token: int, book: Book | None) -> Mine:
+        with self._mutex:
+            mine = self._mine.get(claim.holder)
+            if mine is None:
+                mine = self._mine[claim.holder] = Mine(claim, who, session, self._driver.bell())
+                session.users += 1
+            elif mine.session is not session:
+                mine.session.users -= 1
+                session.users += 1
+                mine.session = session
+            if token:
+                self._hush(mine)
+            mine.claim, mine.token, mine.book = claim, token, book
+            mine.deadline = mine.look_at = deadline
+            if deadline < self._wake_at:
+                self._wake(deadline)
+        return mine
+
+    def forget(self, mine: Mine) -> None:
+        with self._mutex:
+            if self._mine.get(mine.claim.holder) is mine:
+                del self._mine[mine.claim.holder]
+                mine.session.users -= 1
+            self._hush(mine)
+
+    def lose(self, session: Session) -> None:
+        """It is over, and all that hangs on it."""
+        self._sessions.lose(session)
+        for mine in [one for one in list(self._mine.values()) if one.session is session]:
+            mine.bell.ring()
+            self.forget(mine)
+
+    def mail(self, mine: Mine, bell: str) -> Heard:
+        """What a waiter does with what is under its session."""
+
+        def heard(answer: Answer) -> None:
+            if answer.status != 200:  # the session is over: claim again, and find out
+                mine.bell.ring()
+                return
+            for pair in json.loads(answer.body):
+                if pair["Key"] == bell and pair["ModifyIndex"] > mine.rung:
+                    mine.rung = pair["ModifyIndex"]
+                    mine.bell.ring()
+
+        return heard
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            if self._bell is not None:
+                self._bell.ring()
+
+    def _hush(self, mine: Mine) -> None:
+        for path in mine.heard:
+            self._ears.forget(path, mine)
+        mine.heard = set()
+
+    # ---- the keeper itself
+
+    def _wake(self, at: float) -> None:
+        self._wake_at = at
+        if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
+            self._bell = bell = self._driver.bell()
+            try:
+                self._driver.spawn(lambda: self._run(bell), "holdfast-consul-keeper")
+            except BaseException:
+                self._bell, self._wake_at = None, _NEVER
+                raise
+
+    async def _run(self, bell: Bell) -> None:
+        idle_since: float | None = None
+        try:
+            while not self._closed:
+                with self._mutex:
+                    now = self._driver.now()
+                    due = min((mine.look_at for mine in self._mine.values()), default=_NEVER)
+                    idle_since = None if due < _NEVER else idle_since or now
+                    if idle_since is not None and now >= idle_since + _IDLE:
+                        self._bell, self._wake_at = None, _NEVER
+                        break
+                    self._wake_at = due
+                await bell.wait(min(due - now, _IDLE))
+                await self._round()
+            if not self._closed:
+                await self._sessions.end_idle(self._timeout)
+        finally:
+            with self._mutex:
+                if self._bell is bell:
+                    self._bell, self._wake_at = None, _NEVER
+
+    async def _round(self) -> None:
+        now = self._driver.now()
+        for mine in [one for one in list(self._mine.values()) if one.look_at <= now]:
+            if self._closed:
+                return
+            if mine.session.lost:
+                self.forget(mine)
+                continue
+            try:
+                await self._put_out(mine)
+            except HoldfastError:  # once more soon; if that never helps, the session ends it
+                mine.look_at = self._driver.now() + self._driver.uniform(0.2, 0.5)
