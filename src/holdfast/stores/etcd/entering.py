@@ -56,6 +56,7 @@ class Entry:
         "kind",
         "line",
         "line_key",
+        "moving",
         "queued",
         "session",
         "span",
@@ -76,6 +77,7 @@ class Entry:
         self.line_key = line + holder
         self.token = 0
         self.created = 0  # the revision of our key inside
+        self.moving = False  # to a key of another kind, and the answer is not here yet
         self.queued = 0  # the revision of our key in line
         self.session: Session | None = None
         self.deadline = 0.0

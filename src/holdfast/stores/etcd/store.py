@@ -182,7 +182,7 @@ class EtcdStore:
         if entry is not None and entry.watch is not None:
             self._wire.ear.cancel(entry.watch)
             entry.watch = None
-        if entry is not None and entry.token:
+        if entry is not None and entry.token and not entry.moving:
             operations = [op_delete(entry.key)]
         else:  # where it is, if anywhere, is not known
             start, line = self._keys.of(claim.name)
@@ -299,6 +299,7 @@ class EtcdStore:
                 # Its last time, most likely (at_least): on a lease of its own, so that it ends on time even if we do not live.
                 session = await self._lease(max(1, length_for(claim.ttl) - 1))
             sent = self._driver.now()
+            entry.moving = not same  # until we know where it stands
             try:
                 done = await self._transact(claim.name, self._change(entry, claim, session, same=same))
             except Refused:
@@ -307,6 +308,7 @@ class EtcdStore:
             session.confirm(done.header.term)
             if not done.succeeded:
                 return None
+            entry.moving = False
             if not same:
                 key = entry.start + kind_of(claim.units, claim.capacity) + claim.holder.encode()
                 entry.created = done.header.revision if key != entry.key else entry.created
