@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...drivers.base import Bell
 from ...errors import Unavailable
@@ -140,10 +140,10 @@ class ThreadEar:
 
     # ---- the thread that listens
 
-    def _listen(self, line: Any) -> None:
+    def _listen(self, line: Connection) -> None:
         heard = asked = needed = time.monotonic()
         try:
-            while self._line is line:
+            while True:
                 line.wait(_TURN)
                 now = time.monotonic()
                 with self._mutex:  # reading, too: a TLS connection must not be read and written at once
@@ -172,7 +172,7 @@ class ThreadEar:
             with contextlib.suppress(OSError):
                 line.close()
 
-    def _hear(self, line: Any, received: bytes) -> None:
+    def _hear(self, line: Connection, received: bytes) -> None:
         for told in line.channel.feed(received):
             if told.status is not None:
                 raise EOFError("the stream of watches ended")

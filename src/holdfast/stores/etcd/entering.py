@@ -23,7 +23,7 @@ from ... import rule
 from ...claim import Claim
 from ...drivers.base import Bell
 from .ear import Watch
-from .keys import PART, Keys, Span, everybody, in_the_way, kind_of, read_terms
+from .keys import HOLDER, PART, READER, WHOLE, Keys, Span, everybody, in_the_way, kind_of, read_terms
 from .proto import (
     CREATE,
     DESCEND,
@@ -60,30 +60,33 @@ class Entry:
         "queued",
         "session",
         "span",
-        "start",
         "token",
         "until",
         "watch",
     )
 
-    def __init__(self, claim: Claim, keys: Keys) -> None:
+    def __init__(self, claim: Claim, keys: Keys, now: float) -> None:
         self.claim = claim
-        self.start, line = keys.of(claim.name)
-        holder = claim.holder.encode()
+        start, line = keys.of(claim.name)
         self.kind = kind_of(claim.units, claim.capacity)
-        self.key = self.start + self.kind + holder
-        self.span = in_the_way(self.start, self.kind)
+        self.key = keys.inside(claim)
+        self.span = in_the_way(start, self.kind)
         self.line = everybody(line)
-        self.line_key = line + holder
+        self.line_key = keys.in_line(claim)
         self.token = 0
         self.created = 0  # the revision of our key inside
         self.moving = False  # to a key of another kind, and the answer is not here yet
         self.queued = 0  # the revision of our key in line
         self.session: Session | None = None
-        self.deadline = 0.0
+        self.deadline = now + claim.ttl
         self.until: tuple[Span, int] | None = None  # what we wait for, and from which revision
         self.watch: Watch | None = None
         self.bell: Bell | None = None
+
+    def elsewhere(self) -> list[bytes]:
+        """Its key, if it was of another kind."""
+        start, holder = self.key[: -HOLDER - 1], self.key[-HOLDER:]
+        return [start + kind + holder for kind in (WHOLE, PART, READER) if start + kind + holder != self.key]
 
 
 def enter(entry: Entry, value: bytes, lease: int, counted_at: int = 0) -> bytes:
@@ -96,7 +99,7 @@ def enter(entry: Entry, value: bytes, lease: int, counted_at: int = 0) -> bytes:
         compares = [compare(entry.span[0], MOD, LESS, counted_at + 1, entry.span[1])]
     else:
         compares = [compare(entry.span[0], CREATE, EQUAL, 0, entry.span[1])]
-    if counted_at or entry.kind != b"w":
+    if counted_at or entry.kind != WHOLE:
         compares.append(compare(entry.key, CREATE, EQUAL, 0))
     if claim.fair and entry.queued:
         compares.append(compare(entry.line_key, CREATE, EQUAL, entry.queued))
@@ -156,10 +159,9 @@ def may_enter(entry: Entry, sight: Seen) -> bool:
     claim = entry.claim
     for other in (*sight.ways[:1], *([sight.ahead] if sight.ahead else [])):
         rule.same_capacity(claim.name, claim.capacity, read_terms(other).capacity)
+    used = claim.capacity if sight.ways else 0
     if entry.kind == PART:
         used = sum(read_terms(one).units for one in sight.ways)
-    else:
-        used = claim.capacity if sight.ways else 0
     return rule.admit(claim.units, claim.capacity, used, ahead=sight.ahead is not None, fair=claim.fair)
 
 

@@ -14,13 +14,14 @@ import json
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ...claim import Claim
+from ...claim import Claim, new_holder
 from ...rule import EVERYBODY
 from .proto import KeyValue
 
 # Kinds of those inside, in this order: what stands in a reader's way is a range, from PART on.
 READER, PART, WHOLE = b"r", b"s", b"w"
 _END = b"x"
+HOLDER = len(new_holder())
 Span = tuple[bytes, bytes]  # from, up to but without
 
 
@@ -57,6 +58,16 @@ class Keys:
         text = name.encode()
         return self._inside + text + b"\0", self._line + text + b"\0"
 
+    def inside(self, claim: Claim) -> bytes:
+        return self.of(claim.name)[0] + kind_of(claim.units, claim.capacity) + claim.holder.encode()
+
+    def anywhere(self, claim: Claim) -> list[bytes]:
+        """Its key inside, of whatever kind: it may have been downgraded."""
+        return [self.of(claim.name)[0] + kind + claim.holder.encode() for kind in (WHOLE, PART, READER)]
+
+    def in_line(self, claim: Claim) -> bytes:
+        return self.of(claim.name)[1] + claim.holder.encode()
+
     def evicted(self, name: str) -> bytes:
         return self._out + name.encode()
 
@@ -73,6 +84,11 @@ class Keys:
     def name_of(self, key: bytes) -> str:
         start = len(self._inside) if key.startswith(self._inside) else len(self._line)
         return key[start : key.index(b"\0", start)].decode()
+
+
+def holder_of(key: bytes) -> str:
+    """Of a key inside, or in line."""
+    return key.rpartition(b"\0")[2][-HOLDER:].decode(errors="replace")
 
 
 def everybody(start: bytes) -> Span:

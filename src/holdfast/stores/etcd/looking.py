@@ -30,7 +30,7 @@ from .proto import (
 from .session import new_lease_id
 
 if TYPE_CHECKING:
-    from .store import Wire
+    from .talk import Wire
 
 _REMEMBER_EVICTIONS = 24 * 3600
 _PAGE = 1000
@@ -80,7 +80,9 @@ def _age(since: int, wall_us: int) -> float:
 def _eviction(found: KeyValue, wall_us: int) -> Eviction:
     said = read_json(found)
     owner, by = str(said.get("owner", "?")), str(said.get("by", "?"))
-    return Eviction(owner, int(said.get("token", 0)), found.modified, by, _age(int(said.get("since", wall_us)), wall_us))
+    return Eviction(
+        owner, int(said.get("token", 0)), found.modified, by, _age(int(said.get("since", wall_us)), wall_us)
+    )
 
 
 async def evict(wire: Wire, keys: Keys, name: str, token: int, by: str, wall_us: int) -> int | None:

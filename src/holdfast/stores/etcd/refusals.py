@@ -44,7 +44,9 @@ def failure(status: Status, where: str) -> Exception:
 def explained(refused: Refused, where: str, prefix: str) -> HoldfastError:
     said = refused.message
     if refused.code == PERMISSION_DENIED:
-        return Misuse(f"etcd at {where} does not let this user touch keys under {prefix!r} ({said}): see docs/etcd.md, roles")
+        return Misuse(
+            f"etcd at {where} does not let this user touch keys under {prefix!r} ({said}): see docs/etcd.md, roles"
+        )
     if "user name is empty" in said:
         return Misuse(f"etcd at {where} wants a login: write it into the URL, as in etcd://user:password@host")
     if "authentication failed" in said or "authentication is not enabled" in said:

@@ -8,38 +8,20 @@ up (sweeping.py). A process that dies takes its session with it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
 
 from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
-from ...drivers.base import Bell, Driver
+from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
 from . import looking
-from .ear import Watch
 from .entering import Entry, enter, may_enter, seen, what_to_wait_for
-from .keys import PART, READER, WHOLE, Keys, everybody, kind_of, read_terms, token_of
-from .proto import (
-    CREATE,
-    EQUAL,
-    LEASE_GRANT,
-    LEASE_KEEP_ALIVE,
-    TXN,
-    Done,
-    Leased,
-    compare,
-    lease_grant,
-    lease_id,
-    op_delete,
-    op_put,
-    op_range,
-    range_of,
-    read_lease,
-    read_txn,
-    txn,
-)
+from .keys import PART, Keys, everybody, read_terms, token_of
+from .proto import CREATE, EQUAL, Done, compare, op_delete, op_put, op_range, range_of, txn
 from .refusals import Refused, explained
-from .session import Session, length_for, new_lease_id
-from .sweeping import Sweeper, delete_ghosts, revoke
+from .renewing import Renewal
+from .session import Session, Sessions, length_for
+from .sweeping import Sweeper
+from .talk import Wire
 from .url import Target
 
 TRAITS = Traits(
@@ -55,59 +37,37 @@ TRAITS = Traits(
     survives="kill -9 of any client; any minority of members dead, paused or cut off. Without a majority nothing is granted",
 )
 
-_READS_A_TRANSACTION = 100  # etcd's own limit is 128 (--max-txn-ops)
 _ATTEMPTS = 12
 _BUSY = 0.02  # so many others entered meanwhile that we let them pass for a moment
-
-
-class Ear(Protocol):
-    async def watch(self, key: bytes, range_end: bytes, since: int, bell: Bell) -> Watch: ...
-    def cancel(self, watch: Watch) -> None: ...
-
-
-class Wire(Protocol):
-    """The connections of one store. Raises Unavailable when they fail, Refused when etcd says no."""
-
-    @property
-    def where(self) -> str: ...
-    @property
-    def ear(self) -> Ear: ...
-    @property
-    def mutex(self) -> Any: ...
-    async def ask(self, path: bytes, message: bytes) -> bytes: ...
-    async def transact(self, name: str, transaction: bytes) -> Done: ...
-    async def ask_apart(self, calls: Sequence[tuple[bytes, bytes]], within: float) -> list[bytes]: ...
-    def forked(self) -> None: ...
-    async def close(self) -> None: ...
 
 
 class EtcdStore:
     traits = TRAITS
 
-    def __init__(self, target: Target, wire: Any, driver: Driver) -> None:
+    def __init__(self, target: Target, wire: Wire, driver: Driver) -> None:
         self._target = target
-        self._wire: Wire = wire
+        self._wire = wire
         self._driver = driver
         self._keys = Keys(target.prefix)
         self._start()
 
     def _start(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self._sessions: dict[int, Session] = {}  # by their length in seconds
-        self._opening = self._wire.mutex()
+        self._sessions = Sessions(self._wire, self._driver, self._keys.root, self._entries)
         self._sweeper = Sweeper(self._driver, self._entries, self.release)
+        self._renewal = Renewal(self._wire, self._driver, self._entries, self._sessions, self._sweeper)
 
     # ---- the protocol
 
     async def claim(self, claim: Claim) -> Grant | Place:
         entry = self._entries.get(claim.holder)
         if entry is None:
-            entry = self._entries[claim.holder] = Entry(claim, self._keys)
+            entry = self._entries[claim.holder] = Entry(claim, self._keys, self._driver.now())
         elif entry.token:
             again = await self._again(entry, claim)
             if again is not None:
                 return again
-            entry = self._entries[claim.holder] = Entry(claim, self._keys)
+            entry = self._entries[claim.holder] = Entry(claim, self._keys, self._driver.now())
         try:
             answer = await self._enter(entry)
         except Misuse:
@@ -141,41 +101,8 @@ class EtcdStore:
             await self._driver.sleep(_BUSY)  # a watch that is refused again and again must not make us run in circles
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
-        """One keep-alive a session; and every key is read, through the quorum, to see that it is still there."""
-        sent = self._driver.now()
-        known: list[tuple[int, Entry]] = []
-        for index, grant in enumerate(grants):
-            entry = self._entries.get(grant.claim.holder)
-            if entry is not None and entry.token == grant.token and entry.session is not None:
-                known.append((index, entry))
-        if not known:
-            return [None] * len(grants)
-        sessions = list({id(entry.session): entry.session for _, entry in known if entry.session}.values())
-        batches = [known[at : at + _READS_A_TRANSACTION] for at in range(0, len(known), _READS_A_TRANSACTION)]
-        calls = [(LEASE_KEEP_ALIVE, lease_id(session.lease)) for session in sessions]
-        for batch in batches:
-            reads = [op_range(range_of(entry.key, keys_only=True)) for _, entry in batch]
-            calls.append((TXN, txn([], reads)))
         with self._explained():
-            answers = await self._wire.ask_apart(calls, within)
-        kept = [read_lease(answer) for answer in answers[: len(sessions)]]
-        reads_done = [read_txn(answer) for answer in answers[len(sessions) :]]
-        self._note_kept(sessions, kept, reads_done, sent)
-        renewed: list[Grant | None] = [None] * len(grants)
-        for batch, done in zip(batches, reads_done, strict=True):
-            for (index, entry), found in zip(batch, map(done.ranged, range(len(batch))), strict=True):
-                grant = grants[index]
-                alive = entry.session is not None and entry.session.live_until >= sent + grant.claim.ttl
-                if alive and found and found[0].created == entry.created:
-                    entry.deadline = max(entry.deadline, sent + grant.claim.ttl)
-                    renewed[index] = grant
-                elif entry.token == grant.token:
-                    entry.deadline = sent  # whatever may be left of it is swept away
-                    self._sweeper.expect(sent)
-        for session in sessions:
-            if session.doubtful:
-                await delete_ghosts(self._wire, session, self._keys.root, self._entries)
-        return renewed
+            return await self._renewal.renew(grants, within)
 
     async def release(self, claim: Claim) -> bool:
         entry = self._entries.get(claim.holder)
@@ -185,10 +112,7 @@ class EtcdStore:
         if entry is not None and entry.token and not entry.moving:
             operations = [op_delete(entry.key)]
         else:  # where it is, if anywhere, is not known
-            start, line = self._keys.of(claim.name)
-            holder = claim.holder.encode()
-            operations = [op_delete(start + kind + holder) for kind in (WHOLE, PART, READER)]
-            operations.append(op_delete(line + holder))
+            operations = [op_delete(key) for key in (*self._keys.anywhere(claim), self._keys.in_line(claim))]
         done = await self._transact(claim.name, txn([], operations))
         self._entries.pop(claim.holder, None)
         return any(done.answers)
@@ -226,11 +150,10 @@ class EtcdStore:
 
     async def close(self) -> None:
         self._sweeper.close()
-        sessions, self._sessions = self._sessions, {}
-        for session in sessions.values():
-            if session.live_until > self._driver.now():
-                await revoke(self._wire, session)
-        await self._wire.close()
+        try:
+            await self._sessions.close()
+        finally:
+            await self._wire.close()
 
     # ---- entering
 
@@ -246,7 +169,7 @@ class EtcdStore:
             try:
                 done = await self._transact(claim.name, enter(entry, value, session.lease, counted_at))
             except Refused:  # the lease is gone: revoked, or it ran out. Nothing was done, our place is gone too
-                self._end(session)
+                self._sessions.end(session)
                 entry.queued = counted_at = 0
                 continue
             session.confirm(done.header.term)
@@ -296,21 +219,22 @@ class EtcdStore:
             elif claim.ttl == was.ttl:
                 session = await self._session(claim.ttl)
             else:
-                # Its last time, most likely (at_least): on a lease of its own, so that it ends on time even if we do not live.
-                session = await self._lease(max(1, length_for(claim.ttl) - 1))
+                # Its last time, most likely (at_least): on a lease of its own, that ends whether we live or not.
+                with self._explained():
+                    session = await self._sessions.open(length_for(claim.ttl))
             sent = self._driver.now()
             entry.moving = not same  # until we know where it stands
             try:
                 done = await self._transact(claim.name, self._change(entry, claim, session, same=same))
             except Refused:
-                self._end(session)
+                self._sessions.end(session)
                 continue
             session.confirm(done.header.term)
             if not done.succeeded:
                 return None
             entry.moving = False
             if not same:
-                key = entry.start + kind_of(claim.units, claim.capacity) + claim.holder.encode()
+                key = self._keys.inside(claim)
                 entry.created = done.header.revision if key != entry.key else entry.created
                 entry.key, entry.claim, entry.session = key, claim, session
             entry.deadline = sent + claim.ttl
@@ -323,67 +247,18 @@ class EtcdStore:
         there = compare(entry.key, CREATE, EQUAL, entry.created)
         if same:
             return txn([there], [])
-        key = entry.start + kind_of(claim.units, claim.capacity) + claim.holder.encode()
+        key = self._keys.inside(claim)
         value = self._keys.value(claim, self._driver.wall_us(), entry.token)
         operations = [op_put(key, value, session.lease)]
         if key != entry.key:
             operations.append(op_delete(entry.key))
         return txn([there], operations)
 
-    # ---- sessions
+    # ---- etcd's answers
 
     async def _session(self, ttl: float, this: Session | None = None) -> Session:
-        """The one for this ttl (or `this`, while it lives), fresh enough for a grant of now; made if there is none."""
-        length = length_for(ttl)
-        session = this or self._sessions.get(length)
-        if session is not None and session.covers(self._driver.now() + ttl):
-            return session
-        async with self._opening:
-            session = this or self._sessions.get(length)
-            now = self._driver.now()
-            if session is not None and session.live_until > now:
-                if session.covers(now + ttl) or await self._keep(session, now):
-                    return session
-                self._end(session)
-            session = self._sessions[length] = await self._lease(length)
-            return session
-
-    async def _keep(self, session: Session, sent: float) -> bool:
         with self._explained():
-            kept = read_lease(await self._wire.ask(LEASE_KEEP_ALIVE, lease_id(session.lease)))
-        if kept.ttl <= 0:
-            return False
-        session.kept(sent, kept.header.term)
-        if session.doubtful:
-            await delete_ghosts(self._wire, session, self._keys.root, self._entries)
-        return True
-
-    async def _lease(self, seconds: int) -> Session:
-        sent = self._driver.now()
-        with self._explained():
-            granted = read_lease(await self._wire.ask(LEASE_GRANT, lease_grant(seconds, new_lease_id())))
-        return Session(granted.lease, float(granted.ttl), sent)  # perhaps longer than asked for: etcd has a minimum
-
-    def _note_kept(
-        self, sessions: Sequence[Session], kept: Sequence[Leased], reads: Sequence[Done], sent: float
-    ) -> None:
-        terms = {done.header.term for done in reads}
-        for session, answer in zip(sessions, kept, strict=True):
-            if answer.ttl <= 0:
-                self._end(session)
-                session.live_until = sent
-            elif terms != {answer.header.term}:
-                raise Unavailable("etcd changed its leader while a renewal was under way: it does not count")
-            else:
-                session.kept(sent, answer.header.term)
-                session.confirm(answer.header.term)
-
-    def _end(self, session: Session) -> None:
-        for length, known in list(self._sessions.items()):
-            if known is session:
-                del self._sessions[length]
-
-    # ---- etcd's answers
+            return await self._sessions.fresh(ttl, this)
 
     async def _transact(self, name: str, transaction: bytes) -> Done:
         """Refused is raised only if a lease is gone; everything else is explained."""
@@ -395,7 +270,7 @@ class EtcdStore:
             raise explained(refused, self._wire.where, self._target.prefix) from refused
 
     @contextlib.contextmanager
-    def _explained(self) -> Any:
+    def _explained(self) -> Iterator[None]:
         try:
             yield
         except Refused as refused:

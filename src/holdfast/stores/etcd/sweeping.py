@@ -1,34 +1,25 @@
-"""What ends in time although its session lives on: claims that nobody renews, and ghosts that nobody knows of."""
+"""What ends in time although its session lives on: claims that nobody renews."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from ...claim import Claim
 from ...drivers.base import Bell, Driver
-from ...errors import HoldfastError, Unavailable
+from ...errors import HoldfastError
 from .entering import Entry
-from .proto import LEASE_REVOKE, LEASE_TIME_TO_LIVE, TXN, lease_id, op_delete, read_lease, time_to_live, txn
 from .refusals import Refused
-from .session import Session
-
-if TYPE_CHECKING:
-    from .store import Wire
 
 _NEVER = float("inf")
 _IDLE = 30.0  # with nothing to sweep for so long, the sweeper goes home
 _RETRY = 0.5
-_AT_ONCE = 100
 
 
 class Sweeper:
     """Runs in the background while this process has claims, and sleeps until the first of them is overdue."""
 
-    def __init__(
-        self, driver: Driver, entries: dict[str, Entry], release: Callable[[Claim], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, driver: Driver, entries: dict[str, Entry], release: Callable[[Claim], Awaitable[bool]]) -> None:
         self._driver = driver
         self._entries = entries
         self._release = release
@@ -78,23 +69,3 @@ class Sweeper:
                 self._entries.pop(entry.claim.holder, None)  # etcd has ended it by now
             else:
                 entry.deadline = now + _RETRY
-
-
-async def delete_ghosts(wire: Wire, session: Session, root: bytes, entries: dict[str, Entry]) -> None:
-    """A claim that was given up in mid-flight may land later, on a session that lives: whatever we do not know is not ours."""
-    try:
-        listed = read_lease(await wire.ask(LEASE_TIME_TO_LIVE, time_to_live(session.lease, keys=True)), keys=True)
-        known = {key for entry in list(entries.values()) for key in (entry.key, entry.line_key)}
-        ghosts = [key for key in listed.keys if key.startswith(root) and key not in known]
-        for at in range(0, len(ghosts), _AT_ONCE):
-            await wire.ask(TXN, txn([], [op_delete(key) for key in ghosts[at : at + _AT_ONCE]]))
-    except (Unavailable, Refused):
-        return  # the next keep-alive looks again
-
-
-async def revoke(wire: Wire, session: Session) -> None:
-    """A tidy goodbye; without it, etcd ends the session when its time is up."""
-    try:
-        await wire.ask(LEASE_REVOKE, lease_id(session.lease))
-    except (Unavailable, Refused):
-        return

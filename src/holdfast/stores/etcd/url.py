@@ -78,7 +78,12 @@ def _with_options(target: Target, query: str) -> Target:
         elif key in ("ca", "cert", "cert_key"):
             if not target.tls:
                 raise Misuse(f"{key} is for etcds://, which speaks TLS; this URL says etcd://")
-            target = target._replace(**{key: value})
+            if key == "ca":
+                target = target._replace(ca=value)
+            elif key == "cert":
+                target = target._replace(cert=value)
+            else:
+                target = target._replace(cert_key=value)
         else:
             raise Misuse(f"an etcd URL takes no option {key!r} (but timeout, ca, cert, cert_key)")
     return target

@@ -52,9 +52,9 @@ class LoopConnection(asyncio.Protocol):
             async with asyncio.timeout_at(deadline):
                 await asyncio.wait(futures.values())
         except TimeoutError:
-            error = Unavailable(f"etcd at {self.where} did not answer in time")
-            self.fail(error)
-            raise error from None
+            silent = Unavailable(f"etcd at {self.where} did not answer in time")
+            self.fail(silent)
+            raise silent from None
         finally:
             for number, future in futures.items():
                 if not future.done():
