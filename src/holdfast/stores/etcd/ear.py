@@ -1,0 +1,183 @@
+"""How waiters hear: one connection a store, one stream on it, and on that any number of watches, each from a revision.
+
+None is lost: a watch begins at the revision after the one at which its owner looked, so what happened in between is told as
+well. When the stream ends for whatever reason (a member that lost its leader ends it by itself, since we ask for that), or
+a watch is refused (its revision was compacted away), everybody concerned is woken, to look for themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...drivers.base import Bell
+from ...errors import Unavailable
+from .proto import WATCH, read_watch, watch_cancel, watch_create
+
+if TYPE_CHECKING:
+    from .wire import Connection, Metadata
+
+PING_AFTER = 3.0
+GO_HOME_AFTER = 30.0  # with nothing to watch for so long, the ear's thread ends
+HAS_LEADER = ((b"hasleader", b"true"),)
+_TURN = 1.0
+
+
+class Watch:
+    """One waiter's. `over`: it will tell nothing more; `lost`: not because something happened, but the watch itself ended."""
+
+    __slots__ = ("bell", "key", "lost", "number", "over", "range_end")
+
+    def __init__(self, key: bytes, range_end: bytes, bell: Bell, number: int) -> None:
+        self.key = key
+        self.range_end = range_end
+        self.bell = bell
+        self.number = number
+        self.over = self.lost = False
+
+    def end(self, *, lost: bool) -> None:
+        self.over, self.lost = True, lost
+        self.bell.ring()
+
+
+class Watches:
+    """What is watched on one stream; both ears keep one."""
+
+    def __init__(self) -> None:
+        self._watches: dict[int, Watch] = {}
+        self._last = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._watches)
+
+    def add(self, key: bytes, range_end: bytes, bell: Bell) -> Watch:
+        self._last += 1
+        watch = self._watches[self._last] = Watch(key, range_end, bell, self._last)
+        return watch
+
+    def remove(self, watch: Watch) -> bool:
+        watch.over = True
+        return self._watches.pop(watch.number, None) is not None
+
+    def hear(self, message: bytes) -> bytes | None:
+        """Ring for whom it concerns; what to answer, if anything."""
+        heard = read_watch(message)
+        watch = self._watches.get(heard.watch_id)
+        if watch is None or not (heard.events or heard.canceled):
+            return None
+        self.remove(watch)
+        watch.end(lost=heard.canceled)
+        return watch_cancel(heard.watch_id) if not heard.canceled else None  # it has told what it was there for
+
+    def lose(self) -> None:
+        watches, self._watches = self._watches, {}
+        for watch in watches.values():
+            watch.end(lost=True)
+
+
+class ThreadEar:
+    """The ear of one store, with a thread that listens while anybody waits."""
+
+    def __init__(self, dial: Callable[[], tuple[Connection, Metadata]]) -> None:
+        self._dial = dial
+        self._line: Connection | None = None
+        self.forked()
+
+    def forked(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        self._line = None
+        self._stream = 0
+        self._watches = Watches()
+        self._mutex = threading.Lock()
+
+    async def watch(self, key: bytes, range_end: bytes, since: int, bell: Bell) -> Watch:
+        with self._mutex:
+            if self._line is None:
+                self._open()
+            watch = self._watches.add(key, range_end, bell)
+            self._send(watch_create(watch.number, key, range_end, since))
+        return watch
+
+    def cancel(self, watch: Watch) -> None:
+        with self._mutex:
+            if self._watches.remove(watch):
+                self._send(watch_cancel(watch.number))
+
+    def lose(self) -> None:
+        """The connection is no good: wake everybody to look for themselves."""
+        with self._mutex:
+            self._lose()
+
+    def _open(self) -> None:
+        line, metadata = self._dial()
+        self._line = line
+        threading.Thread(target=self._listen, args=(line,), name="holdfast-etcd-ear", daemon=True).start()
+        self._metadata = (*metadata, *HAS_LEADER)
+        self._stream = 0  # begun with the first watch
+
+    def _send(self, message: bytes) -> None:
+        line = self._line
+        if line is None:
+            return
+        try:
+            if self._stream:
+                line.channel.send(self._stream, message)
+            else:
+                self._stream = line.channel.call(WATCH, message, self._metadata, end=False)
+            line.flush(time.monotonic() + PING_AFTER)
+        except (OSError, Unavailable):
+            self._lose()
+
+    def _lose(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.hang_up()  # its thread closes it: done here, the descriptor could become somebody else's under its feet
+        self._watches.lose()
+
+    # ---- the thread that listens
+
+    def _listen(self, line: Connection) -> None:
+        heard = asked = needed = time.monotonic()
+        try:
+            while True:
+                line.wait(_TURN)
+                now = time.monotonic()
+                with self._mutex:  # reading, too: a TLS connection must not be read and written at once
+                    if self._line is not line:
+                        return
+                    received = line.read_now()
+                    if received:
+                        heard = asked = now
+                        self._hear(line, received)
+                    elif now - heard > 2.5 * PING_AFTER:
+                        return
+                    elif now - asked > PING_AFTER:
+                        asked = now
+                        line.channel.ping()
+                        line.flush(now + PING_AFTER)
+                    if self._watches:
+                        needed = now
+                    elif now - needed > GO_HOME_AFTER:
+                        return
+        except (OSError, EOFError, ValueError):  # ValueError: forked() or close() took the socket away
+            return
+        finally:
+            with self._mutex:
+                if self._line is line:
+                    self._lose()
+            with contextlib.suppress(OSError):
+                line.close()
+
+    def _hear(self, line: Connection, received: bytes) -> None:
+        for told in line.channel.feed(received):
+            if told.status is not None:
+                raise EOFError("the stream of watches ended")
+            if told.message:
+                answer = self._watches.hear(told.message)
+                if answer is not None:
+                    line.channel.send(self._stream, answer)
+        line.flush(time.monotonic() + PING_AFTER)

@@ -1,0 +1,176 @@
+"""The one transaction that enters, or joins the line, or finds out where one stands.
+
+Why nobody enters who should not. All of it is decided by etcd, in one transaction, over ranges of keys:
+
+1. *Room.* A claim of the whole capacity (a mutex, a writer) requires that the range of those inside is empty; a reader, that no
+   writer is in it. A part of a semaphore cannot be summed up by etcd: the client sums up what it has read, at revision R,
+   and requires that no key inside was put after R. Then those inside are at most those that it counted.
+2. *Nobody ahead.* Either the line is empty; or all keys in line were created no earlier than ours, and ours is there.
+3. *Alive.* To enter is to put a key on our lease, in the same transaction: if the lease is gone, etcd refuses all of it. There is
+   no moment between looking and holding (which is how Jepsen found locks granted on dead leases).
+4. *Tokens.* The key inside is created by entering, and the revision of that is the token: whoever enters later has a higher one,
+   however it came to enter, by the order of etcd's log.
+5. *Once.* Entering requires that our key is not inside yet. If it is (a reply was lost), the same token is read again.
+
+Nor is anybody forgotten: who does not enter has read what it waits for at revision R, and watches that from R + 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ... import rule
+from ...claim import Claim
+from ...drivers.base import Bell
+from .ear import Watch
+from .keys import HOLDER, PART, READER, WHOLE, Keys, Span, everybody, in_the_way, kind_of, read_terms
+from .proto import (
+    CREATE,
+    DESCEND,
+    EQUAL,
+    GREATER,
+    LESS,
+    MOD,
+    Done,
+    KeyValue,
+    compare,
+    op_delete,
+    op_put,
+    op_range,
+    op_txn,
+    range_of,
+    txn,
+)
+from .session import Session
+
+
+class Entry:
+    """A claim of this process, as far as we know: inside when it has a token, else perhaps in line."""
+
+    __slots__ = (
+        "bell",
+        "claim",
+        "created",
+        "deadline",
+        "key",
+        "kind",
+        "line",
+        "line_key",
+        "moving",
+        "queued",
+        "session",
+        "span",
+        "token",
+        "until",
+        "watch",
+    )
+
+    def __init__(self, claim: Claim, keys: Keys, now: float) -> None:
+        self.claim = claim
+        start, line = keys.of(claim.name)
+        self.kind = kind_of(claim.units, claim.capacity)
+        self.key = keys.inside(claim)
+        self.span = in_the_way(start, self.kind)
+        self.line = everybody(line)
+        self.line_key = keys.in_line(claim)
+        self.token = 0
+        self.created = 0  # the revision of our key inside
+        self.moving = False  # to a key of another kind, and the answer is not here yet
+        self.queued = 0  # the revision of our key in line
+        self.session: Session | None = None
+        self.deadline = now + claim.ttl
+        self.until: tuple[Span, int] | None = None  # what we wait for, and from which revision
+        self.watch: Watch | None = None
+        self.bell: Bell | None = None
+
+    def elsewhere(self) -> list[bytes]:
+        """Its key, if it was of another kind."""
+        start, holder = self.key[: -HOLDER - 1], self.key[-HOLDER:]
+        return [start + kind + holder for kind in (WHOLE, PART, READER) if start + kind + holder != self.key]
+
+
+def enter(entry: Entry, value: bytes, lease: int, counted_at: int = 0) -> bytes:
+    """Enter if there is room; else join the line, if the claim is willing; and read what is in the way.
+
+    `counted_at`: the revision at which room was found for a part.
+    """
+    claim = entry.claim
+    if counted_at:
+        compares = [compare(entry.span[0], MOD, LESS, counted_at + 1, entry.span[1])]
+    else:
+        compares = [compare(entry.span[0], CREATE, EQUAL, 0, entry.span[1])]
+    if counted_at or entry.kind != WHOLE:
+        compares.append(compare(entry.key, CREATE, EQUAL, 0))
+    if claim.fair and entry.queued:
+        compares.append(compare(entry.line_key, CREATE, EQUAL, entry.queued))
+        compares.append(compare(entry.line[0], CREATE, GREATER, entry.queued - 1, entry.line[1]))
+    elif claim.fair:
+        compares.append(compare(entry.line[0], CREATE, EQUAL, 0, entry.line[1]))
+    success = [op_put(entry.key, value, lease)]
+    if claim.queue and (entry.queued or not claim.fair):
+        success.append(op_delete(entry.line_key))
+    return txn(compares, success, _look(entry, value, lease, join=claim.queue and not entry.queued))
+
+
+def _look(entry: Entry, value: bytes, lease: int, *, join: bool) -> list[bytes]:
+    before = DESCEND
+    if entry.queued:
+        ahead = range_of(*entry.line, order=before, limit=1, created_before=entry.queued)
+    else:
+        ahead = range_of(*entry.line, order=before, limit=2)
+    ways = range_of(*entry.span) if entry.kind == PART else range_of(*entry.span, order=before, limit=1)
+    operations = [
+        op_range(range_of(entry.key)),
+        op_range(ways),
+        op_range(ahead),
+        op_range(range_of(entry.line_key, keys_only=True)),
+    ]
+    if join:
+        absent = [compare(entry.key, CREATE, EQUAL, 0), compare(entry.line_key, CREATE, EQUAL, 0)]
+        operations.insert(0, op_txn(txn(absent, [op_put(entry.line_key, value, lease)])))
+    return operations
+
+
+class Seen(NamedTuple):
+    """What was in the way, at `revision`."""
+
+    inside: KeyValue | None  # ourselves: a reply was lost
+    ways: tuple[KeyValue, ...]
+    ahead: KeyValue | None
+    queued: int
+    revision: int
+
+
+def seen(entry: Entry, done: Done) -> Seen:
+    first = len(done.answers) - 4
+    inside = done.ranged(first)
+    mine = done.ranged(first + 3)
+    ahead = [one for one in done.ranged(first + 2) if one.key != entry.line_key]
+    return Seen(
+        inside[0] if inside else None,
+        done.ranged(first + 1),
+        ahead[0] if ahead else None,
+        mine[0].created if mine else 0,
+        done.header.revision,
+    )
+
+
+def may_enter(entry: Entry, sight: Seen) -> bool:
+    claim = entry.claim
+    for other in (*sight.ways[:1], *([sight.ahead] if sight.ahead else [])):
+        rule.same_capacity(claim.name, claim.capacity, read_terms(other).capacity)
+    used = claim.capacity if sight.ways else 0
+    if entry.kind == PART:
+        used = sum(read_terms(one).units for one in sight.ways)
+    return rule.admit(claim.units, claim.capacity, used, ahead=sight.ahead is not None, fair=claim.fair)
+
+
+def what_to_wait_for(entry: Entry, sight: Seen) -> tuple[Span, int]:
+    """Only the one before us, if there is one: a release wakes the head of the line and nobody else."""
+    if sight.ahead is not None and entry.claim.fair:
+        span = (sight.ahead.key, b"")
+    elif entry.kind == PART or not sight.ways:
+        span = entry.span
+    else:
+        span = (sight.ways[0].key, b"")
+    return span, sight.revision + 1

@@ -1,0 +1,122 @@
+"""Looking at locks, and putting holders out: what operators do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...claim import Eviction, Holding, Snapshot, Waiting
+from .keys import Keys, Span, everybody, read_json, read_terms, token_of
+from .proto import (
+    ASCEND,
+    CREATE,
+    EQUAL,
+    LEASE_GRANT,
+    LEASE_TIME_TO_LIVE,
+    RANGE,
+    KeyValue,
+    compare,
+    lease_grant,
+    op_delete,
+    op_put,
+    op_range,
+    range_of,
+    read_lease,
+    read_range,
+    time_to_live,
+    txn,
+)
+from .session import new_lease_id
+
+if TYPE_CHECKING:
+    from .talk import Wire
+
+_REMEMBER_EVICTIONS = 24 * 3600
+_PAGE = 1000
+_MOST_LEASES = 32  # asked for their time to live; of further processes in line, what is left is not told exactly
+
+
+async def inspect(wire: Wire, keys: Keys, name: str, wall_us: int) -> Snapshot:
+    """Ages are by the clocks of whoever wrote the claims: etcd itself keeps none. What is left is by its leases."""
+    start, line = keys.of(name)
+    reads = [
+        op_range(range_of(*everybody(start), order=ASCEND)),
+        op_range(range_of(*everybody(line), order=ASCEND)),
+        op_range(range_of(keys.evicted(name))),
+    ]
+    done = await wire.transact(name, txn([], reads))
+    inside, waiting, evicted = (done.ranged(index) for index in range(3))
+    left = await _left(wire, (*inside, *waiting))
+    holders = []
+    for found in inside:
+        terms = read_terms(found)
+        seconds = min(terms.ttl, left.get(found.lease, terms.ttl))
+        age = _age(terms.since, wall_us)
+        holders.append(Holding(terms.owner, token_of(found, terms), terms.units, age, seconds, terms.note))
+    waiters = []
+    for found in waiting:
+        terms = read_terms(found)
+        seconds = min(terms.ttl, left.get(found.lease, terms.ttl))
+        waiters.append(Waiting(terms.owner, terms.units, _age(terms.since, wall_us), seconds, terms.fair))
+    everyone = (*inside, *waiting)
+    capacity = read_terms(everyone[0]).capacity if everyone else 0
+    eviction = _eviction(evicted[0], wall_us) if evicted else None
+    return Snapshot(name, capacity, tuple(sorted(holders, key=lambda one: one.token)), tuple(waiters), eviction)
+
+
+async def _left(wire: Wire, found: Sequence[KeyValue]) -> dict[int, float]:
+    left = {}
+    for lease in list(dict.fromkeys(one.lease for one in found if one.lease))[:_MOST_LEASES]:
+        answer = read_lease(await wire.ask(LEASE_TIME_TO_LIVE, time_to_live(lease, keys=False)))
+        left[lease] = max(0.0, float(answer.ttl))
+    return left
+
+
+def _age(since: int, wall_us: int) -> float:
+    return max(0.0, (wall_us - since) / 1_000_000)
+
+
+def _eviction(found: KeyValue, wall_us: int) -> Eviction:
+    said = read_json(found)
+    owner, by = str(said.get("owner", "?")), str(said.get("by", "?"))
+    return Eviction(
+        owner, int(said.get("token", 0)), found.modified, by, _age(int(said.get("since", wall_us)), wall_us)
+    )
+
+
+async def evict(wire: Wire, keys: Keys, name: str, token: int, by: str, wall_us: int) -> int | None:
+    """In one transaction: the key goes, if it is still that grant's, and the record comes; its revision outranks the grant."""
+    start, _ = keys.of(name)
+    while True:
+        done = await wire.transact(name, txn([], [op_range(range_of(*everybody(start)))]))
+        target = next((one for one in done.ranged(0) if token_of(one, read_terms(one)) == token), None)
+        if target is None:
+            return None
+        owner = read_terms(target).owner
+        record = json.dumps({"owner": owner, "token": token, "by": by, "since": wall_us}).encode()
+        granted = read_lease(await wire.ask(LEASE_GRANT, lease_grant(_REMEMBER_EVICTIONS, new_lease_id())))
+        same = compare(target.key, CREATE, EQUAL, target.created)
+        operations = [op_delete(target.key), op_put(keys.evicted(name), record, granted.lease)]
+        done = await wire.transact(name, txn([same], operations))
+        if done.succeeded:
+            return done.header.revision  # else it was downgraded, and stands elsewhere; or it has gone
+
+
+async def names(wire: Wire, keys: Keys, prefix: str) -> Sequence[str]:
+    found: set[str] = set()
+    for span in keys.spans(prefix):
+        await _names_in(wire, keys, span, found)
+    return sorted(found)
+
+
+async def _names_in(wire: Wire, keys: Keys, span: Span, found: set[str]) -> None:
+    start, end = span
+    while True:
+        page = read_range(await wire.ask(RANGE, range_of(start, end, limit=_PAGE, keys_only=True)))
+        for one in page.found:
+            if b"\0" in one.key:
+                found.add(keys.name_of(one.key))
+        if not page.more:
+            return
+        start = page.found[-1].key + b"\0"

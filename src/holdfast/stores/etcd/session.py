@@ -1,0 +1,154 @@
+"""A session: one lease of etcd that all claims of (about) one ttl share, and how long it is known to live.
+
+Rule 1: it counts from before the question was sent.
+Rule 2: a keep-alive alone proves nothing. etcd's leader answers it from its own memory, and one that was deposed without
+        noticing (paused, cut off) answers as well. It counts only together with something that needs the quorum (a
+        transaction, a linearizable read) and was answered in the same term of office: then no other leader can have been
+        elected before it, and a later one gives every lease its full time anew.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...drivers.base import Driver
+from ...errors import Unavailable
+from .keys import holder_of
+from .proto import (
+    LEASE_GRANT,
+    LEASE_KEEP_ALIVE,
+    LEASE_REVOKE,
+    LEASE_TIME_TO_LIVE,
+    TXN,
+    lease_grant,
+    lease_id,
+    op_delete,
+    read_lease,
+    time_to_live,
+    txn,
+)
+from .refusals import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from .talk import Wire
+
+_DELETES_A_TRANSACTION = 100
+
+
+class Asked(NamedTuple):
+    """A keep-alive that was answered, but not yet confirmed."""
+
+    at: float
+    term: int
+
+
+class Session:
+    __slots__ = ("asked", "doubtful", "lease", "length", "live_until")
+
+    def __init__(self, lease: int, length: float, sent: float) -> None:
+        self.lease = lease
+        self.length = length
+        self.live_until = sent + length
+        self.asked: Asked | None = None
+        self.doubtful = False  # a claim of ours may have arrived that we do not know of
+
+    def covers(self, until: float) -> bool:
+        """Will it live so long, if what was answered is confirmed?"""
+        asked = self.asked
+        return self.live_until >= until or (asked is not None and asked.at + self.length >= until)
+
+    def kept(self, sent: float, term: int) -> None:
+        self.asked = Asked(sent, term)
+
+    def confirm(self, term: int) -> None:
+        """The quorum has spoken, in this term."""
+        asked, self.asked = self.asked, None
+        if asked is not None and asked.term == term:
+            self.live_until = max(self.live_until, asked.at + self.length)
+
+
+class Sessions:
+    """Those of this process, by their length in seconds. One that is idle is forgotten: etcd ends it by itself."""
+
+    def __init__(self, wire: Wire, driver: Driver, root: bytes, holders: Container[str]) -> None:
+        self._wire = wire
+        self._driver = driver
+        self._root = root
+        self._holders = holders
+        self._sessions: dict[int, Session] = {}
+        self._opening = wire.mutex()
+
+    async def fresh(self, ttl: float, this: Session | None = None) -> Session:
+        """The one for this ttl (or `this`, while it lives), long enough for a grant of now; opened if there is none."""
+        length = length_for(ttl)
+        session = this or self._sessions.get(length)
+        if session is not None and session.covers(self._driver.now() + ttl):
+            return session
+        async with self._opening:
+            session = this or self._sessions.get(length)
+            now = self._driver.now()
+            if session is not None and session.live_until > now:
+                if session.covers(now + ttl) or await self._keep(session, now):
+                    return session
+                self.end(session)
+            for idle in [one for one in self._sessions.values() if one.live_until <= now]:
+                self.end(idle)
+            session = self._sessions[length] = await self.open(length)
+            return session
+
+    async def open(self, seconds: int) -> Session:
+        sent = self._driver.now()
+        granted = read_lease(await self._wire.ask(LEASE_GRANT, lease_grant(seconds, new_lease_id())))
+        return Session(granted.lease, float(granted.ttl), sent)  # perhaps longer than asked for: etcd has a minimum
+
+    async def _keep(self, session: Session, sent: float) -> bool:
+        kept = read_lease(await self._wire.ask(LEASE_KEEP_ALIVE, lease_id(session.lease)))
+        if kept.ttl <= 0:
+            return False
+        session.kept(sent, kept.header.term)
+        if session.doubtful:
+            await self.delete_ghosts(session)
+        return True
+
+    def end(self, session: Session) -> None:
+        for length, known in list(self._sessions.items()):
+            if known is session:
+                del self._sessions[length]
+
+    async def delete_ghosts(self, session: Session) -> None:
+        """A claim that was given up in mid-flight may land later, on a session that lives: whom we do not know is none of us."""
+        try:
+            listed = read_lease(
+                await self._wire.ask(LEASE_TIME_TO_LIVE, time_to_live(session.lease, keys=True)), keys=True
+            )
+            ours = [key for key in listed.keys if key.startswith(self._root)]
+            ghosts = [key for key in ours if holder_of(key) not in self._holders]
+            for at in range(0, len(ghosts), _DELETES_A_TRANSACTION):
+                deletes = [op_delete(key) for key in ghosts[at : at + _DELETES_A_TRANSACTION]]
+                await self._wire.ask(TXN, txn([], deletes))
+        except (Unavailable, Refused):
+            return  # the next keep-alive looks again
+
+    async def close(self) -> None:
+        """A tidy goodbye; without it, etcd ends the sessions when their time is up."""
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            if session.live_until > self._driver.now():
+                try:
+                    await self._wire.ask(LEASE_REVOKE, lease_id(session.lease))
+                except (Unavailable, Refused):
+                    return
+
+
+def length_for(ttl: float) -> int:
+    """Whole seconds, as etcd counts, and one more: for so long after a keep-alive, new claims need none of their own."""
+    return math.ceil(ttl) + 1
+
+
+def new_lease_id() -> int:
+    """Our own, and unguessable: whoever knows it may keep the lease alive, or, if it may write our keys, end it."""
+    return int.from_bytes(os.urandom(8), "big") >> 2 | 1

@@ -1,0 +1,277 @@
+"""Locks in etcd: the line, the tokens and the exclusion are etcd's, one transaction each; see entering.py for why it is right.
+
+One lease a process and ttl (a *session*, see session.py), whatever the number of locks. It is kept alive by renewals of any of
+them; so a claim that nobody renews, while its session lives on by others, is ended by the process itself, when its time is
+up (sweeping.py). A process that dies takes its session with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
+from ...drivers.base import Driver
+from ...errors import Misuse, Unavailable
+from . import looking
+from .entering import Entry, enter, may_enter, seen, what_to_wait_for
+from .keys import PART, Keys, everybody, read_terms, token_of
+from .proto import CREATE, EQUAL, Done, compare, op_delete, op_put, op_range, range_of, txn
+from .refusals import Refused, explained
+from .renewing import Renewal
+from .session import Session, Sessions, length_for
+from .sweeping import Sweeper
+from .talk import Wire
+from .url import Target
+
+TRAITS = Traits(
+    system="etcd",
+    scope="network",
+    fenced="yes: the revision of etcd's log at which the claim entered",
+    fair=True,
+    bell=True,
+    durable="everything that was acknowledged: a majority has it on disk",
+    clock="each process ends its own claims on time, by its monotonic clock; those of a process that died are ended by the "
+    "leader's: whole seconds, one or two more than the ttl, at least 1.5 election timeouts, and up to as much again "
+    "after a change of leader",
+    survives="kill -9 of any client; any minority of members dead, paused or cut off. Without a majority nothing is granted",
+)
+
+_ATTEMPTS = 12
+_BUSY = 0.02  # so many others entered meanwhile that we let them pass for a moment
+
+
+class EtcdStore:
+    traits = TRAITS
+
+    def __init__(self, target: Target, wire: Wire, driver: Driver) -> None:
+        self._target = target
+        self._wire = wire
+        self._driver = driver
+        self._keys = Keys(target.prefix)
+        self._start()
+
+    def _start(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._sessions = Sessions(self._wire, self._driver, self._keys.root, self._entries)
+        self._sweeper = Sweeper(self._driver, self._entries, self.release)
+        self._renewal = Renewal(self._wire, self._driver, self._entries, self._sessions, self._sweeper)
+
+    # ---- the protocol
+
+    async def claim(self, claim: Claim) -> Grant | Place:
+        entry = self._entries.get(claim.holder)
+        if entry is None:
+            entry = self._entries[claim.holder] = Entry(claim, self._keys, self._driver.now())
+        elif entry.token:
+            again = await self._again(entry, claim)
+            if again is not None:
+                return again
+            entry = self._entries[claim.holder] = Entry(claim, self._keys, self._driver.now())
+        try:
+            answer = await self._enter(entry)
+        except Misuse:
+            await self.release(claim)  # it may have joined the line before it saw that it disagrees
+            raise
+        except BaseException:
+            if entry.session is not None:
+                entry.session.doubtful = True  # what was sent may yet arrive
+            raise
+        if type(answer) is Place and not claim.queue:
+            self._entries.pop(claim.holder, None)
+        return answer
+
+    async def wait(self, place: Place, timeout: float) -> None:
+        entry = self._entries.get(place.claim.holder)
+        if entry is None or entry.until is None:
+            await self._driver.sleep(min(timeout, 0.05))
+            return
+        (key, range_end), since = entry.until
+        watch = entry.watch
+        if watch is not None and (watch.over or (watch.key, watch.range_end) != (key, range_end)):
+            self._wire.ear.cancel(watch)
+            watch = None
+        if watch is None or entry.bell is None:
+            entry.bell = self._driver.bell()
+            with self._explained():
+                watch = entry.watch = await self._wire.ear.watch(key, range_end, since, entry.bell)
+        began = self._driver.now()
+        await entry.bell.wait(timeout)
+        if watch.over and watch.lost and self._driver.now() - began < _BUSY:
+            await self._driver.sleep(_BUSY)  # a watch that is refused again and again must not make us run in circles
+
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+        with self._explained():
+            return await self._renewal.renew(grants, within)
+
+    async def release(self, claim: Claim) -> bool:
+        entry = self._entries.get(claim.holder)
+        if entry is not None and entry.watch is not None:
+            self._wire.ear.cancel(entry.watch)
+            entry.watch = None
+        if entry is not None and entry.token and not entry.moving:
+            operations = [op_delete(entry.key)]
+        else:  # where it is, if anywhere, is not known
+            operations = [op_delete(key) for key in (*self._keys.anywhere(claim), self._keys.in_line(claim))]
+        done = await self._transact(claim.name, txn([], operations))
+        self._entries.pop(claim.holder, None)
+        return any(done.answers)
+
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        start, _ = self._keys.of(name)
+        span = everybody(start)
+        done = await self._transact(name, txn([], [op_range(range_of(*span))]))
+        if max((token_of(one, read_terms(one)) for one in done.ranged(0)), default=0) != token:
+            return
+        bell = self._driver.bell()
+        with self._explained():
+            watch = await self._wire.ear.watch(*span, done.header.revision + 1, bell)
+        try:
+            await bell.wait(timeout)
+        finally:
+            self._wire.ear.cancel(watch)
+
+    async def evict(self, name: str, token: int, by: str) -> int | None:
+        with self._explained():
+            return await looking.evict(self._wire, self._keys, name, token, by, self._driver.wall_us())
+
+    async def inspect(self, name: str) -> Snapshot:
+        with self._explained():
+            return await looking.inspect(self._wire, self._keys, name, self._driver.wall_us())
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        with self._explained():
+            return await looking.names(self._wire, self._keys, prefix)
+
+    def forked(self) -> None:
+        self._sweeper.close()
+        self._wire.forked()
+        self._start()
+
+    async def close(self) -> None:
+        self._sweeper.close()
+        try:
+            await self._sessions.close()
+        finally:
+            await self._wire.close()
+
+    # ---- entering
+
+    async def _enter(self, entry: Entry) -> Grant | Place:
+        claim = entry.claim
+        counted_at = 0
+        for _ in range(_ATTEMPTS):
+            session = entry.session = await self._session(claim.ttl)
+            sent = self._driver.now()
+            entry.deadline = sent + claim.ttl
+            self._sweeper.expect(entry.deadline)
+            value = self._keys.value(claim, self._driver.wall_us())
+            try:
+                done = await self._transact(claim.name, enter(entry, value, session.lease, counted_at))
+            except Refused:  # the lease is gone: revoked, or it ran out. Nothing was done, our place is gone too
+                self._sessions.end(session)
+                entry.queued = counted_at = 0
+                continue
+            session.confirm(done.header.term)
+            if done.succeeded:
+                return await self._granted(entry, done.header.revision, done.header.revision, sent)
+            sight = seen(entry, done)
+            if sight.inside is not None:
+                token = token_of(sight.inside, read_terms(sight.inside))
+                return await self._granted(entry, token, sight.inside.created, sent)
+            was, entry.queued = entry.queued, sight.queued
+            if not was and 0 < sight.queued < sight.revision:
+                continue  # we were in line already: look again, at those before our place
+            if not may_enter(entry, sight):
+                entry.until = what_to_wait_for(entry, sight)
+                return Place(claim, claim.ttl)
+            counted_at = sight.revision if entry.kind == PART else 0
+        return Place(claim, _BUSY)
+
+    async def _granted(self, entry: Entry, token: int, created: int, sent: float) -> Grant | Place:
+        claim = entry.claim
+        if token > MAX_TOKEN:
+            await self.release(claim)
+            raise Unavailable(f"the revision of etcd is past {MAX_TOKEN}: tokens for {claim.name!r} are used up")
+        entry.token, entry.created, entry.queued, entry.until = token, created, 0, None
+        if entry.watch is not None:
+            self._wire.ear.cancel(entry.watch)
+            entry.watch = None
+        session = entry.session
+        if session is not None and session.live_until >= sent + claim.ttl:
+            return Grant(claim, token, claim.ttl)
+        # The leader changed between the keep-alive and our entering: we are inside, but for how long is not known yet.
+        again = await self._again(entry, claim)
+        if again is None:
+            self._entries.pop(claim.holder, None)
+            return Place(claim, _BUSY)
+        return again
+
+    async def _again(self, entry: Entry, claim: Claim) -> Grant | None:
+        """A claim that is inside, repeated; perhaps for fewer units, or for another time. None: it is inside no more."""
+        for _ in range(_ATTEMPTS):
+            was = entry.claim
+            same = claim.units >= was.units and claim.ttl == was.ttl and entry.session is not None
+            if same and entry.session is not None:
+                session = await self._session(claim.ttl, entry.session)
+                if session is not entry.session:
+                    return None  # its own is gone, and it with it
+            elif claim.ttl == was.ttl:
+                session = await self._session(claim.ttl)
+            else:
+                # Its last time, most likely (at_least): on a lease of its own, that ends whether we live or not.
+                with self._explained():
+                    session = await self._sessions.open(length_for(claim.ttl))
+            sent = self._driver.now()
+            entry.moving = not same  # until we know where it stands
+            try:
+                done = await self._transact(claim.name, self._change(entry, claim, session, same=same))
+            except Refused:
+                self._sessions.end(session)
+                continue
+            session.confirm(done.header.term)
+            if not done.succeeded:
+                return None
+            entry.moving = False
+            if not same:
+                key = self._keys.inside(claim)
+                entry.created = done.header.revision if key != entry.key else entry.created
+                entry.key, entry.claim, entry.session = key, claim, session
+            entry.deadline = sent + claim.ttl
+            self._sweeper.expect(entry.deadline)
+            if session.live_until >= sent + claim.ttl:
+                return Grant(claim, entry.token, claim.ttl)
+        raise Unavailable(f"etcd changed its leader again and again while {claim.name!r} was claimed")
+
+    def _change(self, entry: Entry, claim: Claim, session: Session, *, same: bool) -> bytes:
+        there = compare(entry.key, CREATE, EQUAL, entry.created)
+        if same:
+            return txn([there], [])
+        key = self._keys.inside(claim)
+        value = self._keys.value(claim, self._driver.wall_us(), entry.token)
+        operations = [op_put(key, value, session.lease)]
+        if key != entry.key:
+            operations.append(op_delete(entry.key))
+        return txn([there], operations)
+
+    # ---- etcd's answers
+
+    async def _session(self, ttl: float, this: Session | None = None) -> Session:
+        with self._explained():
+            return await self._sessions.fresh(ttl, this)
+
+    async def _transact(self, name: str, transaction: bytes) -> Done:
+        """Refused is raised only if a lease is gone; everything else is explained."""
+        try:
+            return await self._wire.transact(name, transaction)
+        except Refused as refused:
+            if refused.is_lease_gone:
+                raise
+            raise explained(refused, self._wire.where, self._target.prefix) from refused
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except Refused as refused:
+            raise explained(refused, self._wire.where, self._target.prefix) from refused
