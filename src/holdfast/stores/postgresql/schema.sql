@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS "holdfast".locks (
     -- Of the name:
     last bigint NOT NULL DEFAULT 0, -- the last token
     capacity integer NOT NULL DEFAULT 0,
-    used integer NOT NULL DEFAULT 0,
+    used bigint NOT NULL DEFAULT 0, -- wider than the capacity: it is added to before it is compared
     crowded boolean NOT NULL DEFAULT false, -- there are other places than 0
     last_place bigint NOT NULL DEFAULT 0,
     watched bigint NOT NULL DEFAULT 0, -- until when changes are told
