@@ -1,0 +1,44 @@
+"""Locks in PostgreSQL: a lease table, safe behind poolers, or session locks."""
+
+from __future__ import annotations
+
+from ...drivers.base import Driver
+from ...errors import Misuse
+from ..base import Store
+from .url import parse
+
+__all__ = ["open_store", "schema"]
+
+
+def open_store(url: str, driver: Driver) -> Store:
+    """`postgresql://[user:password@]host[:port][/database][?mode=session&…]`."""
+    from ...drivers.aio import Asyncio
+
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise Misuse(f"PostgreSQL needs psycopg ({error}): pip install 'holdfast[postgresql]'") from None
+    from .greeting import Greeting
+    from .statements import Statements
+    from .store import PostgresStore, Wire
+
+    target = parse(url)
+    statements = Statements(target.schema)
+    greeting = Greeting(target, statements)
+    wire: Wire
+    if isinstance(driver, Asyncio):
+        from .wire_aio import AioWire
+
+        wire = AioWire(target, greeting)
+    else:
+        from .wire import BlockingWire
+
+        wire = BlockingWire(target, greeting)
+    return PostgresStore(target, wire, greeting, statements, driver)
+
+
+def schema(url: str) -> str:
+    """What `holdfast migrate --sql` prints: the SQL that creates what a URL's store needs."""
+    from .migration import text
+
+    return text(parse(url).schema)

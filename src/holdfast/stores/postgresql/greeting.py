@@ -1,0 +1,67 @@
+"""What is said on a new connection: is the schema there, is it ours to use, is there a pooler in between?
+
+Written as a conversation without a connection: it yields what to ask and is sent the rows, so both wires hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from ...errors import Misuse
+from . import migration, replies
+from .replies import ServerError
+from .statements import Row, Statements
+from .url import Target
+
+OLDEST = 140000
+
+
+class Greeting:
+    """What one store knows about its server."""
+
+    def __init__(self, target: Target, statements: Statements) -> None:
+        self._target = target
+        self._statements = statements
+        self.known = False
+        self.pooled = False
+
+    def conversation(self, introduced: int) -> Generator[str, list[Row], None]:
+        """With a server that introduced itself by that pid."""
+        target = self._target
+        ((pid, version, there),) = yield migration.question(target.schema)
+        if int(version) < OLDEST:
+            raise Misuse(
+                f"PostgreSQL at {target.where} is of version {int(version) // 10000}; holdfast needs 14 or later"
+            )
+        self.pooled = int(pid) != introduced
+        if there != b"t":
+            if not target.create:
+                raise Misuse(
+                    f"the schema {target.schema!r} does not exist at {target.where}, and create=no: have it created with "
+                    "the output of `holdfast migrate --sql --url …`"
+                )
+            try:
+                yield migration.text(target.schema)
+            except ServerError as error:
+                raise replies.not_created(error, target.where, target.schema) from None
+        ((found,),) = yield f'SELECT "{target.schema}".version()'
+        if int(found) != migration.VERSION:
+            raise Misuse(
+                f"the schema {target.schema!r} at {target.where} is of version {int(found)}, this holdfast knows "
+                f"{migration.VERSION}: "
+                + ("upgrade holdfast" if int(found) > migration.VERSION else "run `holdfast migrate`")
+            )
+        self.known = True
+
+    def setting_up(self) -> str:
+        """Of a connection that is ours alone. What a role or database has set otherwise must not change what we mean.
+
+        The server gives up a little before we do, so that nothing is done after we have stopped waiting for it.
+        """
+        patience = max(1, int(self._target.timeout * 900))
+        return (
+            "SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off; "
+            f"SET lock_timeout = {patience}; SET statement_timeout = {patience}; SET idle_session_timeout = 0; "
+            "SET idle_in_transaction_session_timeout = 0; SET client_min_messages = error; "
+            f"SET search_path = pg_catalog, pg_temp; {self._statements.preparing}"
+        )

@@ -1,0 +1,392 @@
+-- holdfast's lease table in PostgreSQL 14 and later, version 1. Running it again does no harm.
+-- An application role that may not create needs, besides CONNECT, only:
+--   GRANT USAGE ON SCHEMA "holdfast" TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON "holdfast".locks TO app;
+-- (Everybody may execute a new function; where that was revoked: GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "holdfast" TO app.)
+
+SELECT pg_catalog.pg_advisory_xact_lock(hashtextextended('holdfast schema', 0)); -- two at once would stumble over each other
+
+CREATE SCHEMA IF NOT EXISTS "holdfast";
+
+-- The row at place 0 is the name itself, and has room for one who is inside: so a mutex is one row, changed in place (HOT).
+-- Whoever else is inside stands at places below 0, whoever waits above 0 in the order of arrival.
+-- Names and owners are UTF-8 as bytes: they fit into a database of any encoding, and no collation has a say.
+-- Functions are called by their full names and look nowhere but in pg_catalog, whatever the caller's search_path says.
+-- Times are µs since 1970 by the server's clock, whatever the time zone.
+CREATE TABLE IF NOT EXISTS "holdfast".locks (
+    name bytea NOT NULL,
+    place bigint NOT NULL,
+    token bigint NOT NULL DEFAULT 0, -- of who is inside
+    holder bytea NOT NULL DEFAULT '', -- the secret that renews and releases; empty: nobody
+    owner bytea NOT NULL DEFAULT '',
+    note bytea NOT NULL DEFAULT '',
+    units integer NOT NULL DEFAULT 0,
+    fair boolean NOT NULL DEFAULT true,
+    since bigint NOT NULL DEFAULT 0,
+    ttl bigint NOT NULL DEFAULT 0,
+    ends bigint NOT NULL DEFAULT 0,
+    ear bigint NOT NULL DEFAULT 0, -- where to ring: the channel of a process …
+    seat bigint NOT NULL DEFAULT 0, -- … and which of its waiters
+    -- Of the name:
+    last bigint NOT NULL DEFAULT 0, -- the last token
+    capacity integer NOT NULL DEFAULT 0,
+    used bigint NOT NULL DEFAULT 0, -- wider than the capacity: it is added to before it is compared
+    crowded boolean NOT NULL DEFAULT false, -- there are other places than 0
+    last_place bigint NOT NULL DEFAULT 0,
+    watched bigint NOT NULL DEFAULT 0, -- until when changes are told
+    evicted_owner bytea,
+    evicted_token bigint,
+    evicted_past bigint,
+    evicted_by bytea,
+    evicted_at bigint,
+    PRIMARY KEY (name, place)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+CREATE OR REPLACE FUNCTION "holdfast".version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+
+-- Ring for the head of the line, if it may enter; when it has, it rings for the next in turn.
+-- The ear of a living process holds an advisory lock of its own number. Whose can be had is gone: it loses its place.
+CREATE OR REPLACE FUNCTION "holdfast".ring(book "holdfast".locks, now_us bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    waiter record;
+    heads integer := 0;
+BEGIN
+    FOR waiter IN SELECT w.place, w.units, w.ends, w.ear, w.seat, w.fair FROM "holdfast".locks AS w
+        WHERE w.name = book.name AND w.place > 0 ORDER BY w.place LIMIT 100
+    LOOP
+        IF waiter.ends <= now_us OR waiter.ear <> 0 AND pg_try_advisory_xact_lock_shared(waiter.ear) THEN
+            DELETE FROM "holdfast".locks AS w WHERE w.name = book.name AND w.place = waiter.place;
+            CONTINUE;
+        END IF;
+        heads := heads + 1;
+        -- Behind the head, only those who need not wait for it.
+        IF book.used + waiter.units <= book.capacity AND (heads = 1 OR NOT waiter.fair) THEN
+            IF waiter.ear <> 0 THEN PERFORM pg_notify('holdfast_' || waiter.ear, waiter.seat::text); END IF;
+            RETURN;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Those whose time is over leave. A bounded number at once; those behind a living head are in nobody's way.
+CREATE OR REPLACE FUNCTION "holdfast".settle(INOUT book "holdfast".locks, now_us bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    party record;
+    moved boolean := false;
+BEGIN
+    IF book.holder <> '' THEN
+        -- No grant ends later than its ttl from now: else the clock was set back, and only a ttl is owed.
+        book.ends := least(book.ends, now_us + book.ttl);
+        IF book.ends <= now_us THEN
+            book.holder := '';
+            book.used := book.used - book.units;
+            moved := true;
+        END IF;
+    END IF;
+    IF NOT book.crowded THEN
+        IF book.holder = '' THEN book.used := 0; END IF;
+        RETURN;
+    END IF;
+    FOR party IN SELECT p.place, p.units, p.ends, p.ttl FROM "holdfast".locks AS p
+        WHERE p.name = book.name AND p.place < 0 AND (p.ends <= now_us OR p.ends > now_us + p.ttl) LIMIT 100
+    LOOP
+        IF party.ends <= now_us THEN
+            DELETE FROM "holdfast".locks AS p WHERE p.name = book.name AND p.place = party.place;
+            book.used := book.used - party.units;
+            moved := true;
+        ELSE
+            UPDATE "holdfast".locks AS p SET ends = now_us + p.ttl WHERE p.name = book.name AND p.place = party.place;
+        END IF;
+    END LOOP;
+    FOR party IN SELECT p.place, p.ends, p.ttl FROM "holdfast".locks AS p
+        WHERE p.name = book.name AND p.place > 0 ORDER BY p.place LIMIT 100
+    LOOP
+        IF party.ends > now_us + party.ttl THEN
+            UPDATE "holdfast".locks AS p SET ends = now_us + p.ttl WHERE p.name = book.name AND p.place = party.place;
+        END IF;
+        EXIT WHEN party.ends > now_us;
+        DELETE FROM "holdfast".locks AS p WHERE p.name = book.name AND p.place = party.place;
+        moved := true;
+    END LOOP;
+    -- What was deleted by hand does not count: else nobody could enter again.
+    IF book.holder = '' AND book.used > 0
+        AND NOT EXISTS (SELECT FROM "holdfast".locks AS p WHERE p.name = book.name AND p.place < 0)
+    THEN
+        book.used := 0;
+    END IF;
+    IF moved THEN PERFORM "holdfast".ring(book, now_us); END IF;
+END $$;
+
+-- The name's row as it is now; `changed` is told to those who watch who is inside.
+CREATE OR REPLACE FUNCTION "holdfast".save(book "holdfast".locks, now_us bigint, changed boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF changed AND book.watched > now_us THEN PERFORM pg_notify('holdfast_watch_' || 'holdfast', encode(book.name, 'hex')); END IF;
+    UPDATE "holdfast".locks AS l SET
+        token = book.token, holder = book.holder, owner = book.owner, note = book.note, units = book.units, since = book.since,
+        ttl = book.ttl, ends = book.ends, last = book.last, capacity = book.capacity, used = book.used,
+        crowded = EXISTS (SELECT FROM "holdfast".locks AS p WHERE p.name = book.name AND p.place <> 0),
+        last_place = book.last_place, watched = book.watched,
+        evicted_owner = book.evicted_owner, evicted_token = book.evicted_token, evicted_past = book.evicted_past,
+        evicted_by = book.evicted_by, evicted_at = book.evicted_at
+    WHERE l.name = book.name AND l.place = 0;
+END $$;
+
+-- Enter, or join the line. Repeating it is harmless.
+-- a_flags: 1 fair, 2 join the line, 4 do not wait for the disk, 8 nothing else is in this transaction
+-- kind 0: inside, the token · 1: not yet, µs until the line may move by itself · 2: the capacity is another, which ·
+-- 3: no more tokens, the last
+CREATE OR REPLACE FUNCTION "holdfast".claim(
+    a_name bytea, a_holder bytea, a_owner bytea, a_note bytea, a_ttl bigint, a_units integer, a_capacity integer,
+    a_flags integer, a_ear bigint, a_seat bigint, OUT kind integer, OUT value bigint
+) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+    book "holdfast".locks;
+    mine "holdfast".locks;
+    head "holdfast".locks;
+    changed boolean := false;
+BEGIN
+    IF a_flags & 4 <> 0 THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true); -- a claim that a crash forgets could be granted twice
+    END IF;
+    -- Nobody here: one row is changed, and that is all.
+    UPDATE "holdfast".locks AS l SET
+        token = greatest(l.last + 1, now_us), last = greatest(l.last + 1, now_us), holder = a_holder, owner = a_owner,
+        note = a_note, units = a_units, capacity = a_capacity, used = a_units, since = now_us, ttl = a_ttl, ends = now_us + a_ttl
+    WHERE l.name = a_name AND l.place = 0 AND l.ends <= now_us AND NOT l.crowded AND l.watched <= now_us
+        AND l.last < 9007199254740991 AND now_us <= 9007199254740991
+    RETURNING l.token INTO value;
+    IF FOUND THEN
+        kind := 0;
+        RETURN;
+    END IF;
+    LOOP
+        SELECT l.* INTO book FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place = 0 FOR NO KEY UPDATE;
+        EXIT WHEN FOUND;
+        INSERT INTO "holdfast".locks AS l
+            (name, place, token, last, holder, owner, note, units, capacity, used, since, ttl, ends)
+        VALUES (a_name, 0, now_us, now_us, a_holder, a_owner, a_note, a_units, a_capacity, a_units, now_us, a_ttl, now_us + a_ttl)
+        ON CONFLICT DO NOTHING RETURNING l.token INTO value;
+        IF FOUND THEN
+            DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place <> 0; -- whose name was deleted by hand
+            kind := 0;
+            RETURN;
+        END IF;
+    END LOOP;
+    now_us := extract(epoch FROM clock_timestamp()) * 1000000;
+    book := "holdfast".settle(book, now_us);
+    IF book.holder = a_holder THEN
+        value := book.token;
+        changed := a_units < book.units;
+        book.used := book.used - book.units + least(a_units, book.units);
+        book.units := least(a_units, book.units);
+        book.ttl := a_ttl;
+        book.ends := now_us + a_ttl;
+    ELSIF book.crowded THEN
+        SELECT p.* INTO mine FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place <> 0 AND p.holder = a_holder;
+        SELECT p.* INTO head FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place > 0 ORDER BY p.place LIMIT 1;
+        IF mine.place < 0 THEN
+            value := mine.token;
+            changed := a_units < mine.units;
+            book.used := book.used - mine.units + least(a_units, mine.units);
+            UPDATE "holdfast".locks AS p SET units = least(a_units, p.units), ttl = a_ttl, ends = now_us + a_ttl
+                WHERE p.name = a_name AND p.place = mine.place;
+        END IF;
+    END IF;
+    IF value IS NOT NULL THEN
+        IF changed THEN PERFORM "holdfast".ring(book, now_us); END IF;
+        PERFORM "holdfast".save(book, now_us, false);
+        kind := 0;
+        RETURN;
+    END IF;
+    IF book.used = 0 AND head.place IS NULL THEN
+        book.capacity := a_capacity;
+    ELSIF book.capacity <> a_capacity THEN
+        PERFORM "holdfast".save(book, now_us, false);
+        kind := 2;
+        value := book.capacity;
+        RETURN;
+    END IF;
+    IF book.used + a_units <= a_capacity AND (a_flags & 1 = 0 OR head.place IS NULL OR head.place = mine.place) THEN
+        value := greatest(book.last + 1, now_us);
+        IF value > 9007199254740991 THEN
+            kind := 3;
+            value := book.last;
+            PERFORM "holdfast".save(book, now_us, false);
+            RETURN;
+        END IF;
+        IF mine.place > 0 THEN DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place = mine.place; END IF;
+        book.last := value;
+        book.used := book.used + a_units;
+        IF book.holder = '' THEN
+            book.token := value;
+            book.holder := a_holder;
+            book.owner := a_owner;
+            book.note := a_note;
+            book.units := a_units;
+            book.since := now_us;
+            book.ttl := a_ttl;
+            book.ends := now_us + a_ttl;
+        ELSE
+            book.last_place := book.last_place + 1;
+            INSERT INTO "holdfast".locks (name, place, token, holder, owner, note, units, since, ttl, ends)
+            VALUES (a_name, -book.last_place, value, a_holder, a_owner, a_note, a_units, now_us, a_ttl, now_us + a_ttl);
+        END IF;
+        IF book.used < book.capacity THEN PERFORM "holdfast".ring(book, now_us); END IF; -- perhaps the next fits in, too
+        PERFORM "holdfast".save(book, now_us, true);
+        kind := 0;
+        RETURN;
+    END IF;
+    IF a_flags & 8 <> 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF; -- a forgotten place only delays
+    kind := 1;
+    IF mine.place > 0 THEN
+        UPDATE "holdfast".locks AS p SET ttl = a_ttl, ends = now_us + a_ttl, ear = a_ear, seat = a_seat
+            WHERE p.name = a_name AND p.place = mine.place;
+    ELSIF a_flags & 2 <> 0 THEN
+        book.last_place := book.last_place + 1;
+        INSERT INTO "holdfast".locks (name, place, holder, owner, note, units, fair, since, ttl, ends, ear, seat)
+        VALUES (a_name, book.last_place, a_holder, a_owner, a_note, a_units, a_flags & 1 <> 0, now_us, a_ttl, now_us + a_ttl, a_ear, a_seat);
+    END IF;
+    value := now_us + a_ttl;
+    IF book.holder <> '' THEN value := least(value, book.ends); END IF;
+    IF book.crowded THEN
+        IF head.place <> mine.place IS NOT FALSE THEN value := least(value, head.ends); END IF;
+        value := least(value, (SELECT min(p.ends) FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place < 0));
+    END IF;
+    value := greatest(value - now_us, 1000);
+    PERFORM "holdfast".save(book, now_us, false);
+END $$;
+
+-- Leave, whether inside or in line, and ring for whoever may now enter. False: it was not there (any more).
+CREATE OR REPLACE FUNCTION "holdfast".release(a_name bytea, a_holder bytea) RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+    book "holdfast".locks;
+    gone "holdfast".locks;
+    was_in_time boolean;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true); -- a release that a crash forgets only delays the next
+    UPDATE "holdfast".locks AS l SET holder = '', used = 0, ends = least(l.ends, now_us)
+    WHERE l.name = a_name AND l.place = 0 AND l.holder = a_holder AND NOT l.crowded AND l.watched <= now_us
+    RETURNING l.ends >= now_us INTO was_in_time;
+    IF FOUND THEN RETURN was_in_time; END IF;
+    SELECT l.* INTO book FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place = 0 FOR NO KEY UPDATE;
+    IF NOT FOUND THEN RETURN false; END IF;
+    now_us := extract(epoch FROM clock_timestamp()) * 1000000;
+    book := "holdfast".settle(book, now_us);
+    IF book.holder = a_holder THEN
+        gone := book;
+        gone.place := -1;
+        book.holder := '';
+        book.ends := now_us;
+    ELSE
+        DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place <> 0 AND p.holder = a_holder RETURNING p.* INTO gone;
+    END IF;
+    IF gone.place < 0 THEN book.used := book.used - gone.units; END IF;
+    IF gone.place IS NOT NULL THEN PERFORM "holdfast".ring(book, now_us); END IF;
+    PERFORM "holdfast".save(book, now_us, gone.place < 0);
+    RETURN coalesce(gone.ends > now_us, false);
+END $$;
+
+-- Another ttl for many grants, each judged for itself: a string of 1 (kept) and 0 (lost), in their order.
+-- Whoever changes several names in one transaction does it in the order of their bytes, so that no two wait for each other.
+CREATE OR REPLACE FUNCTION "holdfast".renew(names bytea[], holders bytea[], tokens bigint[], ttls bigint[]) RETURNS text LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+    asked record;
+    verdicts text := '';
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true); -- a renewal that a crash forgets only shortens the lease
+    FOR asked IN SELECT * FROM unnest(names, holders, tokens, ttls) AS a(name, holder, token, ttl) LOOP
+        UPDATE "holdfast".locks AS l SET ends = now_us + asked.ttl, ttl = asked.ttl
+        WHERE l.name = asked.name AND l.place = 0 AND l.holder = asked.holder AND l.token = asked.token AND l.ends > now_us;
+        IF NOT FOUND THEN
+            UPDATE "holdfast".locks AS l SET ends = now_us + asked.ttl, ttl = asked.ttl
+            WHERE l.name = asked.name AND l.place < 0 AND l.holder = asked.holder AND l.token = asked.token AND l.ends > now_us;
+        END IF;
+        verdicts := verdicts || CASE WHEN FOUND THEN '1' ELSE '0' END;
+    END LOOP;
+    RETURN verdicts;
+END $$;
+
+-- Have changes of the newest token inside told for some time.
+-- kind 0: it is another already · 1: µs until somebody's time runs out
+CREATE OR REPLACE FUNCTION "holdfast".watch(a_name bytea, a_token bigint, a_long bigint, OUT kind integer, OUT value bigint) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+    book "holdfast".locks;
+    newest bigint;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    INSERT INTO "holdfast".locks (name, place, ends) VALUES (a_name, 0, now_us) ON CONFLICT DO NOTHING;
+    SELECT l.* INTO book FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place = 0 FOR NO KEY UPDATE;
+    book := "holdfast".settle(book, now_us);
+    book.watched := greatest(book.watched, now_us + a_long);
+    PERFORM "holdfast".save(book, now_us, false);
+    SELECT coalesce(max(l.token), 0), coalesce(min(l.ends), now_us + a_long) INTO newest, value
+        FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place <= 0 AND l.holder <> '' AND l.ends > now_us;
+    kind := CASE WHEN newest = a_token THEN 1 ELSE 0 END;
+    value := greatest(least(value, now_us + a_long) - now_us, 1000);
+END $$;
+
+-- Put out whoever holds a token, mint one past it, and remember who did it. NULL: nobody holds it; negative: no more tokens.
+CREATE OR REPLACE FUNCTION "holdfast".evict(a_name bytea, a_token bigint, a_by bytea) RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_us bigint;
+    book "holdfast".locks;
+    gone "holdfast".locks;
+    past bigint;
+BEGIN
+    SELECT l.* INTO book FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place = 0 FOR NO KEY UPDATE;
+    IF NOT FOUND THEN RETURN NULL; END IF;
+    now_us := extract(epoch FROM clock_timestamp()) * 1000000;
+    book := "holdfast".settle(book, now_us);
+    past := greatest(book.last + 1, now_us);
+    IF past > 9007199254740991 THEN RETURN -book.last; END IF;
+    IF book.holder <> '' AND book.token = a_token THEN
+        gone := book;
+        book.holder := '';
+        book.ends := now_us;
+    ELSE
+        DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place < 0 AND p.token = a_token RETURNING p.* INTO gone;
+    END IF;
+    IF gone.place IS NOT NULL THEN
+        book.used := book.used - gone.units;
+        book.last := past;
+        book.evicted_owner := gone.owner;
+        book.evicted_token := gone.token;
+        book.evicted_past := past;
+        book.evicted_by := a_by;
+        book.evicted_at := now_us;
+        PERFORM "holdfast".ring(book, now_us);
+    END IF;
+    PERFORM "holdfast".save(book, now_us, gone.place IS NOT NULL);
+    RETURN CASE WHEN gone.place IS NULL THEN NULL ELSE past END;
+END $$;
+
+-- Names that nobody has used for long go, and dead waiters with them: a few pages a call, picked at random, so that no call
+-- takes long and none has to remember where the last one stopped. Waits for nobody.
+CREATE OR REPLACE FUNCTION "holdfast".sweep(a_retention bigint) RETURNS integer LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old bigint := extract(epoch FROM clock_timestamp()) * 1000000 - a_retention;
+    pages bigint := pg_relation_size('"holdfast".locks') / current_setting('block_size')::bigint;
+    first bigint := floor(random() * pages);
+    gone integer;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    DELETE FROM "holdfast".locks AS l WHERE l.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM "holdfast".locks AS o
+        WHERE o.ctid >= format('(%s,0)', first)::tid AND o.ctid < format('(%s,0)', first + 8)::tid
+            AND o.ends < old AND o.watched < old AND coalesce(o.evicted_at, 0) < old
+            AND (o.place <> 0
+                OR NOT EXISTS (SELECT FROM "holdfast".locks AS p WHERE p.name = o.name AND p.place <> 0))
+        FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    RETURN gone;
+END $$;

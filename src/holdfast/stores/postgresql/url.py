@@ -1,0 +1,120 @@
+"""PostgreSQL URLs: our own options are taken out, everything else is libpq's. A password is never shown."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode
+
+from ...errors import Misuse
+
+OURS = ("mode", "schema", "durability", "timeout", "pool", "retention", "bell", "create")
+
+
+class Target(NamedTuple):
+    """Where to connect, and how. `conninfo` holds the password: it is for libpq only."""
+
+    conninfo: str
+    where: str  # fit to be shown
+    hosts: tuple[str, ...]
+    has_address: bool  # the URL says hostaddr itself
+    mode: str = "lease"  # or session
+    schema: str = "holdfast"
+    relaxed: bool = False
+    timeout: float = 3.0  # for one conversation
+    pool: int = 8  # connections for threads, besides one for renewals and one ear
+    retention: float = 86400.0  # how long an unused name's row is kept
+    bell: bool = True
+    create: bool = True
+
+    def __repr__(self) -> str:
+        return f"<{self.where}>"
+
+
+def parse(url: str) -> Target:
+    """`postgresql://[user[:password]@][host][:port][,host…][/database][?option=value&…]`."""
+    base, _, query = url.partition("?")
+    own: dict[str, str] = {}
+    passed: list[tuple[str, str]] = []
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key not in OURS:
+            passed.append((key, value))
+        elif key in own:
+            raise Misuse(f"the option {key} is given twice")
+        else:
+            own[key] = value
+    conninfo = base + ("?" + urlencode(passed, quote_via=quote) if passed else "")
+    return _with_options(_resolved(conninfo), own)
+
+
+def _resolved(conninfo: str) -> Target:
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        said = conninfo_to_dict(conninfo)
+    except ProgrammingError as error:
+        raise Misuse(
+            f"libpq does not understand the PostgreSQL URL ({_plain(error)}). Besides libpq's own options it takes "
+            f"{', '.join(OURS)}; write special characters of a password as %XX"
+        ) from None
+    hosts = tuple(str(said.get("host") or "").split(","))
+    ports = str(said.get("port") or "").split(",")
+    shown = ",".join(
+        (host or "localhost") + (f":{ports[min(at, len(ports) - 1)]}" if ports != [""] else "")
+        for at, host in enumerate(hosts)
+    )
+    where = f"{shown}/{said.get('dbname') or said.get('user') or ''}"
+    # A dead peer is noticed without our asking; libpq's application_name tells a DBA who this is.
+    usual = {
+        "application_name": "holdfast",
+        "keepalives_idle": "10",
+        "keepalives_interval": "5",
+        "keepalives_count": "3",
+        "client_encoding": "UTF8",
+    }
+    more = {key: value for key, value in usual.items() if key not in said}
+    joint = "&" if "?" in conninfo else "?"
+    return Target(conninfo + joint + urlencode(more, quote_via=quote), where, hosts, "hostaddr" in said)
+
+
+def _plain(error: Exception) -> str:
+    """libpq quotes what it stumbled over, which may be a piece of the password."""
+    return re.sub(r'"[^"]*"', "…", str(error).strip()) if "parameter" not in str(error) else str(error).strip()
+
+
+def _with_options(target: Target, own: dict[str, str]) -> Target:
+    for key, value in own.items():
+        if key == "schema":
+            if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", value):
+                raise Misuse(f"schema={value!r}: up to 40 of a-z, 0-9 and _, and no digit first")
+            target = target._replace(schema=value)
+        elif key == "mode":
+            target = target._replace(mode=_one_of(key, value, ("lease", "session")))
+        elif key == "durability":
+            target = target._replace(relaxed=_one_of(key, value, ("durable", "relaxed")) == "relaxed")
+        elif key == "bell":
+            target = target._replace(bell=_one_of(key, value, ("auto", "no")) == "auto")
+        elif key == "create":
+            target = target._replace(create=_one_of(key, value, ("yes", "no")) == "yes")
+        elif key == "timeout":
+            target = target._replace(timeout=_seconds(value, key, 0.05, 600))
+        elif key == "retention":
+            target = target._replace(retention=_seconds(value, key, 0.1, 365 * 86400))
+        elif key == "pool":
+            if not re.fullmatch(r"[0-9]{1,4}", value) or not 1 <= int(value) <= 1000:
+                raise Misuse(f"pool must be a whole number from 1 to 1000, not {value!r}")
+            target = target._replace(pool=int(value))
+    return target
+
+
+def _one_of(key: str, value: str, known: tuple[str, str]) -> str:
+    if value not in known:
+        raise Misuse(f"{key}={value!r}: say {' or '.join(known)}")
+    return value
+
+
+def _seconds(text: str, what: str, least: float, most: float) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or not least <= float(text) <= most:
+        raise Misuse(f"{what} must be a number of seconds from {least:g} to {most:g}, not {text!r}")
+    return float(text)
