@@ -5,7 +5,9 @@ Every statement here may be repeated: claims and releases are told apart by thei
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from functools import partial
 
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable, Unsupported
@@ -27,6 +29,7 @@ class Conversation:
         self.apart = Pool(self.dial, driver, 1, target.shown())  # for renewals, which user work cannot keep waiting
         self.forgetful = ""  # why a commit of this server may be lost in a crash; "" if it is not, or not yet known
         self._known = False
+        self._stray = 0
 
     async def dial(self, within: float) -> Line:
         line = await self._dial(self.target, within)
@@ -64,24 +67,31 @@ class Conversation:
             attempt += 1
             line = await pool.take(max(give_up - self._driver.now(), 0.001))
             try:
-                answer = await line.ask(statement, max(give_up - self._driver.now(), 0.001))
+                if self._stray:
+                    await self._end_stray(line, within)
+                # To its end, whatever interrupts us: a claim that runs on in the server could arrive after its release.
+                answer = await self._driver.shield(partial(line.ask, statement, max(give_up - self._driver.now(), 0.001)))
             except ServerError as error:
                 if error.code in MISSING and attempt == 1:
                     await self._set_up(pool, line, error)
                     continue
-                if line.alive():
-                    pool.give_back(line)
-                else:
-                    pool.drop(line)
+                pool.give_back(line)
                 if error.code == DEADLOCK and attempt < _ATTEMPTS and self._driver.now() < give_up:
                     await self._driver.sleep(self._driver.uniform(0.001, 0.005 * attempt))
                     continue
                 raise explained(error, self.target.shown(), self.target.database) from None
-            except BaseException:
-                pool.drop(line)
+            except BaseException as error:
+                pool.give_back(line)
+                if not isinstance(error, Exception) and not line.alive():
+                    self._stray = line.connection_id  # Ctrl-C: what was asked there runs on
                 raise
             pool.give_back(line)
             return answer
+
+    async def _end_stray(self, line: Line, within: float) -> None:
+        stray, self._stray = self._stray, 0
+        with contextlib.suppress(ServerError):  # it has ended by itself
+            await line.ask(f"KILL {stray}", within)
 
     async def _set_up(self, pool: Pool, line: Line, missing: ServerError) -> None:
         try:
@@ -91,11 +101,12 @@ class Conversation:
             forbidden = missing if missing.code == 1370 else error
             raise explained(forbidden, self.target.shown(), self.target.database) from None
         except BaseException:
-            pool.drop(line)
+            pool.give_back(line)
             raise
         pool.give_back(line)
 
     def forked(self) -> None:
+        self._stray = 0
         self.pool.forked()
         self.apart.forked()
 

@@ -55,6 +55,8 @@ def explained(error: ServerError, where: str, database: str) -> HoldfastError:
         return Unavailable(f"MySQL at {where} interrupted the statement: killed, or max_statement_time is over ({text})")
     if code in (1205, DEADLOCK):
         return Unavailable(f"MySQL at {where}: the lock's row was kept busy by others for too long ({text})")
+    if code == 3159:
+        return Misuse(f"MySQL at {where} wants TLS: add ?tls=yes to the URL, and ca=… if its certificate is your own ({text})")
     if code == 1665:
         return Misuse(f"MySQL at {where} logs by statement: set binlog_format to MIXED or ROW ({text})")
     if code in _STORAGE:

@@ -7,12 +7,16 @@ import select
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from ...errors import Misuse, Unavailable, Unsupported
 from .faults import ServerError, explained
 from .pool import Line, Rows
 from .url import Target
+
+if TYPE_CHECKING:
+    import ssl
 
 try:
     import pymysql
@@ -20,10 +24,15 @@ except ImportError as error:
     raise Unsupported("MySQL stores need the package PyMySQL: pip install 'holdfast[mysql]'") from error
 
 
-def tls_options(target: Target) -> dict[str, Any]:
-    if not target.tls:
-        return {}
-    return {"ssl": {"ca": target.ca or None, "cert": target.cert or None, "key": target.cert_key or None}}
+@lru_cache(16)
+def tls_context(target: Target) -> ssl.SSLContext:
+    """Made once: reading the system's certificates takes longer than all the rest of connecting."""
+    import ssl
+
+    context = ssl.create_default_context(cafile=target.ca or None)
+    if target.cert:
+        context.load_cert_chain(target.cert, target.cert_key or None)
+    return context
 
 
 def greeting(server: str, timeout: float) -> str:
@@ -47,12 +56,12 @@ async def dial(target: Target, within: float) -> Line:
             connect_timeout=max(within, 1.0),
             read_timeout=within,
             write_timeout=target.timeout,
-            **tls_options(target),
+            **({"ssl": tls_context(target)} if target.tls else {"ssl_disabled": True}),
         )
     except pymysql.err.MySQLError as error:
         raise not_connected(error, target) from error
-    except (ValueError, OSError) as error:  # of certificates that are not there
-        raise Misuse(f"no connection to MySQL at {target.shown()}: {error}") from error
+    except (ValueError, OSError, RuntimeError) as error:  # certificates that are not there; a login that wants TLS
+        raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
     line = BlockingLine(connection, target)
     try:
         await line.ask(greeting(line.server, target.timeout), within)
@@ -77,6 +86,7 @@ class BlockingLine:
         self._target = target
         self._cursor = connection.cursor()
         self.server: str = connection.get_server_info()
+        self.connection_id: int = connection.thread_id()
         self._busy = False
 
     async def ask(self, statement: str, within: float) -> list[Rows]:

@@ -20,19 +20,8 @@ except ImportError as error:
     raise Unsupported("MySQL stores in asyncio need the package asyncmy: pip install 'holdfast[mysql]'") from error
 
 
-def _tls(target: Target) -> dict[str, Any]:
-    if not target.tls:
-        return {}
-    import ssl
-
-    context = ssl.create_default_context(cafile=target.ca or None)
-    if target.cert:
-        context.load_cert_chain(target.cert, target.cert_key or None)
-    return {"ssl": context}
-
-
 async def dial(target: Target, within: float) -> Line:
-    from .line import greeting, not_connected
+    from .line import greeting, not_connected, tls_context
 
     options = {"unix_socket": target.socket} if target.socket else {"host": target.host, "port": target.port}
     try:
@@ -44,15 +33,15 @@ async def dial(target: Target, within: float) -> Line:
                 database=target.database,
                 charset="utf8mb4",
                 autocommit=True,
-                **_tls(target),
+                **({"ssl": tls_context(target)} if target.tls else {}),
             )
     except MySQLError as error:
         raise not_connected(error, target) from error
     except TimeoutError as error:
         raise Unavailable(f"MySQL at {target.shown()} did not answer in time") from error
-    except (ValueError, OSError) as error:
-        kind = Misuse if isinstance(error, ValueError) else Unavailable
-        raise kind(f"no connection to MySQL at {target.shown()}: {error}") from error
+    except (ValueError, OSError, RuntimeError) as error:
+        kind = Unavailable if isinstance(error, OSError) else Misuse
+        raise kind(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
     line = AioLine(connection, target)
     try:
         await line.ask(greeting(line.server, target.timeout), within)
@@ -70,6 +59,7 @@ class AioLine:
         self._target = target
         self._transport = getattr(connection, "_transport", None) or connection._writer.transport
         self.server: str = connection.get_server_info()
+        self.connection_id: int = connection.thread_id()
         self._open = True
         self._watching: socket.socket | None = None
         self._loop = asyncio.get_running_loop()

@@ -22,6 +22,9 @@ class Line(Protocol):
         """The version that the server says to be."""
         ...
 
+    @property
+    def connection_id(self) -> int: ...
+
     async def ask(self, statement: str, within: float) -> list[Rows]:
         """Raises ServerError, after which the line is good; or Unavailable, and then it is closed."""
         ...
@@ -102,17 +105,16 @@ class Pool:
         return line
 
     def give_back(self, line: Line) -> None:
+        """One that broke, or was left in the middle of an answer, is closed already."""
+        alive = line.alive()
         with self._mutex:
-            if self._closed:
-                line.close()
-            elif line in self._everything:
+            keep = alive and not self._closed and line in self._everything
+            if keep:
                 self._idle.append(line)
-        self._one_less()
-
-    def drop(self, line: Line) -> None:
-        """It broke, or was left in the middle of an answer."""
-        self._everything.discard(line)
-        line.close()
+            else:
+                self._everything.discard(line)
+        if not keep:
+            line.close()
         self._one_less()
 
     def _one_less(self) -> None:

@@ -10,6 +10,7 @@ heir: BEGIN
     DECLARE v_seq, v_used, v_room BIGINT;
     DECLARE v_units, v_capacity INT;
     DECLARE v_bell VARBINARY(32);
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
     SELECT COALESCE(SUM(units), 0) INTO v_used FROM holdfast_claims
     WHERE name = p_name AND token > 0 AND holder <> '' AND expires > p_now;
     look: LOOP
@@ -130,6 +131,7 @@ decide: BEGIN
     DECLARE v_units_0, v_capacity_0, v_capacity, v_others, v_watchers, v_kept, v_had INT;
     DECLARE v_holder_0, v_head_holder VARBINARY(64);
     DECLARE v_ring INT DEFAULT 0;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
 
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
@@ -281,6 +283,7 @@ BEGIN
     DECLARE v_now, v_expires_0, v_mine, v_token BIGINT;
     DECLARE v_holder_0 VARBINARY(64);
     DECLARE v_others INT DEFAULT 0;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
 
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
@@ -345,6 +348,7 @@ CREATE PROCEDURE holdfast_watch_1(
 MODIFIES SQL DATA
 BEGIN
     DECLARE v_now, v_mark, v_newest, v_soonest BIGINT;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT mark INTO v_mark FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
@@ -375,6 +379,7 @@ MODIFIES SQL DATA
 evict: BEGIN
     DECLARE v_now, v_mark, v_seq, v_past BIGINT;
     DECLARE v_owner VARBINARY(1024);
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT mark INTO v_mark FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
@@ -497,6 +502,7 @@ MODIFIES SQL DATA
 evict: BEGIN
     DECLARE v_now, v_connection, v_past BIGINT;
     DECLARE v_owner VARBINARY(1024);
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT connection, owner INTO v_connection, v_owner FROM holdfast_sessions
