@@ -70,7 +70,9 @@ class Conversation:
                 if self._stray:
                     await self._end_stray(line, within)
                 # To its end, whatever interrupts us: a claim that runs on in the server could arrive after its release.
-                answer = await self._driver.shield(partial(line.ask, statement, max(give_up - self._driver.now(), 0.001)))
+                answer = await self._driver.shield(
+                    partial(line.ask, statement, max(give_up - self._driver.now(), 0.001))
+                )
             except ServerError as error:
                 if error.code in MISSING and attempt == 1:
                     await self._set_up(pool, line, error)

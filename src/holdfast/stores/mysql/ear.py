@@ -18,7 +18,10 @@ from ...errors import Unavailable
 from .faults import INTERRUPTED, ServerError
 from .pool import Line
 
-_NAPS, _NAP = 10, 0.5  # a ring that could not be delivered is found after a nap; with nobody waiting, it is over after ten
+_NAPS, _NAP = (
+    10,
+    0.5,
+)  # a ring that could not be delivered is found after a nap; with nobody waiting, it is over after ten
 _AGAIN = 0.003  # when all that are marked have been told, and have not yet asked again
 
 
@@ -109,7 +112,9 @@ class Ear:
                     return
                 idle = not self._bells
             try:
-                (rows,) = await line.ask(f"CALL holdfast_listen_1('{name}', {_NAPS}, {_NAP})", _NAPS * _NAP + self._timeout)
+                (rows,) = await line.ask(
+                    f"CALL holdfast_listen_1('{name}', {_NAPS}, {_NAP})", _NAPS * _NAP + self._timeout
+                )
                 rung = {row[0].decode() for row in rows}
             except ServerError as error:
                 if error.code not in INTERRUPTED:

@@ -48,15 +48,21 @@ def explained(error: ServerError, where: str, database: str) -> HoldfastError:
             f"MySQL at {where} is read only: a replica, or a failover is under way; locks need the primary ({text})"
         )
     if code in _FULL:
-        return Unavailable(f"MySQL at {where} takes no more connections: raise max_connections, or lower ?pool ({text})")
+        return Unavailable(
+            f"MySQL at {where} takes no more connections: raise max_connections, or lower ?pool ({text})"
+        )
     if code in _GONE:
         return Unavailable(f"MySQL at {where} ended the connection ({text})")
     if code in INTERRUPTED:
-        return Unavailable(f"MySQL at {where} interrupted the statement: killed, or max_statement_time is over ({text})")
+        return Unavailable(
+            f"MySQL at {where} interrupted the statement: killed, or max_statement_time is over ({text})"
+        )
     if code in (1205, DEADLOCK):
         return Unavailable(f"MySQL at {where}: the lock's row was kept busy by others for too long ({text})")
     if code == 3159:
-        return Misuse(f"MySQL at {where} wants TLS: add ?tls=yes to the URL, and ca=… if its certificate is your own ({text})")
+        return Misuse(
+            f"MySQL at {where} wants TLS: add ?tls=yes to the URL, and ca=… if its certificate is your own ({text})"
+        )
     if code == 1665:
         return Misuse(f"MySQL at {where} logs by statement: set binlog_format to MIXED or ROW ({text})")
     if code in _STORAGE:

@@ -88,8 +88,13 @@ class BlockingLine:
         self.server: str = connection.get_server_info()
         self.connection_id: int = connection.thread_id()
         self._busy = False
+        self._turn = threading.Lock()
 
     async def ask(self, statement: str, within: float) -> list[Rows]:
+        with self._turn:  # a session lock's line is renewed by one thread and released by another
+            return self._ask(statement, within)
+
+    def _ask(self, statement: str, within: float) -> list[Rows]:
         connection, cursor = self._connection, self._cursor
         connection._read_timeout = max(within, 0.001)
         answers: list[Rows] = []
@@ -156,7 +161,7 @@ class BlockingLine:
             connection._force_close()
 
     def disown(self) -> None:
-        """Not closed: a thread of the parent's may have been reading it at the fork, and would keep its buffer locked for ever."""
+        """Not closed: a thread of the parent's may have been reading it at the fork, and its buffer stays locked."""
         plug = self._connection._sock
         if plug is not None and plug.fileno() >= 0:
             nothing = os.open(os.devnull, os.O_RDWR)

@@ -61,10 +61,15 @@ class AioLine:
         self.server: str = connection.get_server_info()
         self.connection_id: int = connection.thread_id()
         self._open = True
+        self._turn = asyncio.Lock()
         self._watching: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
 
     async def ask(self, statement: str, within: float) -> list[Rows]:
+        async with self._turn:  # a session lock's line is renewed by one task and released by another
+            return await self._ask_within(statement, within)
+
+    async def _ask_within(self, statement: str, within: float) -> list[Rows]:
         if not self._open:
             raise Unavailable(f"the connection to MySQL at {self._target.shown()} was closed")
         try:

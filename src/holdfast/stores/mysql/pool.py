@@ -70,6 +70,7 @@ class Pool:
         """A live connection; waits for one to come back if all are lent out."""
         give_up = self._driver.now() + within
         bell = None
+        line: Line | None
         while True:
             with self._mutex:
                 if self._idle or self._lent < self._size:

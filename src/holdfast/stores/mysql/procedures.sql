@@ -440,7 +440,7 @@ END
 -- so many seconds. Answers ('granted', token), ('wait', 0) or ('spent', last token).
 CREATE PROCEDURE holdfast_session_claim_1(
     IN p_name VARBINARY(512), IN p_key VARBINARY(64), IN p_owner VARBINARY(1024), IN p_note VARBINARY(1024),
-    IN p_seconds DOUBLE
+    IN p_seconds DOUBLE, IN p_silence INT, IN p_retention BIGINT
 )
 MODIFIES SQL DATA
 claim: BEGIN
@@ -450,11 +450,16 @@ claim: BEGIN
         SELECT 'wait', 0;
         LEAVE claim;
     END IF;
+    SET SESSION wait_timeout = p_silence; -- a holder that is not heard of for a ttl is cut off, and its lock is free
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-    INSERT INTO holdfast_sessions VALUES (p_name, p_key, '', 0, 0, 0, '') ON DUPLICATE KEY UPDATE lock_key = p_key;
+    INSERT INTO holdfast_sessions VALUES (p_name, p_key, '', 0, 0, 0, 0, '') ON DUPLICATE KEY UPDATE lock_key = p_key;
     SELECT mark, connection INTO v_mark, v_connection FROM holdfast_sessions WHERE name = p_name FOR UPDATE;
+    IF v_mark = 0 THEN -- a new name: a few that nobody has used for long make room
+        DELETE FROM holdfast_sessions WHERE since < v_now - p_retention AND mark > 0
+            AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) IS NULL ORDER BY since LIMIT 4;
+    END IF;
     IF NOT (v_again AND v_connection = CONNECTION_ID()) THEN
         IF GREATEST(v_mark + 1, v_now) > 9007199254740991 THEN
             ROLLBACK;
@@ -464,14 +469,16 @@ claim: BEGIN
         END IF;
         SET v_mark = GREATEST(v_mark + 1, v_now);
         UPDATE holdfast_sessions
-        SET mark = v_mark, owner = p_owner, connection = CONNECTION_ID(), since = v_now, note = p_note WHERE name = p_name;
+        SET mark = v_mark, owner = p_owner, connection = CONNECTION_ID(), silence = p_silence, since = v_now,
+            note = p_note
+        WHERE name = p_name;
     END IF;
     COMMIT;
     SELECT 'granted', v_mark;
 END
 
 -- procedure: holdfast_session_release_1
--- The row is cleared first, so that who comes next finds its own there; the token stays. Long-unused names are swept.
+-- The row is cleared first, so that who comes next finds its own there; the token stays.
 CREATE PROCEDURE holdfast_session_release_1(IN p_name VARBINARY(512), IN p_key VARBINARY(64), IN p_retention BIGINT)
 MODIFIES SQL DATA
 BEGIN
@@ -487,7 +494,7 @@ CREATE PROCEDURE holdfast_session_look_1(IN p_name VARBINARY(512), IN p_prefix T
 READS SQL DATA
 BEGIN
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-    SELECT name, owner, mark, v_now - since, note FROM holdfast_sessions
+    SELECT name, owner, mark, v_now - since, silence, note FROM holdfast_sessions
     WHERE (name = p_name OR p_prefix AND name >= p_name AND LEFT(name, LENGTH(p_name)) = p_name)
         AND connection <> 0 AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) = connection
     ORDER BY name;

@@ -31,9 +31,11 @@ CREATE TABLE IF NOT EXISTS holdfast_sessions (
     lock_key VARBINARY(64) NOT NULL,
     owner VARBINARY(1024) NOT NULL,
     connection BIGINT NOT NULL,
+    silence INT NOT NULL,
     mark BIGINT NOT NULL,
     since BIGINT NOT NULL,
-    note VARBINARY(1024) NOT NULL
+    note VARBINARY(1024) NOT NULL,
+    KEY holdfast_sessions_since (since)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- Forced releases, the latest thousand.
