@@ -41,6 +41,9 @@ class Renewer:
         self._bell: Any = None  # there while the renewer runs
         self._wake_at = _NEVER
         self._closed = False
+        tell_losses_to = getattr(store, "tell_losses_to", None)
+        if tell_losses_to is not None:  # a store whose locks live with a connection knows of its end before any renewal
+            tell_losses_to(self.taken_away)
 
     # ---- called by the engine, from any thread
 
@@ -258,6 +261,14 @@ class Renewer:
     def lose(self, lease: Lease, why: str = "") -> None:
         self.remove(lease)
         lease._end(LOST, why)
+
+    def taken_away(self, holder: str, why: str) -> None:
+        """Told by the store itself, from any thread."""
+        with self._mutex:
+            gone = [lease for lease in self._all() if lease._grant.claim.holder == holder]
+            for lease in gone:
+                self.lose(lease, why)
+        self.announce(gone)
 
     def announce(self, lost: Iterable[Lease]) -> None:
         for lease in lost:

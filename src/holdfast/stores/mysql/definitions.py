@@ -1,0 +1,45 @@
+"""The tables and procedures, as they are created on first use, or by an administrator for those who may not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+VERSION = 1  # also the end of every procedure's name: a newer schema drops the old ones, and we find that out
+# Procedures remember the sql_mode of their creation: whatever the callers' is, they run in this one.
+SQL_MODE = "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
+WHOLE = f"REPLACE holdfast_meta VALUES (1, {VERSION})"
+_SWEEP_ROW = (
+    "INSERT IGNORE INTO holdfast_claims VALUES ('', 0, '', '', 0, 0, 0, 0, 0, 0, 0, 4611686018427387904, NULL, 0, '')"
+)
+
+
+def _load(file: str) -> str:
+    with open(os.path.join(os.path.dirname(__file__), file), encoding="utf-8") as script:
+        return script.read()
+
+
+def tables() -> Iterator[str]:
+    for part in _load("tables.sql").split(";\n"):
+        if part.strip():
+            yield part.strip()
+    yield _SWEEP_ROW
+
+
+def procedures() -> Iterator[tuple[str, str]]:
+    """Each with its name."""
+    for part in _load("procedures.sql").split("-- procedure: ")[1:]:
+        name, _, body = part.partition("\n")
+        yield name, body.strip()
+
+
+def schema() -> str:
+    """All of it, as a script for the mysql or mariadb client. Running it again changes nothing."""
+    parts = [f"{SQL_MODE};"]
+    parts += [f"{statement};" for statement in tables()]
+    parts.append("DELIMITER //")
+    for name, body in procedures():
+        parts.append(f"DROP PROCEDURE IF EXISTS {name} //\n{body} //")
+    parts.append("DELIMITER ;")
+    parts.append(f"{WHOLE};")
+    return "\n\n".join(parts) + "\n"

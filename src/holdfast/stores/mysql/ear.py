@@ -1,0 +1,155 @@
+"""How a process hears bells: one connection that sleeps in the server until somebody ends its sleep.
+
+The connection holds a named lock (GET_LOCK), which is its bell's name: whoever rings asks the server which connection has
+that lock, and ends its statement. When the process dies, or its network, the lock is nobody's, and whoever would ring it
+knows at once. Nothing is lost between two listenings: a place that is rung is marked in its row before the sleep is ended,
+and listening begins with a look at the marks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...drivers.base import Driver
+from ...errors import Unavailable
+from .faults import INTERRUPTED, ServerError
+from .pool import Line
+
+_NAPS, _NAP = (
+    10,
+    0.5,
+)  # a ring that could not be delivered is found after a nap; with nobody waiting, it is over after ten
+_AGAIN = 0.003  # when all that are marked have been told, and have not yet asked again
+
+
+class Ear:
+    def __init__(self, dial: Callable[[float], Awaitable[Line]], driver: Driver, timeout: float) -> None:
+        self._dial = dial
+        self._driver = driver
+        self._timeout = timeout
+        self._line: Line | None = None
+        self.forked()
+
+    def forked(self) -> None:
+        if self._line is not None:
+            self._line.disown()
+        self._line = None
+        self.name = ""
+        self._listening = False
+        self._bells: dict[str, Any] = {}
+        self._told: set[str] = set()
+        self._mutex = threading.Lock()
+        self._closed = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._line is not None
+
+    async def open(self) -> str:
+        """Connected, its lock taken, listening; or an error. Returns the bell's name."""
+        while self._line is None:
+            line = await self._dial(self._timeout)
+            name = os.urandom(16).hex()
+            try:
+                await line.ask(f"SELECT GET_LOCK('holdfast:bell:{name}', 0)", self._timeout)
+            except ServerError as error:
+                line.close()
+                raise Unavailable(f"the server gave no bell: {error.message:.200}") from error
+            except BaseException:
+                line.close()
+                raise
+            with self._mutex:
+                if self._line is None and not self._closed:
+                    self._line, self.name = line, name
+                    break
+            line.close()  # another thread or task was faster
+            if self._closed:
+                raise Unavailable("this connection was closed")
+        with self._mutex:
+            name, start = self.name, not self._listening
+            self._listening = True
+        if start:
+            try:
+                self._driver.spawn(self._listen, "holdfast-ear")
+            except BaseException:
+                self._listening = False
+                raise
+        return name
+
+    def expect(self, holder: str) -> None:
+        """From now on, remember when it rings. Before the claim that names the bell."""
+        with self._mutex:
+            if holder not in self._bells:
+                self._bells[holder] = self._driver.bell()
+            self._told.discard(holder)
+
+    def forget(self, holder: str) -> None:
+        with self._mutex:
+            self._bells.pop(holder, None)
+            self._told.discard(holder)
+
+    def expects(self, holder: str) -> bool:
+        return holder in self._bells
+
+    async def hear(self, holder: str, timeout: float) -> None:
+        bell = self._bells.get(holder)
+        if bell is None or self._line is None:  # lost before we came: ask again, which opens it anew
+            await self._driver.sleep(min(timeout, self._driver.uniform(0.005, 0.02)))
+        else:
+            await bell.wait(timeout)
+
+    async def _listen(self) -> None:
+        idle = False
+        pause = _AGAIN
+        while True:
+            with self._mutex:
+                line, name = self._line, self.name
+                if line is None or (idle and not self._bells):
+                    self._listening = False
+                    return
+                idle = not self._bells
+            try:
+                (rows,) = await line.ask(
+                    f"CALL holdfast_listen_1('{name}', {_NAPS}, {_NAP})", _NAPS * _NAP + self._timeout
+                )
+                rung = {row[0].decode() for row in rows}
+            except ServerError as error:
+                if error.code not in INTERRUPTED:
+                    self._lose(line)
+                    continue
+                with self._mutex:  # rung in mid-look; if only one waits here, it needs no asking who was meant
+                    rung = set(self._bells) if len(self._bells) == 1 else set()
+            except BaseException as error:
+                self._lose(line)
+                if not isinstance(error, Exception):
+                    with self._mutex:
+                        self._listening = False
+                    raise
+                continue
+            with self._mutex:
+                fresh = [self._bells[holder] for holder in rung - self._told if holder in self._bells]
+                known = bool(rung) and not fresh
+                self._told |= {holder for holder in rung if holder in self._bells}
+            for bell in fresh:
+                bell.ring()
+            pause = min(2 * pause, 0.05) if known else _AGAIN
+            if known:
+                await self._driver.sleep(pause)
+
+    def _lose(self, line: Line) -> None:
+        """The connection is no good: wake everybody to look for themselves."""
+        with self._mutex:
+            if self._line is line:
+                self._line, self.name = None, ""
+            bells = list(self._bells.values())
+        line.close()
+        for bell in bells:
+            bell.ring()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._line is not None:
+            self._lose(self._line)

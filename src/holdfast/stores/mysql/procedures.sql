@@ -1,0 +1,532 @@
+-- One CALL is one conversation: one round trip, one transaction. SQL SECURITY DEFINER, so that an application needs EXECUTE
+-- alone, and so that every waiter, whoever it logs in as, can be rung by every other (see holdfast_ring_1).
+
+-- procedure: holdfast_heir_1
+-- Inside a transaction that holds row 0: mark the one in line who may enter now. One whose process is gone (its bell, a named
+-- lock that lives as long as its connection, is nobody's) leaves the line, so that it holds up nobody.
+CREATE PROCEDURE holdfast_heir_1(IN p_name VARBINARY(512), IN p_now BIGINT)
+MODIFIES SQL DATA
+heir: BEGIN
+    DECLARE v_seq, v_used, v_room BIGINT;
+    DECLARE v_units, v_capacity INT;
+    DECLARE v_bell VARBINARY(32);
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    SELECT COALESCE(SUM(units), 0) INTO v_used FROM holdfast_claims
+    WHERE name = p_name AND token > 0 AND holder <> '' AND expires > p_now;
+    look: LOOP
+        SET v_seq = NULL;
+        SELECT seq, units, capacity, bell INTO v_seq, v_units, v_capacity, v_bell FROM holdfast_claims
+        WHERE name = p_name AND seq > 0 AND token = 0 AND expires > p_now ORDER BY seq LIMIT 1;
+        IF v_seq IS NULL THEN
+            LEAVE heir;
+        END IF;
+        SET v_room = v_capacity - v_used;
+        IF v_units > v_room THEN
+            -- The first in line who need not wait for its head, and for whom there is room.
+            SET v_seq = NULL;
+            SELECT seq, bell INTO v_seq, v_bell FROM holdfast_claims
+            WHERE name = p_name AND seq > 0 AND token = 0 AND fair = 0 AND units <= v_room AND expires > p_now
+            ORDER BY seq LIMIT 1;
+            IF v_seq IS NULL THEN
+                LEAVE heir;
+            END IF;
+        END IF;
+        IF IS_USED_LOCK(CONCAT('holdfast:bell:', CONVERT(v_bell USING ascii))) IS NOT NULL THEN
+            UPDATE holdfast_claims SET rung = 1 WHERE name = p_name AND seq = v_seq;
+            LEAVE heir;
+        END IF;
+        DELETE FROM holdfast_claims WHERE name = p_name AND seq = v_seq;
+    END LOOP;
+END
+
+-- procedure: holdfast_ring_1
+-- After the commit: end the sleep of every process that has somebody marked here. KILL QUERY of a process that listens is the
+-- one push that there is; it runs holdfast_listen_1 as the same definer as we, so we may. Its connection does nothing else.
+CREATE PROCEDURE holdfast_ring_1(IN p_name VARBINARY(512))
+READS SQL DATA
+BEGIN
+    DECLARE v_done INT DEFAULT 0;
+    DECLARE v_bell VARBINARY(32);
+    DECLARE v_connection BIGINT;
+    DECLARE rung_bells CURSOR FOR
+        SELECT DISTINCT bell FROM holdfast_claims WHERE name = p_name AND rung = 1 AND bell IS NOT NULL;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = 1;
+    DECLARE CONTINUE HANDLER FOR 1094, 1095 BEGIN END;
+    OPEN rung_bells;
+    ring: LOOP
+        FETCH rung_bells INTO v_bell;
+        IF v_done THEN
+            LEAVE ring;
+        END IF;
+        SET v_connection = IS_USED_LOCK(CONCAT('holdfast:bell:', CONVERT(v_bell USING ascii)));
+        IF v_connection IS NOT NULL AND v_connection <> CONNECTION_ID() THEN
+            KILL QUERY v_connection;
+        END IF;
+    END LOOP;
+    CLOSE rung_bells;
+END
+
+-- procedure: holdfast_listen_1
+-- Until somebody of this bell is marked, or for so many seconds. A ring between the look and the sleep ends the sleep too; one
+-- that came before the call is seen by the first look. The short sleeps are for the ring that could not be delivered.
+CREATE PROCEDURE holdfast_listen_1(IN p_bell VARBINARY(32), IN p_naps INT, IN p_nap DOUBLE)
+READS SQL DATA
+BEGIN
+    DECLARE v_left INT DEFAULT p_naps;
+    WHILE v_left > 0 AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE bell = p_bell AND rung = 1) DO
+        DO SLEEP(p_nap);
+        SET v_left = v_left - 1;
+    END WHILE;
+    SELECT holder FROM holdfast_claims WHERE bell = p_bell AND rung = 1;
+END
+
+-- procedure: holdfast_sweep_1
+-- Inside a transaction: look at the next few rows of the table, and drop those that nobody has used for long. Never waits.
+-- No lock has the empty name: its row remembers how far the sweep has come.
+CREATE PROCEDURE holdfast_sweep_1(IN p_now BIGINT, IN p_retention BIGINT)
+MODIFIES SQL DATA
+sweep: BEGIN
+    DECLARE v_done INT DEFAULT 0;
+    DECLARE v_found INT DEFAULT 0;
+    DECLARE v_from, v_name VARBINARY(512);
+    DECLARE v_seq, v_expires BIGINT;
+    DECLARE v_holder VARBINARY(64);
+    DECLARE next_rows CURSOR FOR
+        SELECT name, seq, holder, expires FROM holdfast_claims
+        WHERE name > v_from ORDER BY name, seq LIMIT 8 FOR UPDATE SKIP LOCKED;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = 1;
+    SELECT note INTO v_from FROM holdfast_claims WHERE name = '' AND seq = 0 FOR UPDATE SKIP LOCKED;
+    IF v_from IS NULL THEN
+        LEAVE sweep;
+    END IF;
+    OPEN next_rows;
+    SET v_done = 0;
+    rows_of_it: LOOP
+        FETCH next_rows INTO v_name, v_seq, v_holder, v_expires;
+        IF v_done THEN
+            LEAVE rows_of_it;
+        END IF;
+        SET v_found = v_found + 1;
+        IF v_seq > 0 AND v_expires <= p_now THEN
+            DELETE FROM holdfast_claims WHERE name = v_name AND seq = v_seq;
+        ELSEIF v_seq = 0 AND (v_expires <= p_now AND v_holder = '' OR v_expires + p_retention <= p_now)
+            AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = v_name AND seq > 0) THEN
+            DELETE FROM holdfast_claims WHERE name = v_name AND seq = 0;
+        END IF;
+    END LOOP;
+    CLOSE next_rows;
+    UPDATE holdfast_claims SET note = IF(v_found < 8, '', v_name) WHERE name = '' AND seq = 0;
+END
+
+-- procedure: holdfast_claim_1
+-- Answers ('granted', token), ('wait', µs until somebody's time runs out), ('capacity', the known one) or ('spent', last token).
+CREATE PROCEDURE holdfast_claim_1(
+    IN p_name VARBINARY(512), IN p_holder VARBINARY(64), IN p_owner VARBINARY(1024), IN p_ttl BIGINT, IN p_units INT,
+    IN p_capacity INT, IN p_fair TINYINT, IN p_queue TINYINT, IN p_note VARBINARY(1024), IN p_bell VARBINARY(32),
+    IN p_retention BIGINT
+)
+MODIFIES SQL DATA
+decide: BEGIN
+    DECLARE v_now, v_mark, v_token, v_token_0, v_expires_0, v_used, v_head, v_mine, v_soonest, v_stale BIGINT;
+    DECLARE v_units_0, v_capacity_0, v_capacity, v_others, v_watchers, v_kept, v_had INT;
+    DECLARE v_holder_0, v_head_holder VARBINARY(64);
+    DECLARE v_ring INT DEFAULT 0;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SELECT holder, units, capacity, token, expires, mark
+    INTO v_holder_0, v_units_0, v_capacity_0, v_token_0, v_expires_0, v_mark
+    FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
+    IF v_mark IS NULL THEN
+        INSERT INTO holdfast_claims
+        VALUES (p_name, 0, '', '', 0, 0, 0, 0, 0, 0, 0, 4611686018427387904, NULL, 0, '') -- the sweep below sees it too
+        ON DUPLICATE KEY UPDATE seq = 0;
+        SELECT holder, units, capacity, token, expires, mark
+        INTO v_holder_0, v_units_0, v_capacity_0, v_token_0, v_expires_0, v_mark
+        FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
+        SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+        CALL holdfast_sweep_1(v_now, p_retention);
+    END IF;
+    -- Only now that the row is ours: waiting for it took time.
+    SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+
+    SELECT COUNT(*), COALESCE(SUM(expires <= v_now OR expires > v_now + ttl + 1000000), 0)
+    INTO v_others, v_stale FROM holdfast_claims WHERE name = p_name AND seq > 0;
+    IF v_stale THEN
+        DELETE FROM holdfast_claims WHERE name = p_name AND seq > 0 AND expires <= v_now;
+        -- The clock was set back: nobody stays for longer than their ttl from now.
+        UPDATE holdfast_claims SET expires = v_now + ttl WHERE name = p_name AND seq > 0 AND expires > v_now + ttl;
+        SELECT COUNT(*) INTO v_others FROM holdfast_claims WHERE name = p_name AND seq > 0;
+    END IF;
+    IF v_holder_0 <> '' THEN
+        IF v_expires_0 <= v_now THEN
+            SET v_holder_0 = '';
+        ELSE
+            SET v_used = v_units_0, v_capacity = v_capacity_0, v_soonest = v_expires_0;
+            IF v_expires_0 > v_now + 1000000 THEN
+                SELECT LEAST(expires, v_now + ttl) INTO v_soonest FROM holdfast_claims WHERE name = p_name AND seq = 0;
+                IF v_soonest < v_expires_0 - 1000000 THEN
+                    UPDATE holdfast_claims SET expires = v_soonest WHERE name = p_name AND seq = 0;
+                END IF;
+            END IF;
+            IF v_holder_0 = p_holder THEN
+                SET v_mine = 0, v_had = v_units_0, v_token = v_token_0;
+            END IF;
+        END IF;
+    END IF;
+    SET v_used = COALESCE(v_used, 0), v_watchers = 0;
+    IF v_others > 0 THEN
+        SELECT
+            v_used + COALESCE(SUM(IF(token > 0, units, 0)), 0),
+            COALESCE(v_capacity, MAX(IF(token >= 0, capacity, NULL))),
+            MIN(IF(token = 0, seq, NULL)),
+            LEAST(COALESCE(v_soonest, 9223372036854775807), COALESCE(MIN(IF(token > 0, expires, NULL)), 9223372036854775807)),
+            COALESCE(SUM(token < 0), 0),
+            COALESCE(v_mine, MAX(IF(holder = p_holder, seq, NULL)))
+        INTO v_used, v_capacity, v_head, v_soonest, v_watchers, v_mine
+        FROM holdfast_claims WHERE name = p_name AND seq > 0;
+        IF v_head IS NOT NULL THEN
+            SELECT holder, LEAST(v_soonest, expires) INTO v_head_holder, v_soonest
+            FROM holdfast_claims WHERE name = p_name AND seq = v_head;
+        END IF;
+        IF v_mine > 0 THEN
+            SELECT units, token INTO v_had, v_token FROM holdfast_claims WHERE name = p_name AND seq = v_mine;
+        END IF;
+    END IF;
+
+    IF v_token > 0 THEN -- repeated: the answer was lost, or fewer units will do
+        SET v_kept = LEAST(v_had, p_units);
+        UPDATE holdfast_claims SET expires = v_now + p_ttl, ttl = p_ttl, units = v_kept
+        WHERE name = p_name AND seq = v_mine;
+        IF v_kept < v_had AND v_head IS NOT NULL THEN
+            CALL holdfast_heir_1(p_name, v_now);
+            SET v_ring = 1;
+        END IF;
+        COMMIT;
+        IF v_ring THEN
+            CALL holdfast_ring_1(p_name);
+        END IF;
+        SELECT 'granted', v_token;
+        LEAVE decide;
+    END IF;
+
+    IF v_capacity <> p_capacity THEN
+        COMMIT;
+        SELECT 'capacity', v_capacity;
+        LEAVE decide;
+    END IF;
+
+    IF v_used + p_units <= p_capacity AND (v_head IS NULL OR v_head_holder = p_holder OR NOT p_fair) THEN
+        SET v_token = GREATEST(v_mark + 1, v_now);
+        IF v_token > 9007199254740991 THEN -- 2^53 - 1
+            ROLLBACK;
+            SELECT 'spent', v_mark;
+            LEAVE decide;
+        END IF;
+        IF v_mine IS NULL AND v_holder_0 = '' THEN
+            UPDATE holdfast_claims
+            SET holder = p_holder, owner = p_owner, units = p_units, capacity = p_capacity, fair = p_fair, token = v_token,
+                mark = v_token, since = v_now, ttl = p_ttl, expires = v_now + p_ttl, note = p_note
+            WHERE name = p_name AND seq = 0;
+        ELSE
+            -- An idle row 0 may be swept only when this claim, too, is over.
+            UPDATE holdfast_claims
+            SET mark = v_token, expires = IF(v_holder_0 = '', v_now + p_ttl + p_retention, expires), holder = v_holder_0
+            WHERE name = p_name AND seq = 0;
+            IF v_mine IS NULL THEN
+                INSERT INTO holdfast_claims
+                SELECT p_name, 1 + COALESCE(MAX(seq), 0), p_holder, p_owner, p_units, p_capacity, p_fair, v_token, 0, v_now,
+                    p_ttl, v_now + p_ttl, NULL, 0, p_note
+                FROM holdfast_claims WHERE name = p_name;
+            ELSE
+                UPDATE holdfast_claims
+                SET token = v_token, since = v_now, ttl = p_ttl, expires = v_now + p_ttl, bell = NULL, rung = 0
+                WHERE name = p_name AND seq = v_mine;
+            END IF;
+        END IF;
+        IF v_head IS NOT NULL AND v_used + p_units < p_capacity THEN
+            CALL holdfast_heir_1(p_name, v_now);
+            SET v_ring = 1;
+        END IF;
+        IF v_watchers > 0 THEN
+            UPDATE holdfast_claims SET rung = 1 WHERE name = p_name AND seq > 0 AND token < 0;
+            SET v_ring = 1;
+        END IF;
+        COMMIT;
+        IF v_ring THEN
+            CALL holdfast_ring_1(p_name);
+        END IF;
+        SELECT 'granted', v_token;
+        LEAVE decide;
+    END IF;
+
+    IF p_queue AND v_mine IS NULL THEN
+        INSERT INTO holdfast_claims
+        SELECT p_name, 1 + COALESCE(MAX(seq), 0), p_holder, p_owner, p_units, p_capacity, p_fair, 0, 0, v_now,
+            p_ttl, v_now + p_ttl, p_bell, 0, p_note
+        FROM holdfast_claims WHERE name = p_name;
+        SET v_soonest = LEAST(v_soonest, v_now + p_ttl);
+    ELSEIF v_mine IS NOT NULL THEN
+        UPDATE holdfast_claims SET expires = v_now + p_ttl, ttl = p_ttl, bell = p_bell, rung = 0
+        WHERE name = p_name AND seq = v_mine;
+    END IF;
+    COMMIT;
+    SELECT 'wait', GREATEST(v_soonest - v_now, 1000);
+END
+
+-- procedure: holdfast_release_1
+-- Leave, whether inside, in line or watching. Answers 1, or 0 if it was not there.
+CREATE PROCEDURE holdfast_release_1(IN p_name VARBINARY(512), IN p_holder VARBINARY(64), IN p_retention BIGINT)
+MODIFIES SQL DATA
+BEGIN
+    DECLARE v_now, v_expires_0, v_mine, v_token BIGINT;
+    DECLARE v_holder_0 VARBINARY(64);
+    DECLARE v_others INT DEFAULT 0;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SELECT holder, expires INTO v_holder_0, v_expires_0 FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
+    SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    IF v_holder_0 = p_holder THEN
+        SET v_mine = IF(v_expires_0 > v_now, 0, NULL), v_token = 1;
+        UPDATE holdfast_claims SET holder = '', expires = v_now + p_retention WHERE name = p_name AND seq = 0;
+    ELSE
+        SELECT seq, token INTO v_mine, v_token FROM holdfast_claims
+        WHERE name = p_name AND seq > 0 AND holder = p_holder AND expires > v_now;
+        IF v_mine IS NOT NULL THEN
+            DELETE FROM holdfast_claims WHERE name = p_name AND seq = v_mine;
+        END IF;
+    END IF;
+    IF v_token >= 0 THEN
+        SELECT COUNT(*) INTO v_others FROM holdfast_claims WHERE name = p_name AND seq > 0;
+    END IF;
+    IF v_others THEN
+        CALL holdfast_heir_1(p_name, v_now);
+        UPDATE holdfast_claims SET rung = 1 WHERE name = p_name AND seq > 0 AND token < 0;
+    END IF;
+    COMMIT;
+    IF v_others THEN
+        CALL holdfast_ring_1(p_name);
+    END IF;
+    SELECT v_mine IS NOT NULL;
+END
+
+-- procedure: holdfast_renew_1
+-- All in one. Asked with a JSON array of [index, hex of the name, hex of the holder, token]; answers the indexes that live on.
+CREATE PROCEDURE holdfast_renew_1(IN p_grants LONGTEXT)
+MODIFIES SQL DATA
+BEGIN
+    DECLARE v_now BIGINT;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    UPDATE JSON_TABLE(p_grants, '$[*]' COLUMNS (
+        name_hex VARCHAR(1024) PATH '$[1]', holder_hex VARCHAR(128) PATH '$[2]', token BIGINT PATH '$[3]'
+    )) AS asked
+    STRAIGHT_JOIN holdfast_claims AS held
+        ON held.name = UNHEX(asked.name_hex) AND held.holder = UNHEX(asked.holder_hex) AND held.token = asked.token
+    SET held.expires = v_now + held.ttl
+    WHERE held.expires > v_now AND held.expires < v_now + held.ttl;
+    SELECT asked.number FROM JSON_TABLE(p_grants, '$[*]' COLUMNS (
+        number INT PATH '$[0]', name_hex VARCHAR(1024) PATH '$[1]', holder_hex VARCHAR(128) PATH '$[2]',
+        token BIGINT PATH '$[3]'
+    )) AS asked
+    STRAIGHT_JOIN holdfast_claims AS held
+        ON held.name = UNHEX(asked.name_hex) AND held.holder = UNHEX(asked.holder_hex) AND held.token = asked.token
+    WHERE held.expires > v_now;
+    COMMIT;
+END
+
+-- procedure: holdfast_watch_1
+-- Answers µs to listen for at most; 0 if the newest token inside is another one already.
+CREATE PROCEDURE holdfast_watch_1(
+    IN p_name VARBINARY(512), IN p_holder VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT, IN p_bell VARBINARY(32),
+    IN p_retention BIGINT
+)
+MODIFIES SQL DATA
+BEGIN
+    DECLARE v_now, v_mark, v_newest, v_soonest BIGINT;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SELECT mark INTO v_mark FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
+    SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    IF v_mark IS NULL THEN
+        INSERT INTO holdfast_claims
+        VALUES (p_name, 0, '', '', 0, 0, 0, 0, 0, 0, 0, v_now + p_retention, NULL, 0, '')
+        ON DUPLICATE KEY UPDATE seq = 0;
+        CALL holdfast_sweep_1(v_now, p_retention);
+    END IF;
+    SELECT COALESCE(MAX(token), 0), MIN(expires) INTO v_newest, v_soonest FROM holdfast_claims
+    WHERE name = p_name AND token > 0 AND holder <> '' AND expires > v_now;
+    IF v_newest = p_token THEN
+        INSERT INTO holdfast_claims
+        SELECT p_name, 1 + COALESCE(MAX(seq), 0), p_holder, '', 0, 0, 1, -1, 0, v_now, p_ttl, v_now + p_ttl, p_bell, 0, ''
+        FROM holdfast_claims WHERE name = p_name;
+    END IF;
+    COMMIT;
+    SELECT IF(v_newest = p_token, GREATEST(COALESCE(v_soonest, v_now + p_ttl) - v_now, 1000), 0);
+END
+
+-- procedure: holdfast_evict_1
+-- Answers ('evicted', the token past the old one), ('none', 0) or ('spent', last token).
+CREATE PROCEDURE holdfast_evict_1(
+    IN p_name VARBINARY(512), IN p_token BIGINT, IN p_by VARBINARY(1024), IN p_retention BIGINT
+)
+MODIFIES SQL DATA
+evict: BEGIN
+    DECLARE v_now, v_mark, v_seq, v_past BIGINT;
+    DECLARE v_owner VARBINARY(1024);
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SELECT mark INTO v_mark FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
+    SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    SELECT seq, owner INTO v_seq, v_owner FROM holdfast_claims
+    WHERE name = p_name AND token = p_token AND token > 0 AND holder <> '' AND expires > v_now;
+    IF v_seq IS NULL THEN
+        COMMIT;
+        SELECT 'none', 0;
+        LEAVE evict;
+    END IF;
+    SET v_past = GREATEST(v_mark + 1, v_now);
+    IF v_past > 9007199254740991 THEN
+        ROLLBACK;
+        SELECT 'spent', v_mark;
+        LEAVE evict;
+    END IF;
+    IF v_seq = 0 THEN
+        UPDATE holdfast_claims SET holder = '', mark = v_past, expires = v_now + p_retention WHERE name = p_name AND seq = 0;
+    ELSE
+        DELETE FROM holdfast_claims WHERE name = p_name AND seq = v_seq;
+        UPDATE holdfast_claims SET mark = v_past WHERE name = p_name AND seq = 0;
+    END IF;
+    INSERT INTO holdfast_audit (at, name, owner, evicted_token, token, evicted_by)
+    VALUES (v_now, p_name, v_owner, p_token, v_past, p_by);
+    DELETE FROM holdfast_audit WHERE id + 1000 <= LAST_INSERT_ID();
+    CALL holdfast_heir_1(p_name, v_now);
+    UPDATE holdfast_claims SET rung = 1 WHERE name = p_name AND seq > 0 AND token < 0;
+    COMMIT;
+    CALL holdfast_ring_1(p_name);
+    SELECT 'evicted', v_past;
+END
+
+-- procedure: holdfast_inspect_1
+-- Two answers: who is inside or in line, in the order of arrival; and the last forced release.
+CREATE PROCEDURE holdfast_inspect_1(IN p_name VARBINARY(512))
+READS SQL DATA
+BEGIN
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    SELECT owner, units, capacity, fair, token, v_now - since, expires - v_now, note FROM holdfast_claims
+    WHERE name = p_name AND token >= 0 AND holder <> '' AND expires > v_now ORDER BY seq;
+    SELECT owner, evicted_token, token, evicted_by, v_now - at FROM holdfast_audit
+    WHERE name = p_name ORDER BY id DESC LIMIT 1;
+END
+
+-- procedure: holdfast_names_1
+CREATE PROCEDURE holdfast_names_1(IN p_prefix VARBINARY(512))
+READS SQL DATA
+BEGIN
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    SELECT DISTINCT name FROM holdfast_claims
+    WHERE name >= p_prefix AND LEFT(name, LENGTH(p_prefix)) = p_prefix AND token >= 0 AND holder <> '' AND expires > v_now
+    ORDER BY name;
+END
+
+-- procedure: holdfast_session_claim_1
+-- GET_LOCK and a token, higher than any before: minted while the lock is held, so in the order of the grants. Waits for at most
+-- so many seconds. Answers ('granted', token), ('wait', 0) or ('spent', last token).
+CREATE PROCEDURE holdfast_session_claim_1(
+    IN p_name VARBINARY(512), IN p_key VARBINARY(64), IN p_owner VARBINARY(1024), IN p_note VARBINARY(1024),
+    IN p_seconds DOUBLE, IN p_silence INT, IN p_retention BIGINT
+)
+MODIFIES SQL DATA
+claim: BEGIN
+    DECLARE v_now, v_mark, v_connection BIGINT;
+    DECLARE v_again INT DEFAULT COALESCE(IS_USED_LOCK(CONVERT(p_key USING ascii)) = CONNECTION_ID(), 0);
+    IF NOT v_again AND COALESCE(GET_LOCK(CONVERT(p_key USING ascii), p_seconds), 0) = 0 THEN
+        SELECT 'wait', 0;
+        LEAVE claim;
+    END IF;
+    SET SESSION wait_timeout = p_silence; -- a holder that is not heard of for a ttl is cut off, and its lock is free
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    INSERT INTO holdfast_sessions VALUES (p_name, p_key, '', 0, 0, 0, 0, '') ON DUPLICATE KEY UPDATE lock_key = p_key;
+    SELECT mark, connection INTO v_mark, v_connection FROM holdfast_sessions WHERE name = p_name FOR UPDATE;
+    IF v_mark = 0 THEN -- a new name: a few that nobody has used for long make room
+        DELETE FROM holdfast_sessions WHERE since < v_now - p_retention AND mark > 0
+            AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) IS NULL ORDER BY since LIMIT 4;
+    END IF;
+    IF NOT (v_again AND v_connection = CONNECTION_ID()) THEN
+        IF GREATEST(v_mark + 1, v_now) > 9007199254740991 THEN
+            ROLLBACK;
+            DO RELEASE_LOCK(CONVERT(p_key USING ascii));
+            SELECT 'spent', v_mark;
+            LEAVE claim;
+        END IF;
+        SET v_mark = GREATEST(v_mark + 1, v_now);
+        UPDATE holdfast_sessions
+        SET mark = v_mark, owner = p_owner, connection = CONNECTION_ID(), silence = p_silence, since = v_now,
+            note = p_note
+        WHERE name = p_name;
+    END IF;
+    COMMIT;
+    SELECT 'granted', v_mark;
+END
+
+-- procedure: holdfast_session_release_1
+-- The row is cleared first, so that who comes next finds its own there; the token stays.
+CREATE PROCEDURE holdfast_session_release_1(IN p_name VARBINARY(512), IN p_key VARBINARY(64), IN p_retention BIGINT)
+MODIFIES SQL DATA
+BEGIN
+    DECLARE v_there INT;
+    UPDATE holdfast_sessions SET connection = 0 WHERE name = p_name AND connection = CONNECTION_ID();
+    SET v_there = COALESCE(RELEASE_LOCK(CONVERT(p_key USING ascii)), 0);
+    SELECT v_there;
+END
+
+-- procedure: holdfast_session_look_1
+-- Who holds: rows whose lock is taken, by the connection that wrote them. Of one name, or of all that begin so.
+CREATE PROCEDURE holdfast_session_look_1(IN p_name VARBINARY(512), IN p_prefix TINYINT)
+READS SQL DATA
+BEGIN
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    SELECT name, owner, mark, v_now - since, silence, note FROM holdfast_sessions
+    WHERE (name = p_name OR p_prefix AND name >= p_name AND LEFT(name, LENGTH(p_name)) = p_name)
+        AND connection <> 0 AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) = connection
+    ORDER BY name;
+    SELECT owner, evicted_token, token, evicted_by, v_now - at FROM holdfast_audit
+    WHERE name = p_name AND NOT p_prefix ORDER BY id DESC LIMIT 1;
+END
+
+-- procedure: holdfast_session_evict_1
+-- Ends the connection that holds `p_token`, and with it the lock. Its definer must own that connection, or have the right to kill.
+CREATE PROCEDURE holdfast_session_evict_1(IN p_name VARBINARY(512), IN p_token BIGINT, IN p_by VARBINARY(1024))
+MODIFIES SQL DATA
+evict: BEGIN
+    DECLARE v_now, v_connection, v_past BIGINT;
+    DECLARE v_owner VARBINARY(1024);
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SELECT connection, owner INTO v_connection, v_owner FROM holdfast_sessions
+    WHERE name = p_name AND mark = p_token AND connection <> 0
+        AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) = connection FOR UPDATE;
+    IF v_connection IS NULL THEN
+        COMMIT;
+        SELECT 'none', 0;
+        LEAVE evict;
+    END IF;
+    SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    SET v_past = GREATEST(p_token + 1, v_now);
+    UPDATE holdfast_sessions SET mark = v_past, connection = 0 WHERE name = p_name;
+    INSERT INTO holdfast_audit (at, name, owner, evicted_token, token, evicted_by)
+    VALUES (v_now, p_name, v_owner, p_token, v_past, p_by);
+    DELETE FROM holdfast_audit WHERE id + 1000 <= LAST_INSERT_ID();
+    KILL CONNECTION v_connection;
+    COMMIT;
+    SELECT 'evicted', v_past;
+END
