@@ -40,7 +40,7 @@ async def enter(wire: Wire, wanted: Sequence[Place]) -> None:
             return
         except BaseException as error:
             await wire.end(error)
-            if not (wire.dialect == MYSQL and _code(error) == _DEADLOCK and attempt < _ATTEMPTS):
+            if not (wire.dialect == MYSQL and error_code(error) == _DEADLOCK and attempt < _ATTEMPTS):
                 _explain(error)
                 raise
     raise AssertionError("the last attempt returns or raises")
@@ -81,7 +81,7 @@ async def create_table(wire: Wire) -> None:
         await wire.end(None)
 
 
-def _code(error: BaseException | None) -> object:
+def error_code(error: BaseException | None) -> object:
     """MySQL's error number; SQLAlchemy and Django wrap the driver's error."""
     while error is not None:
         if error.args and type(error.args[0]) is int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from .place import Outcome
+from .place import NOTHING, Outcome
 from .statements import QMARK, SQLITE, Statement
-from .wire import settle
+from .wire import named, settle
 
 
 class SqliteWire:
     dialect = SQLITE
     style = QMARK
+    reads_apart = True
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -22,13 +23,16 @@ class SqliteWire:
         plain = isinstance(connection, sqlite3.Connection)
         self._always_open = plain and getattr(connection, "autocommit", None) is False
 
+    def standalone(self) -> bool:
+        return not self._always_open and self._connection.isolation_level is None
+
     def busy(self) -> bool:
         return not self._always_open and bool(self._connection.in_transaction)
 
-    async def begin(self, first: Statement) -> Outcome:
+    async def begin(self, first: Statement | None) -> Outcome:
         if not self._always_open:
             await settle(self._connection.execute("BEGIN IMMEDIATE"))
-        return await self.run(first)
+        return await self.run(first) if first else NOTHING
 
     async def run(self, statement: Statement) -> Outcome:
         cursor = await settle(self._connection.execute(statement.text, statement.values))
@@ -43,6 +47,14 @@ class SqliteWire:
         found = await settle(cursor.fetchone())
         await settle(cursor.close())
         return None if found is None else tuple(found)
+
+    async def records(self, statement: Statement) -> list[dict[str, object]]:
+        cursor = await settle(self._connection.cursor())
+        cursor.row_factory = None
+        await settle(cursor.execute(statement.text, statement.values))
+        found = named(cursor.description, await settle(cursor.fetchall()))
+        await settle(cursor.close())
+        return found
 
     async def end(self, error: BaseException | None) -> None:
         if not self._connection.in_transaction:
