@@ -13,7 +13,6 @@ from .wire import named, settle
 class SqliteWire:
     dialect = SQLITE
     style = QMARK
-    reads_apart = True
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -22,6 +21,7 @@ class SqliteWire:
         # (aiosqlite's own connection may be asked only in its own thread; there, such a one is refused as open.)
         plain = isinstance(connection, sqlite3.Connection)
         self._always_open = plain and getattr(connection, "autocommit", None) is False
+        self.reads_apart = not self._always_open
 
     def standalone(self) -> bool:
         return not self._always_open and self._connection.isolation_level is None

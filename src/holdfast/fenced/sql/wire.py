@@ -26,7 +26,7 @@ class Wire(Protocol):
 
     dialect: str
     style: ClassVar[str]
-    reads_apart: ClassVar[bool]  # a query outside of a transaction leaves none open, whatever the mode
+    reads_apart: bool  # a query outside of a transaction leaves none open, whatever the mode
 
     def standalone(self) -> bool:
         """Is a statement outside of a transaction committed by itself?"""

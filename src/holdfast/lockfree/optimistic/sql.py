@@ -13,8 +13,8 @@ from typing import Any
 
 from ...errors import Missing, Misuse
 from ...fenced.sql.connections import wire_for
-from ...fenced.sql.core import error_code
 from ...fenced.sql.wire import Wire, settle
+from ..collisions import collided
 from .retry import Attempt, Pauses, Retry, outdated, persist, retry_of, valid_expected, valid_version
 from .row import Key, Row, Table
 
@@ -25,10 +25,6 @@ ChangeAll = Callable[[list[Record]], Sequence[Changes] | Awaitable[Sequence[Chan
 
 PACKAGE = "holdfast.lockfree.optimistic"
 VERSION = "version"
-# What a server answers when two transactions got into each other's way: this one was rolled back, and may be tried again.
-_SQLSTATES = ("40001", "40P01")  # PostgreSQL: serialization failure, deadlock
-_MYSQL = (1213, 1020)  # deadlock; MariaDB: the record has changed since last read
-_SQLITE_BUSY_SNAPSHOT = 517
 
 
 async def update(
@@ -64,7 +60,7 @@ async def _one(wire: Wire, row: Row, change: Change, expected: object, write: An
     except BaseException as error:
         if end is not None:
             await end(error)
-        if _collided(error):
+        if collided(error):
             return Attempt(seen, False, record)
         raise
     if end is not None:
@@ -142,13 +138,13 @@ async def _transaction(wire: Wire, work: Callable[[], Awaitable[Attempt[Any]]]) 
         done = await work()
     except BaseException as error:
         await wire.end(error)
-        if not _collided(error):
+        if not collided(error):
             raise
         return Attempt(seen, False, None)
     try:
         await wire.end(None if done.written else _Abandoned())
     except Exception as error:
-        if not (done.written and _collided(error)):  # PostgreSQL, SERIALIZABLE: only the commit may tell
+        if not (done.written and collided(error)):  # PostgreSQL, SERIALIZABLE: only the commit may tell
             raise
         return Attempt(done.seen, False, None)
     return done
@@ -190,16 +186,3 @@ def _valid_changes(changes: object, row: Row) -> Mapping[str, object] | None:
             f"with {type(changes).__name__}"
         )
     return changes
-
-
-def _collided(error: BaseException | None) -> bool:
-    """SQLAlchemy and Django wrap the driver's error."""
-    if error_code(error) in _MYSQL:
-        return True
-    while error is not None:
-        if getattr(error, "sqlstate", None) in _SQLSTATES:
-            return True
-        if getattr(error, "sqlite_errorcode", None) == _SQLITE_BUSY_SNAPSHOT:
-            return True
-        error = getattr(error, "orig", None) or error.__cause__
-    return False
