@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -18,6 +18,8 @@ from holdfast.fenced.sql.wire import Wire, settle
 from ..fenced.sql_drivers import DRIVERS, Driver
 
 T = TypeVar("T")
+# Django has one connection a thread: a second one has to be of another driver.
+RIVALS = {"django sqlite": "sqlite3", "django postgresql": "psycopg", "django mysql": "pymysql"}
 
 
 def marked(names: list[str]) -> list[Any]:
@@ -29,9 +31,9 @@ def marked(names: list[str]) -> list[Any]:
 class Database:
     """One driver and where its database is."""
 
-    def __init__(self, name: str, url: str) -> None:
+    def __init__(self, name: str, url: str, driver: Driver | None = None) -> None:
         self.name = name
-        self.driver: Driver = DRIVERS[name]
+        self.driver: Driver = driver or DRIVERS[name]
         self.url = url
         self._runner = asyncio.Runner() if self.driver.world == ASYNCIO else None
         self._open: list[Any] = []
@@ -92,6 +94,3 @@ def opened(name: str, request: pytest.FixtureRequest) -> Iterator[Database]:
         yield database
     finally:
         database.close()
-
-
-Test = Callable[[Database], Coroutine[Any, Any, None]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import pytest
@@ -33,7 +34,7 @@ def test_ceilings_double_up_to_the_longest(attempts: int, first: float, longest:
     ceilings = Retry(attempts, first, longest).ceilings()
     assert len(ceilings) == attempts - 1
     assert all(0 <= one <= longest for one in ceilings)
-    for before, after in zip(ceilings, ceilings[1:], strict=False):
+    for before, after in itertools.pairwise(ceilings):
         assert after == min(2 * before, longest) or before == longest
 
 

@@ -14,11 +14,10 @@ from holdfast.lockfree import optimistic
 from holdfast.lockfree.optimistic import ONCE, Retry, aio
 
 from ...fenced.sql_drivers import DRIVERS
-from ..databases import Database, marked, opened
+from ..databases import RIVALS, Database, marked, opened
 
 QUICK = Retry(attempts=4, first=0.0001, longest=0.001)
 CREATE = "CREATE TABLE IF NOT EXISTS wallet (id INTEGER PRIMARY KEY, balance INTEGER, version BIGINT)"
-RIVALS = {"django sqlite": "sqlite3", "django postgresql": "psycopg", "django mysql": "pymysql"}
 _numbers = itertools.count(1)
 
 
@@ -28,7 +27,6 @@ class Wallets:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.surface: Any = aio if database.asynchronous else optimistic
-        # Django has one connection a thread: its rival is of another driver.
         self.rival = Database(RIVALS[database.name], database.url) if database.name in RIVALS else database
         self.mine, self.other = self.run(database.connect()), self.run(self.rival.connect())
         self.run(database.execute(self.mine, CREATE))

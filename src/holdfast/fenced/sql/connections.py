@@ -44,6 +44,15 @@ def wire_for(connection: Any, world: str, package: str = "holdfast.fenced") -> W
     return wire
 
 
+def is_connection(thing: Any) -> bool:
+    """Of a driver that is known?"""
+    try:
+        _known(type(thing))
+    except Misuse:
+        return False
+    return True
+
+
 def _known(kind: type) -> tuple[Any, str]:
     if kind in _found:
         return _found[kind]
