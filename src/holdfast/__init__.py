@@ -14,7 +14,20 @@ For asyncio the same names are in `holdfast.aio`.
 from typing import TYPE_CHECKING, Any
 
 from .claim import Eviction, Holding, Snapshot, Traits, Waiting
-from .errors import HoldfastError, LeaseLost, Misuse, NotAcquired, StaleToken, Unavailable, Unsupported
+from .errors import (
+    Conflict,
+    HoldfastError,
+    InFlight,
+    KeyReused,
+    LeaseLost,
+    Missing,
+    Misuse,
+    NotAcquired,
+    StaleToken,
+    Unavailable,
+    Unstorable,
+    Unsupported,
+)
 from .events import Event
 from .recipes import Leader
 from .sync import Lease, Leases, Lock, Locks, connect
@@ -42,6 +55,11 @@ __all__ = [
     "NotAcquired",
     "LeaseLost",
     "StaleToken",
+    "Conflict",
+    "Missing",
+    "InFlight",
+    "KeyReused",
+    "Unstorable",
     "Unavailable",
     "Unsupported",
     "Misuse",

@@ -4,9 +4,14 @@
     ├── NotAcquired    (also TimeoutError)     waited its time, or tried once, and did not get in
     ├── LeaseLost                              was inside, and no longer is
     ├── StaleToken                             fenced storage has seen a newer token
+    ├── Conflict                               others changed it between every read and write; nothing was written
+    ├── Missing        (also LookupError)      there is no such row
+    ├── InFlight                               the same idempotency key is being worked on at this moment
     ├── Unavailable    (also ConnectionError)  the store cannot be reached, or does not answer in time
     ├── Unsupported                            this store cannot give what was asked for
+    ├── Unstorable     (also ValueError)       a result that cannot be kept: no JSON, or too large
     └── Misuse         (also ValueError)       the call itself is wrong; nothing was done
+        └── KeyReused                          an idempotency key came again with another payload
 
 A message names the lock, who holds it, for how long, and what to do: it is written for the person on call.
 Every error can be pickled, so that it crosses process pools whole.
@@ -65,6 +70,34 @@ class StaleToken(HoldfastError):
         return type(self), (str(self), self.resource, self.seen, self.presented, self.since)
 
 
+class Conflict(HoldfastError):
+    """An optimistic update lost every one of its attempts. `seen` has the version of each; nothing was written."""
+
+    def __init__(self, message: str, what: str = "", seen: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.what = what
+        self.seen = seen
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.what, self.seen)
+
+
+class Missing(HoldfastError, LookupError):
+    """There is no such row to update: insert it first, with a version."""
+
+
+class InFlight(HoldfastError):
+    """Somebody is at work under this idempotency key; in `left` seconds at the latest it is done, or taken over."""
+
+    def __init__(self, message: str, key: str = "", left: float = 0.0) -> None:
+        super().__init__(message)
+        self.key = key
+        self.left = left
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.key, self.left)
+
+
 class Unavailable(HoldfastError, ConnectionError):
     """The store did not answer. What became of the request is unknown; nothing is extended on the strength of it."""
 
@@ -78,3 +111,18 @@ class Unsupported(HoldfastError):
 
 class Misuse(HoldfastError, ValueError):
     """The call is wrong. Nothing was sent and nothing changed."""
+
+
+class KeyReused(Misuse):
+    """The idempotency key was used before, with another payload: two different requests must not share a key."""
+
+
+class Unstorable(HoldfastError, ValueError):
+    """A result that cannot be kept. `result` is what the work gave, if it was done and its effect stands."""
+
+    def __init__(self, message: str, result: object = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), None)  # whatever could not be written down is not likely to be pickled

@@ -264,7 +264,7 @@ def test_a_percent_sign_is_doubled_only_where_the_driver_wants_it() -> None:
 def test_the_other_world_is_refused_with_the_right_name(db: sqlite3.Connection) -> None:
     with pytest.raises(Misuse, match=r"use the same function of holdfast\.fenced$"):
         aio.transaction(db, ("x", 1))
-    with pytest.raises(Misuse, match="no connection that fenced storage knows"):
+    with pytest.raises(Misuse, match="no connection that holdfast knows"):
         fenced.transaction(object(), ("x", 1))
 
     async def other() -> None:

@@ -21,8 +21,18 @@ _DIGITS = 19  # of 2^63 - 1
 Json = dict[str, Any]
 
 
-def _64(data: str | bytes) -> str:
+def encode(data: str | bytes) -> str:
     return b64encode(data.encode() if isinstance(data, str) else data).decode()
+
+
+async def post(client: Any, transaction: Json) -> Json:
+    """One transaction, as /v3/kv/txn takes it."""
+    response = client.post("/v3/kv/txn", json=transaction)
+    response = await response if isawaitable(response) else response
+    if response.status_code != 200:
+        raise Unavailable(f"etcd answered {response.status_code}: {response.text[:200]}")
+    answer: Json = response.json()
+    return answer
 
 
 class Guard:
@@ -33,9 +43,9 @@ class Guard:
             raise Misuse(f"a client of httpx with a base_url is wanted, not {type(client).__name__}")
         self._client = client
         self._mark = mark_of(ticket)
-        self._key = _64(PREFIX + self._mark.resource)
-        self._since = _64(f"holdfast/since/{self._mark.resource}")
-        self._value = _64(f"{self._mark.token:0{_DIGITS}d}")
+        self._key = encode(PREFIX + self._mark.resource)
+        self._since = encode(f"holdfast/since/{self._mark.resource}")
+        self._value = encode(f"{self._mark.token:0{_DIGITS}d}")
 
     def compare(self) -> Json:
         """True in etcd while nobody newer has been here; and while this token was sealed."""
@@ -48,11 +58,12 @@ class Guard:
         mark, go on; else, in a transaction inside, if the mark is not above the token, go on; else look at it.
         """
         put = {"request_put": {"key": self._key, "value": self._value}}
-        stamp = {"request_put": {"key": self._since, "value": _64(str(time.time()))}}
+        stamp = {"request_put": {"key": self._since, "value": encode(str(time.time()))}}
         look = [{"request_range": {"key": key}} for key in (self._key, self._since)]
         first = [put, stamp, *operations]
         higher = {"key": self._key, "target": "VALUE", "result": "LESS", "value": self._value}
-        answer = await self._post(
+        answer = await post(
+            self._client,
             {
                 "compare": [{"key": self._key, "target": "VERSION", "result": "EQUAL", "version": "0"}],
                 "success": first,
@@ -73,7 +84,7 @@ class Guard:
                         }
                     }
                 ],
-            }
+            },
         )
         if answer.get("succeeded"):
             return self._rest(answer, 2)
@@ -94,29 +105,21 @@ class Guard:
     async def transact(self, transaction: Json) -> Json:
         await self.sealed()
         compares = [self.compare(), *transaction.get("compare", ())]
-        answer = await self._post({**transaction, "compare": compares})
+        answer = await post(self._client, {**transaction, "compare": compares})
         if not answer.get("succeeded"):
             await self.sealed()  # was it our compare, or one of the user's own?
         return answer
 
-    async def _post(self, body: Json) -> Json:
-        response = self._client.post("/v3/kv/txn", json=body)
-        response = await response if isawaitable(response) else response
-        if response.status_code != 200:
-            raise Unavailable(f"etcd answered {response.status_code}: {response.text[:200]}")
-        answer: Json = response.json()
-        return answer
-
     async def get(self, key: str | bytes) -> bytes | None:
-        (answer,) = await self.sealed({"request_range": {"key": _64(key)}})
+        (answer,) = await self.sealed({"request_range": {"key": encode(key)}})
         found = answer["response_range"].get("kvs")
         return b64decode(found[0].get("value", "")) if found else None
 
     async def put(self, key: str | bytes, value: str | bytes) -> None:
-        await self.sealed({"request_put": {"key": _64(key), "value": _64(value)}})
+        await self.sealed({"request_put": {"key": encode(key), "value": encode(value)}})
 
     async def delete(self, key: str | bytes) -> bool:
-        (answer,) = await self.sealed({"request_delete_range": {"key": _64(key)}})
+        (answer,) = await self.sealed({"request_delete_range": {"key": encode(key)}})
         return int(answer["response_delete_range"].get("deleted", 0)) > 0
 
 

@@ -25,6 +25,13 @@ def mark_path(resource: str) -> str:
     return f"{ROOT}/{urlsafe_b64encode(resource.encode()).decode()}"
 
 
+def cause_of(results: list[Any]) -> Exception | None:
+    """Why a transaction of kazoo failed, by the results of its operations; None if it did not."""
+    failed = [one for one in results if isinstance(one, Exception)]
+    # Those that did not fail themselves say only that they were rolled back.
+    return next((one for one in failed if type(one).__name__ not in _ROLLED_BACK), failed[0] if failed else None)
+
+
 class ZooKeeper:
     """Guarded access under one lease, through a `KazooClient` that is started."""
 
@@ -110,11 +117,9 @@ class ZooKeeper:
             transaction = self._client.transaction()
             self.check(transaction)
             what = change(transaction)
-            failed = [one for one in transaction.commit() if isinstance(one, Exception)]
-            if not failed:
+            cause = cause_of(transaction.commit())
+            if cause is None:
                 return
-            # Those that did not fail themselves say only that they were rolled back.
-            cause = next((one for one in failed if type(one).__name__ not in _ROLLED_BACK), failed[0])
             if what == "create" and isinstance(cause, exceptions.NoNodeError):
                 raise Misuse(f"the parent of {path!r} does not exist: create it first") from cause
             if not isinstance(cause, (exceptions.BadVersionError, exceptions.NodeExistsError, exceptions.NoNodeError)):

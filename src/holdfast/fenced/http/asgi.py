@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import HoldfastError
 from ..mark import Mark
 from .gate import PATIENCE, AsyncGate
-from .request import SAFE, parse, problem, read_mark, refuse_repeated
+from .request import SAFE, Problem, parse, problem, read_mark, refuse_repeated
 from .signature import Signer
 
 Message = MutableMapping[str, Any]
@@ -57,10 +57,7 @@ class FencingMiddleware:
             if mark is not None and not self.gate.enter(mark):
                 await self.gate.wait(mark)
         except HoldfastError as error:
-            told = problem(error)
-            answer = [(name.encode(), value.encode()) for name, value in told.headers]
-            await send({"type": "http.response.start", "status": told.status, "headers": answer})
-            await send({"type": "http.response.body", "body": told.body})
+            await tell(send, problem(error))
             return
         if mark is None:
             await self._app(scope, receive, send)
@@ -70,3 +67,9 @@ class FencingMiddleware:
             await self._app(scope, receive, send)
         finally:
             self.gate.left(mark)
+
+
+async def tell(send: Send, told: Problem) -> None:
+    headers = [(name.encode(), value.encode()) for name, value in told.headers]
+    await send({"type": "http.response.start", "status": told.status, "headers": headers})
+    await send({"type": "http.response.body", "body": told.body})

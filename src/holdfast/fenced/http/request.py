@@ -91,7 +91,11 @@ def problem(error: HoldfastError) -> Problem:
         headers = [("retry-after", "1")]
     else:
         status, title = HTTPStatus.BAD_REQUEST, "Malformed fencing token"
-    about = {"type": "about:blank", "title": title, "status": int(status), "detail": str(error), **extra}
+    return described(status, title, str(error), headers, **extra)
+
+
+def described(status: HTTPStatus, title: str, detail: str, headers: list[tuple[str, str]], **extra: object) -> Problem:
+    about = {"type": "about:blank", "title": title, "status": int(status), "detail": detail, **extra}
     body = json.dumps(about).encode()
-    headers += [("content-type", "application/problem+json"), ("content-length", str(len(body)))]
+    headers = [*headers, ("content-type", "application/problem+json"), ("content-length", str(len(body)))]
     return Problem(int(status), headers, body)

@@ -29,21 +29,33 @@ def _lua(name: str) -> str:
 
 
 class Script:
-    """Lua that begins with the seal, and its SHA1, by which the server knows it after the first time."""
+    """Lua, and its SHA1, by which the server knows it after the first time."""
 
-    def __init__(self, body: str) -> None:
-        self.text = _lua("seal") + body
+    def __init__(self, text: str) -> None:
+        self.text = text
         self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 @cache
 def _command() -> Script:
-    return Script(_lua("command"))
+    return Script(_lua("seal") + _lua("command"))
 
 
 @cache
 def _script(text: str) -> Script:
-    return Script(f"{_lua('script')}{text}\nend\nreturn script(keys, arguments)\n")
+    return Script(f"{_lua('seal')}{_lua('script')}{text}\nend\nreturn script(keys, arguments)\n")
+
+
+async def speak(client: Any, script: Script, keys: Sequence[Key], arguments: Sequence[Value], **options: object) -> Any:
+    """Run a script by its SHA1, and by its text if the server does not know it yet. In threads and in asyncio."""
+    try:
+        answer = client.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments, **options)
+        return await answer if isawaitable(answer) else answer
+    except Exception as error:
+        if not _says(error, "NOSCRIPT", "No matching script"):
+            raise
+    answer = client.execute_command("EVAL", script.text, len(keys), *keys, *arguments, **options)
+    return await answer if isawaitable(answer) else answer
 
 
 class Guard:
@@ -58,16 +70,8 @@ class Guard:
         self._token = str(self._mark.token)
 
     async def converse(self, script: Script, keys: Sequence[Key], arguments: Sequence[Value]) -> Any:
-        count = 1 + len(keys)
         try:
-            try:
-                answer = self._client.evalsha(script.sha, count, self._key, *keys, self._token, *arguments)
-                return await answer if isawaitable(answer) else answer
-            except Exception as error:
-                if not _says(error, "NOSCRIPT", "No matching script"):
-                    raise
-            answer = self._client.eval(script.text, count, self._key, *keys, self._token, *arguments)
-            return await answer if isawaitable(answer) else answer
+            return await speak(self._client, script, (self._key, *keys), (self._token, *arguments))
         except Exception as error:
             self._explain(error)
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...errors import Misuse
 from ..mark import Ticket, mark_of
@@ -40,7 +40,7 @@ async def enter(wire: Wire, wanted: Sequence[Place]) -> None:
             return
         except BaseException as error:
             await wire.end(error)
-            if not (wire.dialect == MYSQL and _code(error) == _DEADLOCK and attempt < _ATTEMPTS):
+            if not (wire.dialect == MYSQL and error_code(error) == _DEADLOCK and attempt < _ATTEMPTS):
                 _explain(error)
                 raise
     raise AssertionError("the last attempt returns or raises")
@@ -64,8 +64,9 @@ async def _admit(wire: Wire, place: Place, outcome: Outcome) -> None:
             raise place.error(found)
 
 
-async def create_table(wire: Wire) -> None:
-    known = load(wire.dialect)
+async def create_table(wire: Wire, known: Mapping[str, str] | None = None) -> None:
+    """`known`: the statements of another table than that of the marks."""
+    known = load(wire.dialect) if known is None else known
     try:
         if "exists" in known:
             await wire.begin(Statement("SELECT 1", (), {}))
@@ -74,6 +75,8 @@ async def create_table(wire: Wire) -> None:
             await wire.run(Statement(known["create"], (), {}))
         else:
             await wire.begin(Statement(known["create"], (), {}))
+        if "create_index" in known:
+            await wire.run(Statement(known["create_index"], (), {}))
     except BaseException as error:
         await wire.end(error)
         raise
@@ -81,7 +84,7 @@ async def create_table(wire: Wire) -> None:
         await wire.end(None)
 
 
-def _code(error: BaseException | None) -> object:
+def error_code(error: BaseException | None) -> object:
     """MySQL's error number; SQLAlchemy and Django wrap the driver's error."""
     while error is not None:
         if error.args and type(error.args[0]) is int:
@@ -90,11 +93,14 @@ def _code(error: BaseException | None) -> object:
     return None
 
 
+def lacks_table(error: BaseException, table: str) -> bool:
+    words = str(error)
+    return table in words and any(sign in words for sign in ("no such table", "does not exist", "doesn't exist"))
+
+
 def _explain(error: BaseException) -> None:
     """Raise what helps, if the table of marks is missing."""
-    words = str(error)
-    missing = any(sign in words for sign in ("no such table", "does not exist", "doesn't exist"))
-    if "holdfast_fences" in words and missing:
+    if lacks_table(error, "holdfast_fences"):
         raise Misuse(
             "this database has no table holdfast_fences: create it once, with fenced.create_table(connection) or by the "
             "statement that fenced.schema(dialect) gives for your migrations"

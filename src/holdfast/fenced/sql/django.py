@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import Misuse
-from .place import Outcome
+from .place import NOTHING, Outcome
 from .statements import DIALECTS, FORMAT, MYSQL, Statement
+from .wire import named
 
 
 class DjangoWire:
     """`atomic(durable=True)` begins and ends, so that signals, on_commit and broken transactions behave as ever."""
 
     style = FORMAT
+    reads_apart = False
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -21,10 +23,13 @@ class DjangoWire:
         if self.dialect not in DIALECTS:
             raise Misuse(f"fenced transactions know {', '.join(DIALECTS)}, not Django's {self.dialect!r}")
 
+    def standalone(self) -> bool:
+        return bool(self._connection.get_autocommit() and not self._connection.in_atomic_block)
+
     def busy(self) -> bool:
         return False  # `durable` knows better: it lets a TestCase wrap the test in a transaction of its own
 
-    async def begin(self, first: Statement) -> Outcome:
+    async def begin(self, first: Statement | None) -> Outcome:
         from django.db import transaction
 
         atomic = transaction.atomic(using=self._connection.alias, durable=True)
@@ -36,7 +41,7 @@ class DjangoWire:
                 "transaction be the outermost one"
             ) from error
         self._atomic = atomic
-        return await self.run(first)
+        return await self.run(first) if first else NOTHING
 
     async def run(self, statement: Statement) -> Outcome:
         with self._connection.cursor() as cursor:
@@ -48,6 +53,11 @@ class DjangoWire:
             cursor.execute(statement.text, statement.values)
             found = cursor.fetchone()
             return None if found is None else tuple(found)
+
+    async def records(self, statement: Statement) -> list[dict[str, object]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement.text, statement.values)
+            return named(cursor.description, cursor.fetchall())
 
     async def end(self, error: BaseException | None) -> None:
         atomic, self._atomic = self._atomic, None

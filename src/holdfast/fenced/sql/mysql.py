@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .place import Outcome
+from .place import NOTHING, Outcome
 from .statements import FORMAT, MYSQL, Statement
-from .wire import settle
+from .wire import named, settle
 
 _IN_TRANSACTION = 1  # the server's SERVER_STATUS_IN_TRANS
 
@@ -14,20 +14,24 @@ _IN_TRANSACTION = 1  # the server's SERVER_STATUS_IN_TRANS
 class MySqlWire:
     dialect = MYSQL
     style = FORMAT
+    reads_apart = False
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._begun = False
+
+    def standalone(self) -> bool:
+        return bool(self._connection.get_autocommit())
 
     def busy(self) -> bool:
         """Uncommitted writes are seen here. Earlier reads may not be: the BEGIN below ends their snapshot."""
         status = getattr(self._connection, "get_transaction_status", None)
         return bool(status() if status else self._connection.server_status & _IN_TRANSACTION)
 
-    async def begin(self, first: Statement) -> Outcome:
+    async def begin(self, first: Statement | None) -> Outcome:
         await settle(self._connection.begin())
         self._begun = True
-        return await self.run(first)
+        return await self.run(first) if first else NOTHING
 
     async def run(self, statement: Statement) -> Outcome:
         cursor = await settle(self._connection.cursor())
@@ -44,6 +48,14 @@ class MySqlWire:
         if found is None:
             return None
         return tuple(found.values() if isinstance(found, dict) else found)  # a DictCursor, if the user prefers those
+
+    async def records(self, statement: Statement) -> list[dict[str, object]]:
+        cursor = await settle(self._connection.cursor())
+        await settle(cursor.execute(statement.text, statement.values))
+        rows = await settle(cursor.fetchall())
+        found = [dict(row) for row in rows] if rows and isinstance(rows[0], dict) else named(cursor.description, rows)
+        await settle(cursor.close())
+        return found
 
     async def end(self, error: BaseException | None) -> None:
         begun, self._begun = self._begun, False

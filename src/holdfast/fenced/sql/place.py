@@ -30,6 +30,9 @@ class Outcome(NamedTuple):
     last_id: int  # MySQL only
 
 
+NOTHING = Outcome(0, 0)
+
+
 class Place:
     """One mark to be set, in one dialect, in the words of one driver."""
 

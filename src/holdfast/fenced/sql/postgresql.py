@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from .place import Outcome
+from .place import NOTHING, Outcome
 from .statements import DOLLAR, FORMAT, POSTGRESQL, Statement
-from .wire import settle
+from .wire import named, settle
 
 
 class _Psycopg(NamedTuple):
@@ -32,6 +32,7 @@ class PsycopgWire:
 
     dialect = POSTGRESQL
     style = FORMAT
+    reads_apart = False
 
     def __init__(self, connection: Any) -> None:
         driver = _psycopg()
@@ -42,14 +43,17 @@ class PsycopgWire:
         self._transaction_class = driver.async_transaction if self._asynchronous else driver.transaction
         self._transaction: Any = None
 
+    def standalone(self) -> bool:
+        return bool(self._connection.autocommit)
+
     def busy(self) -> bool:
         return bool(self._connection.info.transaction_status != 0)  # IDLE
 
-    async def begin(self, first: Statement) -> Outcome:
+    async def begin(self, first: Statement | None) -> Outcome:
         """BEGIN and the seal travel together: a fenced transaction makes as many round trips as any other."""
-        if not self._pipelined:
+        if not self._pipelined or first is None:
             await self._enter()
-            return await self.run(first)
+            return await self.run(first) if first else NOTHING
         cursor = self._connection.cursor(row_factory=self._rows)
         if self._asynchronous:
             async with self._connection.pipeline():
@@ -78,6 +82,11 @@ class PsycopgWire:
         found: tuple[object, ...] | None = await settle(cursor.fetchone())
         return found
 
+    async def records(self, statement: Statement) -> list[dict[str, object]]:
+        cursor = self._connection.cursor(row_factory=self._rows)
+        await settle(cursor.execute(statement.text, statement.values))
+        return named(cursor.description, await settle(cursor.fetchall()))
+
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
@@ -92,19 +101,23 @@ class PsycopgWire:
 class AsyncpgWire:
     dialect = POSTGRESQL
     style = DOLLAR
+    reads_apart = True
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._transaction: Any = None
 
+    def standalone(self) -> bool:
+        return True
+
     def busy(self) -> bool:
         return bool(self._connection.is_in_transaction())
 
-    async def begin(self, first: Statement) -> Outcome:
+    async def begin(self, first: Statement | None) -> Outcome:
         transaction = self._connection.transaction()
         await transaction.start()
         self._transaction = transaction
-        return await self.run(first)
+        return await self.run(first) if first else NOTHING
 
     async def run(self, statement: Statement) -> Outcome:
         status: str = await self._connection.execute(statement.text, *statement.values)
@@ -114,6 +127,9 @@ class AsyncpgWire:
     async def row(self, statement: Statement) -> tuple[object, ...] | None:
         found = await self._connection.fetchrow(statement.text, *statement.values)
         return None if found is None else tuple(found)
+
+    async def records(self, statement: Statement) -> list[dict[str, object]]:
+        return [dict(row) for row in await self._connection.fetch(statement.text, *statement.values)]
 
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import Misuse
-from .place import Outcome
+from .place import NOTHING, Outcome
 from .statements import DIALECTS, MYSQL, NAMED, Statement
 from .wire import settle
 
 
 class SqlAlchemyWire:
     style = NAMED
+    reads_apart = False
 
     def __init__(self, connection: Any) -> None:
         from sqlalchemy import text
@@ -25,13 +26,16 @@ class SqlAlchemyWire:
         if self.dialect not in DIALECTS:
             raise Misuse(f"fenced transactions know {', '.join(DIALECTS)}, not SQLAlchemy's dialect {name!r}")
 
+    def standalone(self) -> bool:
+        return False  # every statement begins a transaction by itself
+
     def busy(self) -> bool:
         return bool(self._connection.in_transaction())
 
-    async def begin(self, first: Statement) -> Outcome:
+    async def begin(self, first: Statement | None) -> Outcome:
         self._transaction = await settle(self._connection.begin())
         await self._refuse_autocommit()
-        return await self.run(first)
+        return await self.run(first) if first else NOTHING
 
     async def _refuse_autocommit(self) -> None:
         """Under isolation level AUTOCOMMIT begin() begins nothing, and the mark would be unlocked at once."""
@@ -52,6 +56,10 @@ class SqlAlchemyWire:
         result = await settle(self._connection.execute(self._text(statement.text), statement.named))
         found = result.fetchone()
         return None if found is None else tuple(found)
+
+    async def records(self, statement: Statement) -> list[dict[str, object]]:
+        result = await settle(self._connection.execute(self._text(statement.text), statement.named))
+        return [dict(row) for row in result.mappings()]
 
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from .place import Outcome
+from .place import NOTHING, Outcome
 from .statements import QMARK, SQLITE, Statement
-from .wire import settle
+from .wire import named, settle
 
 
 class SqliteWire:
@@ -21,14 +21,18 @@ class SqliteWire:
         # (aiosqlite's own connection may be asked only in its own thread; there, such a one is refused as open.)
         plain = isinstance(connection, sqlite3.Connection)
         self._always_open = plain and getattr(connection, "autocommit", None) is False
+        self.reads_apart = not self._always_open
+
+    def standalone(self) -> bool:
+        return not self._always_open and self._connection.isolation_level is None
 
     def busy(self) -> bool:
         return not self._always_open and bool(self._connection.in_transaction)
 
-    async def begin(self, first: Statement) -> Outcome:
+    async def begin(self, first: Statement | None) -> Outcome:
         if not self._always_open:
             await settle(self._connection.execute("BEGIN IMMEDIATE"))
-        return await self.run(first)
+        return await self.run(first) if first else NOTHING
 
     async def run(self, statement: Statement) -> Outcome:
         cursor = await settle(self._connection.execute(statement.text, statement.values))
@@ -43,6 +47,14 @@ class SqliteWire:
         found = await settle(cursor.fetchone())
         await settle(cursor.close())
         return None if found is None else tuple(found)
+
+    async def records(self, statement: Statement) -> list[dict[str, object]]:
+        cursor = await settle(self._connection.cursor())
+        cursor.row_factory = None
+        await settle(cursor.execute(statement.text, statement.values))
+        found = named(cursor.description, await settle(cursor.fetchall()))
+        await settle(cursor.close())
+        return found
 
     async def end(self, error: BaseException | None) -> None:
         if not self._connection.in_transaction:

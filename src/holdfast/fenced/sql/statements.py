@@ -45,7 +45,12 @@ def load(dialect: str, package: str = __package__ or "", file: str = "") -> dict
 
 
 def statement(dialect: str, name: str, style: str, values: Mapping[str, object], **slots: str) -> Statement:
-    text, order = _compiled(load(dialect)[name], style, tuple(slots.items()) if slots else ())
+    return bind(load(dialect)[name], style, values, **slots)
+
+
+def bind(template: str, style: str, values: Mapping[str, object], **slots: str) -> Statement:
+    """A template with `:places` for values and `{slots}` for quoted names, in the words of one driver."""
+    text, order = _compiled(template, style, tuple(slots.items()) if slots else ())
     if style == NAMED:
         return Statement(text, (), {key: values[key] for key in order})
     return Statement(text, tuple([values[key] for key in order]), {})

@@ -3,6 +3,7 @@ awaitable is awaited, and one that does not has blocked already."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from inspect import isawaitable
 from typing import Any, ClassVar, Protocol
 
@@ -14,16 +15,26 @@ async def settle(answer: Any) -> Any:
     return await answer if isawaitable(answer) else answer
 
 
+def named(description: Sequence[Any], rows: Iterable[Sequence[object]]) -> list[dict[str, object]]:
+    """Rows as mappings, by a DB-API cursor's description."""
+    columns = [column[0] for column in description]
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
 class Wire(Protocol):
     """One connection of one driver."""
 
     dialect: str
     style: ClassVar[str]
+    reads_apart: bool  # a query outside of a transaction leaves none open, whatever the mode
+
+    def standalone(self) -> bool:
+        """Is a statement outside of a transaction committed by itself?"""
 
     def busy(self) -> bool:
         """Is a transaction open already?"""
 
-    async def begin(self, first: Statement) -> Outcome:
+    async def begin(self, first: Statement | None) -> Outcome:
         """Begin a transaction with this statement; in one round trip, where the driver can. If it raises, `end` follows."""
 
     async def run(self, statement: Statement) -> Outcome:
@@ -31,6 +42,9 @@ class Wire(Protocol):
 
     async def row(self, statement: Statement) -> tuple[object, ...] | None:
         """The first row of a query."""
+
+    async def records(self, statement: Statement) -> list[dict[str, object]]:
+        """All rows of a query, by the names of their columns."""
 
     async def end(self, error: BaseException | None) -> None:
         """Commit, or roll back because of `error`. Nothing was begun? Then nothing is done."""

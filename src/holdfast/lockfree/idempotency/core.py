@@ -1,0 +1,265 @@
+"""One run of a key, once for threads and asyncio: look, claim or wait, let the user work, keep the result.
+
+Rule 1: the key is claimed, for all to see, before the work begins; the claim ends by itself, by the store's clock.
+Rule 2: a result is kept only under the token of the latest claim: whoever was taken over is refused.
+Rule 3: where the user's database is the store, the result and what the user wrote are one transaction, or none.
+Rule 4: work whose effect stands is never run again because its result could not be kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from ...claim import valid_name, valid_timeout, valid_ttl
+from ...drivers.base import Driver
+from ...errors import InFlight, KeyReused, Misuse, StaleToken, Unstorable
+from ...fenced.sql.core import lacks_table
+from ..collisions import collided
+from .codec import JSON, Codec, encoded, fingerprint
+from .ledger import Ledger
+from .rule import Entry, Verdict, judge
+from .sql import TABLE
+
+MAX_LIMIT = 512 * 1024 * 1024
+_PURGE_EVERY = 256  # runs, on average: what is forgotten is swept away without anybody having to think of it
+
+_running: ContextVar[frozenset[str]] = ContextVar("holdfast.idempotency.running", default=frozenset())
+
+Close = Callable[[BaseException | None], Coroutine[Any, Any, None]]
+Open = Callable[[], Coroutine[Any, Any, tuple[Ledger, Close]]]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for all keys of one `Keys`."""
+
+    ttl: float = 30.0
+    keep: float = 86400.0
+    timeout: float | None = None
+    limit: int = 1_000_000
+    codec: Codec = JSON
+    atomic: bool = True
+    create: bool = False
+
+    def __post_init__(self) -> None:
+        valid_ttl(self.ttl)
+        valid_timeout(self.timeout)
+        if type(self.keep) not in (int, float) or not 0 < self.keep <= 3650 * 86400:
+            raise Misuse(f"keep must be a number of seconds, up to ten years, not {self.keep!r:.80}")
+        if type(self.limit) is not int or not 0 < self.limit <= MAX_LIMIT:
+            raise Misuse(f"limit must be a number of bytes from 1 to {MAX_LIMIT}, not {self.limit!r:.80}")
+        if not callable(getattr(self.codec, "dumps", None)) or not callable(getattr(self.codec, "loads", None)):
+            raise Misuse(f"a codec has dumps and loads; {type(self.codec).__name__} has not")
+
+
+class Run:
+    """In the body: is this the `first` run of the key, so that the work is to be done; or what is its `result`?"""
+
+    __slots__ = ("connection", "first", "key", "result", "token")
+
+    def __init__(self, key: str, first: bool, result: Any, token: int, connection: Any) -> None:
+        self.key = key
+        self.first = first
+        self.result = result  # to be set by the body, if it is the first
+        self.token = token  # rises with every run of this key: fenced storage can refuse an older one
+        self.connection = connection  # what the body writes through, to be of one piece with the result
+
+    def __repr__(self) -> str:
+        return f"<Run of {self.key!r}, token {self.token}, {'first' if self.first else 'done before'}>"
+
+
+class Session:
+    """Between entering and leaving the body."""
+
+    def __init__(self, driver: Driver, open_: Open, rules: Rules, key: str, payload: object) -> None:
+        self._driver = driver
+        self._open = open_
+        self._rules = rules
+        self._key = valid_name(key, "idempotency key")
+        self._payload = fingerprint(payload)
+        self._run: Run | None = None
+        self._entry: Entry | None = None
+
+    async def enter(self) -> Run:
+        if self._key in _running.get():
+            raise Misuse(
+                f"the work for {self._key!r} asks for its own result: it would wait for itself. Give the inner work another key"
+            )
+        self._ledger, self._close = await self._open()
+        try:
+            self._ledger.ready()
+            entry = await self._decided()
+            if entry.done:
+                self._run = Run(self._key, False, self._loaded(entry), entry.token, self._ledger.connection)
+            else:
+                self._entry = entry
+                if self._atomic:
+                    await self._begin()
+                self._run = Run(self._key, True, None, entry.token, self._ledger.connection)
+                self._outside = _running.set(_running.get() | {self._key})
+        except BaseException as error:
+            await self._close(error)
+            raise
+        return self._run
+
+    @property
+    def _atomic(self) -> bool:
+        return self._rules.atomic and self._ledger.transactional
+
+    async def _begin(self) -> None:
+        try:
+            await self._ledger.begin()
+        except BaseException:
+            await self._release()
+            raise
+
+    async def _decided(self) -> Entry:
+        """The entry: done, or ours to run."""
+        runner = os.urandom(16).hex()
+        rules = self._rules
+        started = None
+        for round_ in range(1 << 62):
+            entry = await self._look()
+            verdict = judge(entry, self._payload)
+            if verdict is Verdict.FREE:
+                entry = await self._ledger.claim(self._key, self._payload, runner, rules.ttl, rules.keep)
+                if entry.runner == runner:
+                    return entry
+                verdict = judge(entry, self._payload)
+            if entry is None or verdict is Verdict.FREE:
+                continue  # it was free for a moment, and somebody was faster
+            if verdict is Verdict.DONE:
+                return entry
+            if verdict is Verdict.REUSED:
+                raise KeyReused(
+                    f"the idempotency key {self._key!r} was used before, with another payload. Two different requests need "
+                    "two keys"
+                )
+            now = self._driver.now()
+            started = now if started is None else started
+            left = entry.left or 0.0
+            if rules.timeout is not None:
+                rest = rules.timeout - (now - started)
+                if rest <= 0:
+                    raise InFlight(
+                        f"somebody is at work under the key {self._key!r} now; in {left:.1f} s at the latest it is done, or "
+                        "may be taken over. Nothing was done here",
+                        self._key,
+                        left,
+                    )
+                left = min(left, rest)
+            await self._ledger.wait(self._key, entry, left, round_)
+        raise AssertionError("it ends by itself")
+
+    async def _look(self) -> Entry | None:
+        try:
+            return await self._ledger.look(self._key)
+        except Exception as error:
+            if not lacks_table(error, TABLE):
+                raise
+            if not self._rules.create:
+                raise Misuse(
+                    f"this database has no table {TABLE}: create it once, with create_table(), or by the statements that "
+                    "idempotency.schema(dialect) gives for your migrations; or allow it with create=True"
+                ) from error
+        await self._ledger.create()
+        return await self._ledger.look(self._key)
+
+    def _loaded(self, entry: Entry) -> Any:
+        if entry.result is None:
+            raise Unstorable(
+                f"the work for {self._key!r} was done, and is not done again; but its result was not kept: {entry.flaw}"
+            )
+        return self._rules.codec.loads(entry.result)
+
+    async def leave(self, error: BaseException | None) -> None:
+        run, entry = self._run, self._entry
+        try:
+            if run is None or entry is None:
+                return
+            with contextlib.suppress(ValueError):  # left in another context: then that one ends with its own
+                _running.reset(self._outside)
+            if error is None:
+                await self._keep(run, entry)
+            else:
+                cause = error
+                await self._driver.shield(lambda: self._give_up(cause))
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            await self._close(error)
+
+    async def _keep(self, run: Run, entry: Entry) -> None:
+        rules, ledger = self._rules, self._ledger
+        data: bytes | None = None
+        unstorable: Unstorable | None = None
+        try:
+            data = encoded(rules.codec, run.result, rules.limit, self._key)
+        except Unstorable as error:
+            if self._atomic:  # nothing stands yet, so nothing need be kept: what the body wrote is taken back with it
+                await self._give_up(error)
+                raise
+            unstorable = error
+        try:
+            kept = await ledger.finish(self._key, entry, data, str(unstorable) if unstorable else None, rules.keep)
+            if not kept:
+                raise await self._refusal(entry)
+            await ledger.end(None)
+        except BaseException as error:
+            await self._failed(entry, error)
+            raise
+        if unstorable is not None:
+            unstorable.result = run.result
+            raise unstorable
+        assert data is not None
+        run.result = rules.codec.loads(data)  # as all who come later will get it
+        if int.from_bytes(os.urandom(4), "big") % _PURGE_EVERY == 0:
+            await ledger.purge(rules.keep)
+
+    async def _failed(self, entry: Entry, error: BaseException) -> None:
+        """What was begun is rolled back, so the next may run. Without a transaction the effect stands: then only the ttl
+        gives the key free. (Should the commit have come through after all, the entry is done, and a release does nothing.)"""
+        if not self._atomic:
+            return
+        await self._ledger.end(error)
+        if collided(error):  # REPEATABLE READ says it so when the row was changed under us: were we taken over?
+            found = await self._ledger.look(self._key)
+            if found is None or found.token != entry.token:
+                raise await self._refusal(entry) from error
+        await self._release()
+
+    async def _refusal(self, entry: Entry) -> StaleToken:
+        """Who was at it when we came back too late."""
+        await self._ledger.end(StaleToken("taken over"))
+        found = await self._ledger.look(self._key)
+        seen = found.token if found else 0
+        undone = (
+            "What it wrote through the same connection was rolled back"
+            if self._atomic
+            else "Its effect may stand twice"
+        )
+        return StaleToken(
+            f"the work for {self._key!r} took longer than its ttl of {self._rules.ttl:g} s and was taken over (token "
+            f"{entry.token}, now {seen or 'forgotten'}): its result is refused. {undone}. Give it a longer ttl",
+            self._key,
+            seen,
+            entry.token,
+        )
+
+    async def _give_up(self, error: BaseException) -> None:
+        try:
+            await self._ledger.end(error)
+        finally:
+            await self._release()
+
+    async def _release(self) -> None:
+        """If it cannot be said, the ttl says it: nobody is kept waiting for longer than that."""
+        if self._entry is not None:
+            with contextlib.suppress(Exception):
+                await self._ledger.release(self._key, self._entry)

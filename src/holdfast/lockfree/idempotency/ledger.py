@@ -1,0 +1,39 @@
+"""What idempotency needs of a store."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from .rule import Entry
+
+
+class Ledger(Protocol):
+    """One conversation partner: a connection to a database, or a client of Redis."""
+
+    connection: Any
+    transactional: bool  # can the user's own writes and the result be one transaction?
+
+    def ready(self) -> None:
+        """`Misuse` if it cannot be used now, because a transaction is open."""
+
+    async def look(self, key: str) -> Entry | None: ...
+
+    async def claim(self, key: str, payload: str | None, runner: str, ttl: float, keep: float) -> Entry:
+        """Take the key if it is free; what stands there now, ours or not."""
+
+    async def finish(self, key: str, entry: Entry, result: bytes | None, flaw: str | None, keep: float) -> bool:
+        """Keep the result, in the transaction that is open if there is one. False: somebody has taken over."""
+
+    async def release(self, key: str, entry: Entry) -> None:
+        """Nothing came of it: the next may run."""
+
+    async def wait(self, key: str, entry: Entry, seconds: float, round_: int) -> None:
+        """Until the run may be over; early is fine."""
+
+    async def begin(self) -> None: ...
+
+    async def end(self, error: BaseException | None) -> None: ...
+
+    async def create(self) -> None: ...
+
+    async def purge(self, keep: float) -> int: ...

@@ -1,0 +1,67 @@
+-- Times are µs since 1970, by this server's clock alone. `expires` is when a run may be taken over, or a result forgotten.
+-- Names and results are sent in hexadecimal and kept as bytes: no collation, character set or escaping changes them.
+-- name: create
+CREATE TABLE IF NOT EXISTS holdfast_idempotency (
+    name VARBINARY(512) NOT NULL PRIMARY KEY,
+    payload CHAR(64) CHARACTER SET ascii,
+    runner CHAR(32) CHARACTER SET ascii NOT NULL,
+    token BIGINT NOT NULL,
+    expires BIGINT NOT NULL,
+    done SMALLINT NOT NULL,
+    result LONGBLOB,
+    flaw TEXT CHARACTER SET utf8mb4,
+    INDEX holdfast_idempotency_expires (expires)
+) ENGINE = InnoDB;
+
+-- Asked first: to IF NOT EXISTS the server answers with a warning, which some drivers raise.
+-- name: exists
+SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'holdfast_idempotency';
+
+-- name: drop
+DROP TABLE IF EXISTS holdfast_idempotency;
+
+-- name: look
+SELECT token, runner, payload, done, expires - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS remaining,
+    result, flaw
+FROM holdfast_idempotency WHERE name = UNHEX(:name_hex);
+
+-- Assignments are made from left to right, and later ones see earlier ones: `expires`, by which all decide, comes last.
+-- name: claim
+INSERT INTO holdfast_idempotency (name, payload, runner, token, expires, done)
+VALUES (
+    UNHEX(:name_hex), :payload, :runner,
+    TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+    TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + :ttl, 0
+)
+ON DUPLICATE KEY UPDATE
+    payload = IF(expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), :payload, payload),
+    runner = IF(expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), :runner, runner),
+    token = IF(
+        expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+        GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))),
+        token
+    ),
+    done = IF(expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), 0, done),
+    result = IF(expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), NULL, result),
+    flaw = IF(expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), NULL, flaw),
+    expires = IF(
+        expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + :ttl,
+        expires
+    );
+
+-- name: finish
+UPDATE holdfast_idempotency SET
+    done = 1,
+    result = UNHEX(:result_hex),
+    flaw = :flaw,
+    expires = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + :keep
+WHERE name = UNHEX(:name_hex) AND token = :token AND done = 0;
+
+-- name: release
+DELETE FROM holdfast_idempotency WHERE name = UNHEX(:name_hex) AND token = :token AND done = 0;
+
+-- A run that nobody took over is remembered as long as a result, so that its key is not used for another payload.
+-- name: purge
+DELETE FROM holdfast_idempotency
+WHERE expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - (1 - done) * :keep;

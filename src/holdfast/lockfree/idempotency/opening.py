@@ -1,0 +1,63 @@
+"""From what the user gives to a ledger: a connection, a client of Redis, or a function that opens one for a `with`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...drivers.base import Driver
+from ...errors import Misuse
+from ...fenced.sql.connections import ASYNCIO, is_connection
+from ...fenced.sql.wire import settle
+from .core import Close, Open
+from .ledger import Ledger
+from .redis import RedisLedger
+from .sql import PACKAGE, SqlLedger
+
+
+async def _nothing_to_close(error: BaseException | None) -> None:
+    pass
+
+
+def ledger_for(driver: Driver, world: str, store: Any) -> Ledger:
+    if hasattr(store, "evalsha"):
+        lives_in_asyncio = ".asyncio" in type(store).__module__
+        if lives_in_asyncio != (world == ASYNCIO):
+            right = f"{PACKAGE}.aio" if lives_in_asyncio else PACKAGE
+            raise Misuse(f"{type(store).__module__}.{type(store).__name__} belongs with {right}")
+        return RedisLedger(store)
+    return SqlLedger(driver, world, store)
+
+
+def opener(driver: Driver, world: str, store: Any) -> Open:
+    if hasattr(store, "evalsha") or is_connection(store) or not callable(store):
+        ledger_for(driver, world, store)  # refuses at once what is nothing of the kind
+
+        async def same() -> tuple[Ledger, Close]:
+            return ledger_for(driver, world, store), _nothing_to_close
+
+        return same
+
+    async def opened() -> tuple[Ledger, Close]:
+        context = store()
+        asynchronous = hasattr(context, "__aenter__")
+        if not asynchronous and not hasattr(context, "__enter__"):
+            raise Misuse(
+                f"the function that opens a connection must give something for a `with`, not {type(context).__name__}: "
+                "pool.connection, engine.connect, or lambda: contextlib.closing(…)"
+            )
+        connection = await settle(context.__aenter__() if asynchronous else context.__enter__())
+
+        async def close(error: BaseException | None) -> None:
+            leave = context.__aexit__ if asynchronous else context.__exit__
+            if error is None:
+                await settle(leave(None, None, None))
+            else:
+                await settle(leave(type(error), error, error.__traceback__))
+
+        try:
+            return ledger_for(driver, world, connection), close
+        except BaseException as error:
+            await close(error)
+            raise
+
+    return opened

@@ -1,0 +1,54 @@
+-- Times are µs since 1970, by this server's clock alone. `expires` is when a run may be taken over, or a result forgotten.
+-- name: create
+CREATE TABLE IF NOT EXISTS holdfast_idempotency (
+    name text COLLATE "C" PRIMARY KEY,
+    payload text,
+    runner text NOT NULL,
+    token bigint NOT NULL,
+    expires bigint NOT NULL,
+    done smallint NOT NULL,
+    result bytea,
+    flaw text
+);
+
+-- name: create_index
+CREATE INDEX IF NOT EXISTS holdfast_idempotency_expires ON holdfast_idempotency (expires);
+
+-- name: drop
+DROP TABLE IF EXISTS holdfast_idempotency;
+
+-- name: look
+SELECT token, runner, payload, done, expires - CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint), result, flaw
+FROM holdfast_idempotency WHERE name = :name;
+
+-- One statement, so that nothing comes between looking and taking. A token never comes again, even for a name whose row
+-- was deleted: it is at least the time.
+-- name: claim
+INSERT INTO holdfast_idempotency AS held (name, payload, runner, token, expires, done)
+SELECT :name, CAST(:payload AS text), CAST(:runner AS text), clock.now, clock.now + CAST(:ttl AS bigint), 0
+FROM (SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint) AS now) AS clock
+ON CONFLICT (name) DO UPDATE SET
+    payload = excluded.payload,
+    runner = excluded.runner,
+    token = GREATEST(held.token + 1, excluded.token),
+    expires = excluded.expires,
+    done = 0,
+    result = NULL,
+    flaw = NULL
+WHERE held.expires <= CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint);
+
+-- name: finish
+UPDATE holdfast_idempotency SET
+    done = 1,
+    result = :result,
+    flaw = :flaw,
+    expires = CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint) + CAST(:keep AS bigint)
+WHERE name = :name AND token = :token AND done = 0;
+
+-- name: release
+DELETE FROM holdfast_idempotency WHERE name = :name AND token = :token AND done = 0;
+
+-- A run that nobody took over is remembered as long as a result, so that its key is not used for another payload.
+-- name: purge
+DELETE FROM holdfast_idempotency
+WHERE expires <= CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint) - (1 - done) * CAST(:keep AS bigint);

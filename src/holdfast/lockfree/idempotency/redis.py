@@ -1,0 +1,97 @@
+"""Redis and Valkey: a hash a key, and a stream that wakes those who wait for it.
+
+The stream's entries have the token of the run that ended as their id, so a waiter that asks for what came after the run it
+saw is woken even if that ended before it asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ...errors import Misuse
+from ...fenced.redis import Script, speak
+from ...fenced.sql.wire import settle
+from .rule import Entry
+
+PREFIX = "holdfast:idempotent:"
+_FIELDS = ("token", "runner", "payload", "done", "left", "result", "flaw")
+_SLICE = 1.0  # seconds: a client with a time limit on its socket must not run into it while it waits
+
+
+@cache
+def _script(name: str) -> Script:
+    return Script((files(__package__ or "") / f"{name}.lua").read_text(encoding="utf-8"))
+
+
+class RedisLedger:
+    transactional = False
+
+    def __init__(self, client: Any) -> None:
+        self.connection = client
+
+    def ready(self) -> None:
+        pass
+
+    def _keys(self, key: str) -> tuple[str, str]:
+        row = f"{PREFIX}{{{key}}}"  # the braces keep both in one slot of a cluster
+        return row, f"{row}:bell"
+
+    async def _speak(self, name: str, key: str, *arguments: str | bytes | int) -> Any:
+        return await speak(self.connection, _script(name), self._keys(key), arguments, NEVER_DECODE=True)
+
+    async def look(self, key: str) -> Entry | None:
+        # One plain command: a hit is the usual case. How long a run has left, only the claim needs to know.
+        answer = self.connection.execute_command("HMGET", self._keys(key)[0], *_FIELDS, NEVER_DECODE=True)
+        return _entry(await settle(answer))
+
+    async def claim(self, key: str, payload: str | None, runner: str, ttl: float, keep: float) -> Entry:
+        arguments = (runner, payload or "", round(ttl * 1e6), _ms(keep))
+        entry = _entry(await self._speak("claim", key, *arguments))
+        if entry is None:
+            raise Misuse(f"the entry of {key!r} is damaged: who writes to {self._keys(key)[0]!r}?")
+        return entry
+
+    async def finish(self, key: str, entry: Entry, result: bytes | None, flaw: str | None, keep: float) -> bool:
+        values = (b"" if result is None else b"+" + result, flaw or "", _ms(keep))
+        return bool(await self._speak("finish", key, entry.token, entry.runner, *values))
+
+    async def release(self, key: str, entry: Entry) -> None:
+        await self._speak("release", key, entry.token)
+
+    async def wait(self, key: str, entry: Entry, seconds: float, round_: int) -> None:
+        wait = max(1, round(min(seconds, _SLICE) * 1000))
+        await settle(self.connection.xread({self._keys(key)[1]: f"{entry.token - 1}-0"}, count=1, block=wait))
+
+    async def begin(self) -> None:
+        pass
+
+    async def end(self, error: BaseException | None) -> None:
+        pass
+
+    async def create(self) -> None:
+        pass
+
+    async def purge(self, keep: float) -> int:
+        return 0  # Redis forgets by itself
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))  # 0 would delete at once
+
+
+def _entry(values: Sequence[Any]) -> Entry | None:
+    token, runner, payload, done, left, result, flaw = values
+    if token is None or token == b"":
+        return None
+    return Entry(
+        int(token),
+        (runner or b"").decode(),
+        payload.decode() if payload else None,
+        done == b"1",
+        int(left) / 1e6 if left else None,
+        result[1:] if result else None,
+        flaw.decode() if flaw else None,
+    )

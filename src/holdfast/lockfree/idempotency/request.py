@@ -1,0 +1,121 @@
+"""What the header Idempotency-Key says, what is kept of an answer, and what is told to who is refused. No framework in here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from http import HTTPStatus
+from typing import NamedTuple
+
+from ...errors import HoldfastError, InFlight, KeyReused, Misuse, StaleToken, Unstorable
+from ...fenced.http.request import Problem, described
+
+HEADER = "Idempotency-Key"
+REPLAYED = "idempotency-replayed"
+METHODS = ("POST", "PATCH")
+MAX_KEY = 255
+MAX_BODY = 1_000_000  # of a request: it has to be read whole, to be compared with that of the next
+
+
+class TooMuch(HoldfastError):
+    """The request's body is larger than what is read to compare it."""
+
+
+class Failed(Exception):
+    """The handler answered with a server error: nothing is kept, and the next may try again."""
+
+
+def read_key(values: Sequence[str | bytes], caller: str) -> str | None:
+    """The name under which it is kept; None if there is no such header. Keys of different callers never meet."""
+    if not values:
+        return None
+    if len(values) > 1:
+        raise Misuse(f"the header {HEADER} is given {len(values)} times: which one counts?")
+    key = values[0].decode("latin-1") if isinstance(values[0], bytes) else values[0]
+    key = key.strip()
+    if len(key) > 1 and key[0] == key[-1] == '"':  # a string, as the draft of the IETF writes it
+        key = key[1:-1]
+    if not key or len(key) > MAX_KEY or not (key.isascii() and key.isprintable()):
+        raise Misuse(f"the header {HEADER} must have 1 to {MAX_KEY} printable characters; a UUID is a good one")
+    return f"http:{sha256(caller.encode()).hexdigest()[:32]}:{key}" if caller else f"http:{key}"
+
+
+def payload_of(method: str, path: str, query: str | bytes, body: bytes) -> bytes:
+    question = query.decode("latin-1") if isinstance(query, bytes) else query
+    return json.dumps([method, path, question, sha256(body).hexdigest()]).encode()
+
+
+class Answer(NamedTuple):
+    status: str | int  # WSGI has a line, ASGI a number
+    headers: list[tuple[str, str]]
+    body: bytes | None  # None: too large to be kept
+
+
+class AnswerCodec:
+    """A line of JSON, and the body as it is."""
+
+    def dumps(self, answer: Answer, /) -> bytes:
+        if answer.body is None:
+            raise ValueError("the answer is larger than the limit")
+        return json.dumps([answer.status, answer.headers]).encode() + b"\n" + answer.body
+
+    def loads(self, kept: bytes, /) -> Answer:
+        head, _, body = kept.partition(b"\n")
+        status, headers = json.loads(head)
+        return Answer(status, [(name, value) for name, value in headers], body)
+
+
+ANSWERS = AnswerCodec()
+
+
+class Recorder:
+    """The chunks of a body, as long as they can be kept."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def add(self, chunk: bytes) -> None:
+        self._size += len(chunk)
+        if self._size <= self._limit:
+            self._chunks.append(chunk)
+        else:
+            self._chunks.clear()  # nothing grows without bound: the client gets it all, but it is not kept
+
+    @property
+    def body(self) -> bytes | None:
+        return b"".join(self._chunks) if self._size <= self._limit else None
+
+
+def missing() -> Problem:
+    detail = f"this request needs the header {HEADER}: a new one for each operation, the same for each repetition of it"
+    return described(HTTPStatus.BAD_REQUEST, f"{HEADER} is missing", detail, [])
+
+
+def problem(error: HoldfastError) -> Problem:
+    """RFC 9457, problem+json."""
+    headers: list[tuple[str, str]] = []
+    if isinstance(error, KeyReused):
+        status, title = HTTPStatus.UNPROCESSABLE_ENTITY, f"{HEADER} was used for another request"
+    elif isinstance(error, InFlight):
+        status, title = HTTPStatus.CONFLICT, "The same request is being worked on"
+        headers = [("retry-after", "1")]
+    elif isinstance(error, StaleToken):
+        status, title = HTTPStatus.CONFLICT, "The request took too long and was taken over"
+        headers = [("retry-after", "1")]
+    elif isinstance(error, Unstorable):
+        status, title = HTTPStatus.CONFLICT, "The request was carried out, but its answer was not kept"
+    elif isinstance(error, TooMuch):
+        status, title = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large"
+    elif isinstance(error, Misuse):
+        status, title = HTTPStatus.BAD_REQUEST, f"{HEADER} is malformed"
+    else:
+        status, title = HTTPStatus.SERVICE_UNAVAILABLE, "Idempotency keys are not available"
+        headers = [("retry-after", "1")]
+    return described(status, title, str(error), headers)
+
+
+def server_error(status: str | int) -> bool:
+    return int(str(status)[:3]) >= 500

@@ -1,0 +1,141 @@
+"""PostgreSQL, MySQL and MariaDB, SQLite: the table holdfast_idempotency, in the user's own database."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from ...errors import Misuse
+from ...fenced.sql.connections import wire_for
+from ...fenced.sql.core import create_table
+from ...fenced.sql.place import Outcome
+from ...fenced.sql.statements import Statement, bind, load
+from ...fenced.sql.wire import Wire
+from ..collisions import collided
+from ..optimistic.retry import Pauses, Retry
+from .rule import Entry
+
+TABLE = "holdfast_idempotency"
+PACKAGE = "holdfast.lockfree.idempotency"
+_POLLS = Retry(attempts=1, first=0.01, longest=0.25)  # no database pushes to a connection that is also used for work
+_COLLISIONS = 10
+
+
+def statements(dialect: str) -> dict[str, str]:
+    return load(dialect, __package__ or "")
+
+
+class SqlLedger:
+    transactional = True
+
+    def __init__(self, driver: Pauses, world: str, connection: Any) -> None:
+        self.connection = connection
+        self._driver = driver
+        self._wire: Wire = wire_for(connection, world, PACKAGE)
+        self._texts = statements(self._wire.dialect)
+
+    def ready(self) -> None:
+        if self._wire.busy():
+            raise Misuse(
+                "a transaction is open already on this connection, and the key must be claimed for all to see before the work "
+                "begins. Commit it or roll it back first, or give this another connection"
+            )
+
+    def _statement(self, name: str, key: str, **values: object) -> Statement:
+        return bind(self._texts[name], self._wire.style, {"name": key, "name_hex": key.encode().hex(), **values})
+
+    async def look(self, key: str) -> Entry | None:
+        wire, look = self._wire, self._statement("look", key)
+        if wire.reads_apart or wire.standalone():
+            return _entry(await wire.row(look))
+        try:
+            await wire.begin(None)
+            found = await wire.row(look)
+        except BaseException as error:
+            await wire.end(error)
+            raise
+        await wire.end(None)
+        return _entry(found)
+
+    async def claim(self, key: str, payload: str | None, runner: str, ttl: float, keep: float) -> Entry:
+        claim = self._statement("claim", key, payload=payload, runner=runner, ttl=round(ttl * 1e6))
+        look = self._statement("look", key)
+        for left in reversed(range(_COLLISIONS)):
+            try:
+                found = await self._claimed(claim, look)
+            except Exception as error:
+                if not (left and collided(error)):  # MySQL: two first claims can meet in the gap where the row will be
+                    raise
+                continue
+            if found is not None:  # else it was released just now
+                return found
+        raise Misuse(f"the entry of {key!r} vanishes as soon as it is written: who deletes from {TABLE}?")
+
+    async def _claimed(self, claim: Statement, look: Statement) -> Entry | None:
+        wire = self._wire
+        if wire.standalone():
+            await wire.run(claim)
+            return _entry(await wire.row(look))
+        try:
+            await wire.begin(claim)
+            found = await wire.row(look)
+        except BaseException as error:
+            await wire.end(error)
+            raise
+        await wire.end(None)
+        return _entry(found)
+
+    async def finish(self, key: str, entry: Entry, result: bytes | None, flaw: str | None, keep: float) -> bool:
+        values = {"result": result, "result_hex": None if result is None else result.hex(), "flaw": flaw}
+        outcome = await self._alone("finish", key, entry, keep=round(keep * 1e6), **values)
+        return outcome.rows > 0
+
+    async def release(self, key: str, entry: Entry) -> None:
+        await self._alone("release", key, entry)
+
+    async def _alone(self, name: str, key: str, entry: Entry, **values: object) -> Outcome:
+        """In the open transaction, or in one of its own."""
+        wire, statement = self._wire, self._statement(name, key, token=entry.token, **values)
+        if self._begun or wire.standalone():
+            return await wire.run(statement)
+        try:
+            outcome = await wire.begin(statement)
+        except BaseException as error:
+            await wire.end(error)
+            raise
+        await wire.end(None)
+        return outcome
+
+    async def wait(self, key: str, entry: Entry, seconds: float, round_: int) -> None:
+        longest = _POLLS.ceiling(round_)
+        await self._driver.sleep(min(seconds, self._driver.uniform(longest / 2, longest)))
+
+    _begun = False
+
+    async def begin(self) -> None:
+        self._begun = True
+        try:
+            await self._wire.begin(None)
+        except BaseException as error:
+            await self.end(error)
+            raise
+
+    async def end(self, error: BaseException | None) -> None:
+        begun, self._begun = self._begun, False
+        if begun:
+            await self._wire.end(error)
+
+    async def create(self) -> None:
+        with contextlib.suppress(Exception):  # two may create it at once; whether it is there, the next statement tells
+            await create_table(self._wire, self._texts)
+
+    async def purge(self, keep: float) -> int:
+        nobody = Entry(0, "", None, False, None, None, None)
+        return (await self._alone("purge", "", nobody, keep=round(keep * 1e6))).rows
+
+
+def _entry(found: tuple[Any, ...] | None) -> Entry | None:
+    if found is None:
+        return None
+    token, runner, payload, done, left, result, flaw = found
+    return Entry(token, runner, payload, bool(done), left / 1e6, None if result is None else bytes(result), flaw)

@@ -1,0 +1,54 @@
+-- Times are µs since 1970, by the clock of the machine that has the file. `expires` is when a run may be taken over, or a
+-- result forgotten.
+-- name: create
+CREATE TABLE IF NOT EXISTS holdfast_idempotency (
+    name TEXT NOT NULL PRIMARY KEY,
+    payload TEXT,
+    runner TEXT NOT NULL,
+    token INTEGER NOT NULL,
+    expires INTEGER NOT NULL,
+    done INTEGER NOT NULL,
+    result BLOB,
+    flaw TEXT
+) WITHOUT ROWID;
+
+-- name: create_index
+CREATE INDEX IF NOT EXISTS holdfast_idempotency_expires ON holdfast_idempotency (expires);
+
+-- name: drop
+DROP TABLE IF EXISTS holdfast_idempotency;
+
+-- name: look
+SELECT token, runner, payload, done, expires - CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER), result, flaw
+FROM holdfast_idempotency WHERE name = :name;
+
+-- name: claim
+INSERT INTO holdfast_idempotency (name, payload, runner, token, expires, done)
+SELECT :name, :payload, :runner, clock.now, clock.now + :ttl, 0
+FROM (SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) AS now) AS clock
+WHERE 1
+ON CONFLICT (name) DO UPDATE SET
+    payload = excluded.payload,
+    runner = excluded.runner,
+    token = max(holdfast_idempotency.token + 1, excluded.token),
+    expires = excluded.expires,
+    done = 0,
+    result = NULL,
+    flaw = NULL
+WHERE holdfast_idempotency.expires <= CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER);
+
+-- name: finish
+UPDATE holdfast_idempotency SET
+    done = 1,
+    result = :result,
+    flaw = :flaw,
+    expires = CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) + :keep
+WHERE name = :name AND token = :token AND done = 0;
+
+-- name: release
+DELETE FROM holdfast_idempotency WHERE name = :name AND token = :token AND done = 0;
+
+-- A run that nobody took over is remembered as long as a result, so that its key is not used for another payload.
+-- name: purge
+DELETE FROM holdfast_idempotency
+WHERE expires <= CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) - (1 - done) * :keep;

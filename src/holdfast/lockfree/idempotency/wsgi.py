@@ -1,0 +1,188 @@
+"""WSGI middleware for the header Idempotency-Key: `app = IdempotencyMiddleware(app, keys)`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from http import HTTPStatus
+from io import BytesIO
+from typing import Any
+
+from ...errors import HoldfastError, Unstorable
+from ...fenced.http.request import Problem
+from ...fenced.http.wsgi import App
+from . import Keys, Once, Run
+from .request import (
+    ANSWERS,
+    HEADER,
+    MAX_BODY,
+    METHODS,
+    REPLAYED,
+    Answer,
+    Failed,
+    Recorder,
+    TooMuch,
+    missing,
+    payload_of,
+    problem,
+    read_key,
+    server_error,
+)
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+
+
+class IdempotencyMiddleware:
+    """A request with a key that was answered before gets that answer again: 400 if the key is missing, 409 while the first is
+    being worked on, 422 if it came with another request. Answers of 500 and above are not kept."""
+
+    def __init__(
+        self,
+        app: App,
+        keys: Keys,
+        *,
+        methods: Sequence[str] = METHODS,
+        required: bool = True,
+        caller: Callable[[Environ], str] | None = None,
+        wait: float = 0.0,
+        max_body: int = MAX_BODY,
+    ) -> None:
+        """`caller` tells who asks, so that nobody is given the answer to somebody else's request; `wait`: for so many seconds,
+        before 409."""
+        self._app = app
+        self._keys = keys._with(codec=ANSWERS, atomic=False, timeout=wait)
+        self._limit = keys._rules.limit
+        self._methods = frozenset(methods)
+        self._required = required
+        self._caller = caller
+        self._max_body = max_body
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] not in self._methods:
+            return self._app(environ, start_response)
+        try:
+            given = environ.get("HTTP_IDEMPOTENCY_KEY")
+            key = read_key([] if given is None else [given], self._caller(environ) if self._caller else "")
+            if key is None:
+                return _tell(start_response, missing()) if self._required else self._app(environ, start_response)
+            body = self._body(environ)
+            path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+            payload = payload_of(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", ""), body)
+            once = self._keys.once(key, payload)
+            run = once.__enter__()
+        except HoldfastError as error:
+            return _tell(start_response, problem(error))
+        if not run.first:
+            once.__exit__(None, None, None)
+            return _replay(start_response, run.result)
+        environ["wsgi.input"] = BytesIO(body)
+        return _First(self._app, environ, start_response, once, run, self._limit)
+
+    def _body(self, environ: Environ) -> bytes:
+        length = environ.get("CONTENT_LENGTH") or ""
+        if length.isdigit():
+            wanted = int(length)
+        elif environ.get("wsgi.input_terminated"):
+            wanted = self._max_body + 1
+        else:
+            wanted = 0
+        if wanted > self._max_body and length.isdigit():
+            raise TooMuch(f"a request with the header {HEADER} may have {self._max_body} bytes")
+        body: bytes = environ["wsgi.input"].read(wanted) if wanted else b""
+        if len(body) > self._max_body:
+            raise TooMuch(f"a request with the header {HEADER} may have {self._max_body} bytes")
+        return body
+
+
+class _First:
+    """Passes the answer on as it comes, all but its end: that is given when the answer is kept, so that no client believes in
+    an answer that the next repetition would not get."""
+
+    def __init__(
+        self, app: App, environ: Environ, start_response: StartResponse, once: Once, run: Run, limit: int
+    ) -> None:
+        self._app, self._environ, self._start_response = app, environ, start_response
+        self._once, self._run = once, run
+        self._recorder = Recorder(limit)
+        self._head: tuple[str, list[tuple[str, str]]] | None = None
+        self._written: list[bytes] = []  # by the callable that WSGI's start_response returns, for the old
+        self._left = False
+        self._chunks = self._work()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._chunks
+
+    def close(self) -> None:
+        """Called by every server. If the client went away in the middle, the work is done and remembered all the same."""
+        for _ in self._chunks:
+            pass
+
+    def _started(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], None]:
+        self._head = status, list(headers)
+        return self._written.append
+
+    def _work(self) -> Iterator[bytes]:
+        body: Iterable[bytes] = ()
+        passed = False
+        held: bytes | None = None
+        try:
+            body = self._app(self._environ, self._started)
+            for chunk in body:
+                for one in (*self._taken(), chunk):
+                    self._recorder.add(one)
+                    if held is not None:
+                        passed = passed or self._start()
+                        yield held
+                    held = one
+            for one in self._taken():
+                self._recorder.add(one)
+                held = (held or b"") + one
+            self._keep()
+        except BaseException as error:
+            if not self._left:
+                self._leave(error)
+            raise
+        finally:
+            close = getattr(body, "close", None)
+            if close is not None:
+                close()
+        if not passed:
+            self._start()
+        yield held or b""
+
+    def _taken(self) -> list[bytes]:
+        written, self._written[:] = list(self._written), []
+        return written
+
+    def _start(self) -> bool:
+        assert self._head is not None
+        self._start_response(*self._head)
+        return True
+
+    def _keep(self) -> None:
+        if self._head is None:
+            raise RuntimeError("the application did not call start_response")
+        status, headers = self._head
+        if server_error(status):
+            self._leave(Failed())
+            return
+        self._run.result = Answer(status, headers, self._recorder.body)
+        with contextlib.suppress(Unstorable):  # it is remembered as done; this client gets its answer
+            self._leave(None)
+
+    def _leave(self, error: BaseException | None) -> None:
+        self._left = True
+        self._once.__exit__(type(error) if error else None, error, None)
+
+
+def _tell(start_response: StartResponse, told: Problem) -> list[bytes]:
+    start_response(f"{told.status} {HTTPStatus(told.status).phrase}", told.headers)
+    return [told.body]
+
+
+def _replay(start_response: StartResponse, answer: Any) -> list[bytes]:
+    status = answer.status
+    line = status if isinstance(status, str) else f"{status} {HTTPStatus(status).phrase}"
+    start_response(line, [*answer.headers, (REPLAYED, "true")])
+    return [answer.body]
