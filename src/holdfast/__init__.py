@@ -14,7 +14,19 @@ For asyncio the same names are in `holdfast.aio`.
 from typing import TYPE_CHECKING, Any
 
 from .claim import Eviction, Holding, Snapshot, Traits, Waiting
-from .errors import HoldfastError, LeaseLost, Misuse, NotAcquired, StaleToken, Unavailable, Unsupported
+from .errors import (
+    Conflict,
+    GaveUp,
+    HoldfastError,
+    LeaseLost,
+    MailboxFull,
+    Misuse,
+    NotAcquired,
+    NotOwner,
+    StaleToken,
+    Unavailable,
+    Unsupported,
+)
 from .events import Event
 from .recipes import Leader
 from .sync import Lease, Leases, Lock, Locks, connect
@@ -42,6 +54,10 @@ __all__ = [
     "NotAcquired",
     "LeaseLost",
     "StaleToken",
+    "Conflict",
+    "NotOwner",
+    "MailboxFull",
+    "GaveUp",
     "Unavailable",
     "Unsupported",
     "Misuse",

@@ -4,6 +4,10 @@
     ├── NotAcquired    (also TimeoutError)     waited its time, or tried once, and did not get in
     ├── LeaseLost                              was inside, and no longer is
     ├── StaleToken                             fenced storage has seen a newer token
+    ├── Conflict                               somebody else wrote first, at the version that was expected
+    ├── NotOwner                               the key belongs to another worker now
+    ├── MailboxFull    (also TimeoutError)     the mailbox takes no more messages, or not in time
+    ├── GaveUp                                 the actor failed too often, and is not restarted any more
     ├── Unavailable    (also ConnectionError)  the store cannot be reached, or does not answer in time
     ├── Unsupported                            this store cannot give what was asked for
     └── Misuse         (also ValueError)       the call itself is wrong; nothing was done
@@ -63,6 +67,39 @@ class StaleToken(HoldfastError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.resource, self.seen, self.presented, self.since)
+
+
+class Conflict(HoldfastError):
+    """Somebody else wrote first. Nothing was changed: read again, decide again, and try at the version `found`."""
+
+    def __init__(self, message: str, resource: str = "", expected: object = None, found: object = None) -> None:
+        super().__init__(message)
+        self.resource = resource
+        self.expected = expected
+        self.found = found
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.resource, self.expected, self.found)
+
+
+class NotOwner(HoldfastError):
+    """This worker does not own the key's partition, or is giving it up: hand the work to `owner`."""
+
+    def __init__(self, message: str, key: str = "", owner: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+        self.owner = owner
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.key, self.owner)
+
+
+class MailboxFull(HoldfastError, TimeoutError):
+    """The mailbox was full for as long as the sender would wait. The message was not taken."""
+
+
+class GaveUp(HoldfastError):
+    """The actor failed too often in too short a time. Its messages are refused until it is revived."""
 
 
 class Unavailable(HoldfastError, ConnectionError):

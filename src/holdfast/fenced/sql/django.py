@@ -49,6 +49,14 @@ class DjangoWire:
             found = cursor.fetchone()
             return None if found is None else tuple(found)
 
+    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement.text, statement.values)
+            return [tuple(one) for one in cursor.fetchall()]
+
+    def alone(self) -> bool:
+        return bool(self._connection.get_autocommit())
+
     async def end(self, error: BaseException | None) -> None:
         atomic, self._atomic = self._atomic, None
         if atomic is None:

@@ -45,6 +45,16 @@ class MySqlWire:
             return None
         return tuple(found.values() if isinstance(found, dict) else found)  # a DictCursor, if the user prefers those
 
+    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        cursor = await settle(self._connection.cursor())
+        await settle(cursor.execute(statement.text, statement.values))
+        found = await settle(cursor.fetchall())
+        await settle(cursor.close())
+        return [tuple(one.values() if isinstance(one, dict) else one) for one in found]
+
+    def alone(self) -> bool:
+        return False
+
     async def end(self, error: BaseException | None) -> None:
         begun, self._begun = self._begun, False
         if begun:

@@ -78,6 +78,15 @@ class PsycopgWire:
         found: tuple[object, ...] | None = await settle(cursor.fetchone())
         return found
 
+    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        cursor = self._connection.cursor(row_factory=self._rows)
+        await settle(cursor.execute(statement.text, statement.values))
+        found: list[tuple[Any, ...]] = await settle(cursor.fetchall())
+        return found
+
+    def alone(self) -> bool:
+        return bool(self._connection.autocommit)
+
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
@@ -114,6 +123,12 @@ class AsyncpgWire:
     async def row(self, statement: Statement) -> tuple[object, ...] | None:
         found = await self._connection.fetchrow(statement.text, *statement.values)
         return None if found is None else tuple(found)
+
+    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        return [tuple(one) for one in await self._connection.fetch(statement.text, *statement.values)]
+
+    def alone(self) -> bool:
+        return True
 
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None

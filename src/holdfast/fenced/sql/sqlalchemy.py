@@ -53,6 +53,13 @@ class SqlAlchemyWire:
         found = result.fetchone()
         return None if found is None else tuple(found)
 
+    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        result = await settle(self._connection.execute(self._text(statement.text), statement.named))
+        return [tuple(one) for one in result.fetchall()]
+
+    def alone(self) -> bool:
+        return False
+
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is not None and transaction.is_active:
