@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ...claim import valid_timeout
-from .core import PAGE, Core, Patience
-from .event import MAX_BYTES, Decode, Encode, Event, Replayed, to_json
+from ..coding import MAX_BYTES, Decode, Encode, to_json
+from ..patience import Patience
+from .core import PAGE, Core
+from .event import Event, Replayed
 from .roll import ASYNCIO
 
 
@@ -71,11 +73,13 @@ class Journal:
         await roll.listen()
         try:
             while True:
+                before = after
                 events, after = await self._core.log(after, prefix)
-                if events:
+                if after != before:  # though all of them may have been other streams'
                     for event in events:
                         yield event
-                    patience.heard()
+                    if events:
+                        patience.heard()
                     continue
                 if patience.over():
                     return

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...claim import valid_name, valid_prefix
-from ...drivers.base import boot_time, uniform
-from .event import MAX_BYTES, Coder, Decode, Encode, Event, Replayed, conflict, to_json, valid_version
+from ..coding import MAX_BYTES, Decode, Encode, to_json
+from .event import Event, EventCoder, Replayed, conflict, valid_version
 from .roll import Written, roll_for
 
 PAGE = 500
-LOOK_AGAIN = 0.5  # seconds: an event may show later than its bell rang, when an older transaction has ended
 _ATTEMPTS = 100
 
 
@@ -26,7 +25,7 @@ class Core:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self.roll = roll_for(connection, world)
-        self.coder = Coder(encode, decode, max_bytes)
+        self.coder = EventCoder(encode, decode, max_bytes)
 
     async def append(self, stream: str, events: tuple[object, ...], expected: int | None) -> int:
         texts = self.coder.texts(stream, events)
@@ -76,31 +75,3 @@ class Core:
 
     def _event(self, one: Written) -> Event:
         return Event(one.stream, one.version, self.coder.decode(one.text), one.position)
-
-
-class Patience:
-    """How long a subscription still waits, and for how long until it looks again."""
-
-    def __init__(self, timeout: float | None) -> None:
-        self._timeout = timeout
-        self._pause = 0.005
-        self.heard()
-
-    def heard(self) -> None:
-        self._until = None if self._timeout is None else boot_time() + self._timeout
-        self._pause = 0.005
-
-    def over(self) -> bool:
-        return self._until is not None and boot_time() >= self._until
-
-    def block(self) -> float:
-        """For a store that wakes us."""
-        return self._left(LOOK_AGAIN)
-
-    def pause(self) -> float:
-        """For a store that cannot: look soon, then less and less often, and never all at the same moment."""
-        self._pause = min(self._pause * 1.5, 0.1)
-        return self._left(uniform(self._pause / 2, self._pause))
-
-    def _left(self, seconds: float) -> float:
-        return seconds if self._until is None else max(0.001, min(seconds, self._until - boot_time()))

@@ -9,8 +9,10 @@ from typing import Any
 
 from ...claim import valid_timeout
 from ...drivers.base import finish
-from .core import PAGE, Core, Patience
-from .event import MAX_BYTES, Decode, Encode, Event, Replayed, to_json
+from ..coding import MAX_BYTES, Decode, Encode, to_json
+from ..patience import Patience
+from .core import PAGE, Core
+from .event import Event, Replayed
 from .roll import THREADS
 
 
@@ -69,10 +71,12 @@ class Journal:
         finish(roll.listen())
         try:
             while True:
+                before = after
                 events, after = finish(self._core.log(after, prefix))
-                if events:
+                if after != before:  # though all of them may have been other streams'
                     yield from events
-                    patience.heard()
+                    if events:
+                        patience.heard()
                     continue
                 if patience.over():
                     return
