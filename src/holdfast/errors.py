@@ -7,6 +7,9 @@
     ├── Conflict                               others changed it between every read and write; nothing was written
     ├── Missing        (also LookupError)      there is no such row
     ├── InFlight                               the same idempotency key is being worked on at this moment
+    ├── NotOwner                               the key belongs to another worker now
+    ├── MailboxFull    (also TimeoutError)     the mailbox takes no more messages, or not in time
+    ├── GaveUp                                 the actor failed too often, and is not restarted any more
     ├── Unavailable    (also ConnectionError)  the store cannot be reached, or does not answer in time
     ├── Unsupported                            this store cannot give what was asked for
     ├── Unstorable     (also ValueError)       a result that cannot be kept: no JSON, or too large
@@ -71,15 +74,27 @@ class StaleToken(HoldfastError):
 
 
 class Conflict(HoldfastError):
-    """An optimistic update lost every one of its attempts. `seen` has the version of each; nothing was written."""
+    """Somebody else wrote first. Nothing was changed: read again, decide again.
 
-    def __init__(self, message: str, what: str = "", seen: tuple[object, ...] = ()) -> None:
+    `expected` is the version that was counted on and `found` the one that was there; `seen` has those of all attempts.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        resource: str = "",
+        expected: object = None,
+        found: object = None,
+        seen: tuple[object, ...] = (),
+    ) -> None:
         super().__init__(message)
-        self.what = what
+        self.resource = resource
+        self.expected = expected
+        self.found = found
         self.seen = seen
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.what, self.seen)
+        return type(self), (str(self), self.resource, self.expected, self.found, self.seen)
 
 
 class Missing(HoldfastError, LookupError):
@@ -96,6 +111,26 @@ class InFlight(HoldfastError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.key, self.left)
+
+
+class NotOwner(HoldfastError):
+    """This worker does not own the key's partition, or is giving it up: hand the work to `owner`."""
+
+    def __init__(self, message: str, key: str = "", owner: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+        self.owner = owner
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.key, self.owner)
+
+
+class MailboxFull(HoldfastError, TimeoutError):
+    """The mailbox was full for as long as the sender would wait. The message was not taken."""
+
+
+class GaveUp(HoldfastError):
+    """The actor failed too often in too short a time. Its messages are refused until it is revived."""
 
 
 class Unavailable(HoldfastError, ConnectionError):

@@ -59,6 +59,14 @@ class DjangoWire:
             cursor.execute(statement.text, statement.values)
             return named(cursor.description, cursor.fetchall())
 
+    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement.text, statement.values)
+            return [tuple(one) for one in cursor.fetchall()]
+
+    def alone(self) -> bool:
+        return bool(self._connection.get_autocommit())
+
     async def end(self, error: BaseException | None) -> None:
         atomic, self._atomic = self._atomic, None
         if atomic is None:

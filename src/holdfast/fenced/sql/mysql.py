@@ -57,6 +57,16 @@ class MySqlWire:
         await settle(cursor.close())
         return found
 
+    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        cursor = await settle(self._connection.cursor())
+        await settle(cursor.execute(statement.text, statement.values))
+        found = await settle(cursor.fetchall())
+        await settle(cursor.close())
+        return [tuple(one.values() if isinstance(one, dict) else one) for one in found]
+
+    def alone(self) -> bool:
+        return False
+
     async def end(self, error: BaseException | None) -> None:
         begun, self._begun = self._begun, False
         if begun:

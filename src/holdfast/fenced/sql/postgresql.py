@@ -87,6 +87,15 @@ class PsycopgWire:
         await settle(cursor.execute(statement.text, statement.values))
         return named(cursor.description, await settle(cursor.fetchall()))
 
+    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        cursor = self._connection.cursor(row_factory=self._rows)
+        await settle(cursor.execute(statement.text, statement.values))
+        found: list[tuple[Any, ...]] = await settle(cursor.fetchall())
+        return found
+
+    def alone(self) -> bool:
+        return bool(self._connection.autocommit)
+
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
@@ -130,6 +139,12 @@ class AsyncpgWire:
 
     async def records(self, statement: Statement) -> list[dict[str, object]]:
         return [dict(row) for row in await self._connection.fetch(statement.text, *statement.values)]
+
+    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        return [tuple(one) for one in await self._connection.fetch(statement.text, *statement.values)]
+
+    def alone(self) -> bool:
+        return True
 
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None

@@ -56,6 +56,17 @@ class SqliteWire:
         await settle(cursor.close())
         return found
 
+    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        cursor = await settle(self._connection.cursor())
+        cursor.row_factory = None
+        await settle(cursor.execute(statement.text, statement.values))
+        found = await settle(cursor.fetchall())
+        await settle(cursor.close())
+        return [tuple(one) for one in found]
+
+    def alone(self) -> bool:
+        return not self._always_open and self._connection.isolation_level is None
+
     async def end(self, error: BaseException | None) -> None:
         if not self._connection.in_transaction:
             return

@@ -75,7 +75,7 @@ async def persist(driver: Pauses, retry: Retry, what: str, attempt: Callable[[],
         if done.written:
             return done.value
         seen.append(done.seen)
-    raise Conflict(_told(what, seen), what, tuple(seen))
+    raise Conflict(_told(what, seen), what, seen=tuple(seen))
 
 
 def _told(what: str, seen: list[object]) -> str:
@@ -112,4 +112,6 @@ def retry_of(retry: Retry | None, expected: object) -> Retry:
 
 
 def outdated(what: str, expected: object, seen: object) -> Conflict:
-    return Conflict(f"{what} is at version {seen}, not at {expected} any more. Nothing was written", what, (seen,))
+    return Conflict(
+        f"{what} is at version {seen}, not at {expected} any more. Nothing was written", what, expected, seen, (seen,)
+    )

@@ -1,0 +1,44 @@
+"""Events and messages as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import Misuse
+
+MAX_BYTES = 1_000_000
+
+Encode = Callable[[Any], str]
+Decode = Callable[[str], Any]
+
+
+def to_json(data: object) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+class Coder:
+    """What users hand us, to text and back; refused before anything is sent."""
+
+    def __init__(self, encode: Encode, decode: Decode, max_bytes: int) -> None:
+        if type(max_bytes) is not int or max_bytes < 1:
+            raise Misuse(f"max_bytes must be an int of at least 1, not {max_bytes!r:.80}")
+        self._encode = encode
+        self.decode = decode
+        self._max_bytes = max_bytes
+
+    def text(self, data: object, what: str) -> str:
+        try:
+            text = self._encode(data)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Misuse(f"{what} cannot be written down: {error}. Nothing was written: {data!r:.80}") from error
+        if type(text) is not str or "\0" in text:
+            raise Misuse(f"encode() must give a str without NUL for {what}, not {text!r:.80}")
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if size > self._max_bytes:
+            raise Misuse(
+                f"{what} has {size} bytes, and {self._max_bytes} are allowed (max_bytes). Keep what is large elsewhere, and "
+                "its name here. Nothing was written"
+            )
+        return text

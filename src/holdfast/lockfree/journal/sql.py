@@ -1,0 +1,109 @@
+"""Events in a table of PostgreSQL or SQLite.
+
+In a transaction that is open, an append takes part in it, and is the user's to commit; else it commits by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import Misuse
+from ...fenced.sql.connections import wire_for
+from ...fenced.sql.statements import MYSQL, Statement, bind, load
+from ..bell import PostgresBell
+from ..transactions import alone
+from .roll import Written
+
+
+class SqlRoll:
+    def __init__(self, connection: Any, world: str) -> None:
+        self._connection = connection
+        self._world = world
+        self._wire = wire_for(connection, world)
+        if self._wire.dialect == MYSQL:
+            raise Misuse("the journal is kept in PostgreSQL, SQLite or Redis, not in MySQL")
+        self._known = load(self._wire.dialect, __package__ or "")
+        self._bell = PostgresBell(connection, self._wire, "holdfast_journal")
+
+    def _say(self, name: str, **values: object) -> Statement:
+        return bind(self._known[name], self._wire.style, values)
+
+    async def create(self) -> None:
+        async with alone(self._wire, whole=True):
+            for name in sorted(name for name in self._known if name.startswith("create_")):
+                await self._wire.run(self._say(name))  # create_alone comes first, by its letter
+
+    async def append(self, stream: str, expected: int, texts: Sequence[str]) -> int | None:
+        if len(texts) == 1:
+            saying = self._say("append", stream=stream, expected=expected, data=texts[0])
+        else:
+            rest, all_ = json.dumps(texts[1:]), json.dumps(texts)
+            saying = self._say("append_many", stream=stream, expected=expected, data=texts[0], rest=rest, all=all_)
+        if not await self._run(saying):
+            return await self.version(stream)
+        return None
+
+    async def _run(self, saying: Statement) -> int:
+        if self._wire.alone():  # the usual case, and the one that is in a hurry
+            return await self._counted(saying)
+        async with alone(self._wire):
+            return await self._counted(saying)
+
+    async def _counted(self, saying: Statement) -> int:
+        try:
+            return (await self._wire.run(saying)).rows
+        except Exception as error:
+            _explain(error)
+            raise
+
+    async def version(self, stream: str) -> int:
+        async with alone(self._wire):
+            return int((await self._rows("version", stream=stream))[0][0])
+
+    async def read(self, stream: str, after: int, most: int) -> list[Written]:
+        async with alone(self._wire):
+            found = await self._rows("read", stream=stream, after=after, most=most)
+        return [Written(one[0], one[1], one[2], str(one[3])) for one in found]
+
+    async def log(self, after: str, prefix: str, most: int) -> tuple[list[Written], str]:
+        first, _, second = (after or "0:0").partition(":")
+        if not (first.isdigit() and (second.isdigit() or not second)):
+            raise Misuse(f"{after!r:.80} is no position of this journal: give `event.position` as it is, or ''")
+        values = {"first": int(first), "second": int(second or 0), "prefix": prefix, "most": most}
+        async with alone(self._wire):
+            found = [Written(one[0], one[1], one[2], str(one[3])) for one in await self._rows("log", **values)]
+        return found, found[-1].position if found else after
+
+    async def save(self, stream: str, version: int, text: str) -> None:
+        await self._run(self._say("snapshot", stream=stream, version=version, state=text))
+
+    async def saved(self, stream: str) -> tuple[int, str] | None:
+        async with alone(self._wire):
+            found = await self._rows("last_snapshot", stream=stream)
+        return (int(found[0][0]), str(found[0][1])) if found else None
+
+    async def _rows(self, name: str, **values: object) -> list[tuple[Any, ...]]:
+        try:
+            return await self._wire.rows(self._say(name, **values))
+        except Exception as error:
+            _explain(error)
+            raise
+
+    async def listen(self) -> None:
+        await self._bell.listen()
+
+    async def wait(self, after: str, timeout: float) -> bool:
+        return await self._bell.wait(timeout)
+
+    async def unlisten(self) -> None:
+        await self._bell.unlisten()
+
+
+def _explain(error: BaseException) -> None:
+    words = str(error)
+    if "holdfast_journal" in words and ("no such table" in words or "does not exist" in words):
+        raise Misuse(
+            "this database has no table holdfast_journal: create it once, with journal.create_table()"
+        ) from error

@@ -1,0 +1,47 @@
+-- One writer at a time, so the order of the rows is the order of the commits.
+-- name: create_events
+CREATE TABLE IF NOT EXISTS holdfast_journal (
+    position INTEGER PRIMARY KEY,
+    stream TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    data TEXT NOT NULL,
+    UNIQUE (stream, version)
+);
+
+-- name: create_snapshots
+CREATE TABLE IF NOT EXISTS holdfast_journal_snapshots (
+    stream TEXT NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL,
+    state TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- name: append
+INSERT INTO holdfast_journal (stream, version, data)
+SELECT :stream, :expected + 1, :data
+WHERE :expected = (SELECT coalesce(max(version), 0) FROM holdfast_journal WHERE stream = :stream);
+
+-- name: append_many
+INSERT INTO holdfast_journal (stream, version, data)
+SELECT :stream, :expected + 1 + item.key, item.value
+FROM json_each(:all) AS item
+WHERE :expected = (SELECT coalesce(max(version), 0) FROM holdfast_journal WHERE stream = :stream)
+ORDER BY item.key;
+
+-- name: version
+SELECT coalesce(max(version), 0) FROM holdfast_journal WHERE stream = :stream;
+
+-- name: read
+SELECT stream, version, data, position FROM holdfast_journal
+WHERE stream = :stream AND version > :after ORDER BY version LIMIT :most;
+
+-- name: log
+SELECT stream, version, data, position FROM holdfast_journal
+WHERE position > :first AND substr(stream, 1, length(:prefix)) = :prefix ORDER BY position LIMIT :most;
+
+-- name: snapshot
+INSERT INTO holdfast_journal_snapshots (stream, version, state) VALUES (:stream, :version, :state)
+ON CONFLICT (stream) DO UPDATE SET version = excluded.version, state = excluded.state
+WHERE holdfast_journal_snapshots.version < excluded.version;
+
+-- name: last_snapshot
+SELECT version, state FROM holdfast_journal_snapshots WHERE stream = :stream;

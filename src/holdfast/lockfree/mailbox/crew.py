@@ -1,0 +1,70 @@
+"""Threads that do whatever is ready. One that waits inside its work is made up for, so that waiting cannot stop all."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+IDLE = 5.0  # seconds until a thread without work ends
+
+_mine = threading.local()
+
+
+class Crew:
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
+        self._name = name
+        self._ready: deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition(threading.Lock())
+        self._threads = 0
+        self._idle = 0
+
+    def submit(self, work: Callable[[], None]) -> None:
+        with self._wake:
+            self._ready.append(work)
+            self._call_somebody()
+
+    def _call_somebody(self) -> None:
+        if self._idle:
+            self._wake.notify()
+        elif self._threads < self._size:
+            self._threads += 1
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def _run(self) -> None:
+        _mine.crew = self
+        while True:
+            with self._wake:
+                while not self._ready:
+                    self._idle += 1
+                    woken = self._wake.wait(IDLE)
+                    self._idle -= 1
+                    if not woken and not self._ready:
+                        self._threads -= 1
+                        return
+                if self._threads > self._size:  # somebody waited, and is back
+                    self._threads -= 1
+                    self._wake.notify()
+                    return
+                work = self._ready.popleft()
+            work()
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Around what blocks inside of a crew's work: meanwhile one more may work."""
+    crew: Crew | None = getattr(_mine, "crew", None)
+    if crew is None:
+        yield
+        return
+    with crew._wake:
+        crew._size += 1
+        if crew._ready:
+            crew._call_somebody()
+    try:
+        yield
+    finally:
+        with crew._wake:
+            crew._size -= 1

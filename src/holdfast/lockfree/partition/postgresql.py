@@ -1,0 +1,80 @@
+"""A queue in two tables of PostgreSQL: messages, and who has which partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import Misuse
+from ...fenced.sql.connections import wire_for
+from ...fenced.sql.statements import POSTGRESQL, Statement, bind, load
+from ..bell import PostgresBell
+from ..transactions import alone
+from .line import Taken
+
+
+class PostgresShelf:
+    def __init__(self, connection: Any, world: str, queue: str) -> None:
+        self._queue = queue
+        self._wire = wire_for(connection, world)
+        if self._wire.dialect != POSTGRESQL:
+            raise Misuse(f"a queue is kept in PostgreSQL or Redis, not in {self._wire.dialect}")
+        self._known = load(POSTGRESQL, __package__ or "")
+        self._bell = PostgresBell(connection, self._wire, "holdfast_queue")
+
+    def _say(self, name: str, **values: object) -> Statement:
+        return bind(self._known[name], self._wire.style, {"queue": self._queue, **values})
+
+    async def _rows(self, name: str, **values: object) -> list[tuple[Any, ...]]:
+        try:
+            async with alone(self._wire):
+                return await self._wire.rows(self._say(name, **values))
+        except Exception as error:
+            if "holdfast_queue" in str(error) and "does not exist" in str(error):
+                raise Misuse(
+                    "this database has no table holdfast_queue: create it once, with queue.create_table()"
+                ) from error
+            raise
+
+    async def create(self) -> None:
+        async with alone(self._wire, whole=True):
+            for name in sorted(name for name in self._known if name.startswith("create_")):
+                await self._wire.run(self._say(name))  # create_alone comes first, by its letter
+
+    async def put(self, partition: int, key: str, text: str) -> None:
+        await self._rows("put", partition=partition, key=key, data=text)
+
+    async def take(self, most: int, ttl: float) -> Taken | None:
+        if self._wire.busy():
+            raise Misuse(
+                "a transaction is open on this connection: what is taken in it is ours only when it is committed"
+            )
+        for partition, token in await self._rows("take", ttl=float(ttl)):
+            found = await self._rows("messages", partition=partition, most=most)
+            if found:
+                return Taken(partition, token, [(str(id_), key, text) for id_, key, text in found])
+            await self.release(partition, token)  # its last owner has just acknowledged the rest
+        return None
+
+    async def ack(self, partition: int, token: int, id_: str, ttl: float) -> tuple[int, bool]:
+        values = {"partition": partition, "token": token}
+        [(mine, done)] = await self._rows("ack", id=int(id_), ttl=float(ttl), **values)
+        if mine:
+            return token, bool(done)
+        found = await self._rows("token", partition=partition)
+        return (int(found[0][0]) if found else 0), False
+
+    async def release(self, partition: int, token: int) -> bool:
+        async with alone(self._wire):
+            return (await self._wire.run(self._say("release", partition=partition, token=token))).rows > 0
+
+    async def count(self) -> int:
+        return int((await self._rows("count"))[0][0])
+
+    async def listen(self) -> None:
+        await self._bell.listen()
+
+    async def wait(self, timeout: float) -> bool:
+        return await self._bell.wait(timeout)
+
+    async def unlisten(self) -> None:
+        await self._bell.unlisten()

@@ -1,0 +1,189 @@
+"""Groups and queues for threads."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any
+
+from ...claim import valid_timeout
+from ...drivers.base import boot_time, finish
+from ...errors import HoldfastError, StaleToken
+from ..coding import MAX_BYTES, Decode, Encode, to_json
+from ..patience import Patience
+from .line import THREADS, Line
+from .membership import Member, OnChange, Plan
+from .messages import Batch, Message
+
+
+class Worker:
+    """A member of a group, made by `group.join()`. Owns the partitions that are its share, and keeps them while it lives."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._kicked = threading.Event()
+        self._changed = threading.Condition()
+        self._stop = False
+        self._thread = threading.Thread(target=self._run, name=f"holdfast-worker-{member.worker}", daemon=True)
+        member.kick = self._kicked.set
+
+    @property
+    def name(self) -> str:
+        return self._member.worker
+
+    def owned(self) -> dict[int, Any]:
+        """The partitions in our hands, with their leases."""
+        return self._member.leases()
+
+    @contextmanager
+    def working(self, key: str) -> Iterator[Any]:
+        """Work on a key under its partition's lease; `NotOwner` if that is not ours. A rebalance waits until this is left."""
+        _, owned = self._member.enter(key)
+        try:
+            yield owned.lease
+        finally:
+            self._member.leave(owned)
+
+    def ready(self, timeout: float | None = None) -> bool:
+        """Wait until our share is in our hands, and nothing else. False: not within `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stop or self._member.settled(), valid_timeout(timeout))
+        return self._member.settled()
+
+    def leave(self) -> None:
+        """Finish what is in our hands, for as long as the group's `drain`, and give everything back."""
+        if self._stop:
+            return
+        self._stop = True
+        self._kicked.set()
+        self._thread.join()
+        give_up = boot_time() + self._member.plan.drain + 1
+        while not finish(self._member.depart()) and boot_time() < give_up:
+            self._kicked.clear()
+            self._kicked.wait(0.05)
+        with self._changed:
+            self._changed.notify_all()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.leave()
+
+    def _run(self) -> None:
+        while not self._stop:
+            with suppress(HoldfastError):  # the store is away: leases run out, and `working` knows
+                finish(self._member.look())
+            with self._changed:
+                self._changed.notify_all()
+            self._kicked.wait(self._member.pause())
+            self._kicked.clear()
+
+
+class Group:
+    """Workers that share the partitions of a name, over any store of holdfast."""
+
+    def __init__(
+        self, locks: Any, name: str, *, partitions: int = 64, ttl: float = 30.0, drain: float | None = None
+    ) -> None:
+        self._plan = Plan(locks, name, partitions, ttl, drain)
+
+    def partition_of(self, key: str) -> int:
+        """The number of a key's partition."""
+        return self._plan.partition_of(key)
+
+    def workers(self) -> list[str]:
+        """Who is here now."""
+        return finish(self._plan.workers())
+
+    def owner(self, key: str) -> str:
+        """Whose key it is, by who is here now. `Misuse` if nobody is."""
+        return finish(self._plan.owner(key))
+
+    def join(
+        self, worker: str | None = None, *, on_gained: OnChange | None = None, on_lost: OnChange | None = None
+    ) -> Worker:
+        """Become a worker, until `leave()`. The callbacks get the partition's number and its lease."""
+        made = Worker(Member(self._plan, worker, on_gained, on_lost))
+        finish(made._member.join())
+        made._thread.start()
+        return made
+
+
+class Queue:
+    """Messages in order for each key, at least once; each partition in the hands of one consumer at a time."""
+
+    def __init__(
+        self,
+        connection: Any,
+        name: str,
+        *,
+        partitions: int = 64,
+        ttl: float = 30.0,
+        encode: Encode = to_json,
+        decode: Decode = json.loads,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._line = Line(connection, THREADS, name, partitions, ttl, (encode, decode, max_bytes))
+
+    def create_table(self) -> None:
+        """Create the tables if there are none. Redis needs none."""
+        finish(self._line.shelf.create())
+
+    def put(self, key: str, data: Any) -> None:
+        """Add a message behind all others of this key. In an open transaction, it is part of that."""
+        finish(self._line.put(key, data))
+
+    def take(self, most: int = 50, *, timeout: float | None = 0.0) -> Batch | None:
+        """The next messages of a partition that nobody else has; None if there are none within `timeout` seconds.
+
+        They are ours until `release`, or until `ttl` seconds after the last `ack`; then somebody else may have them, and
+        our token is refused.
+        """
+        patience = Patience(valid_timeout(timeout))
+        listening = False
+        try:
+            while (batch := finish(self._line.take(most))) is None and not patience.over():
+                if not listening:
+                    finish(self._line.shelf.listen())
+                    listening = True
+                elif not finish(self._line.shelf.wait(patience.block())):
+                    time.sleep(patience.pause())
+            return batch
+        finally:
+            if listening:
+                finish(self._line.shelf.unlisten())
+
+    def ack(self, batch: Batch, message: Message) -> bool:
+        """It is done, and will not come again. `StaleToken` if somebody else has the partition; False: it was acknowledged.
+
+        On PostgreSQL, in an open transaction, it is part of that: what the message changed, and that it is done, are one.
+        """
+        return finish(self._line.ack(batch, message))
+
+    def release(self, batch: Batch) -> bool:
+        """Let others have the partition. What was not acknowledged comes again. False: somebody has it already."""
+        return finish(self._line.release(batch))
+
+    def consume(self, *, timeout: float | None = None) -> Iterator[Message]:
+        """Messages, one after the other; each is acknowledged when the loop comes back for the next.
+
+        Leaving the loop, by an error too, gives back what was not. Ends after `timeout` seconds without a message.
+        """
+        while (batch := self.take(timeout=timeout)) is not None:
+            try:
+                for message in batch.messages:
+                    yield message
+                    self.ack(batch, message)
+            except StaleToken:
+                continue  # overtaken: what is left of it is somebody else's
+            finally:
+                self.release(batch)
+
+    def waiting(self) -> int:
+        """How many messages are not acknowledged yet."""
+        return finish(self._line.shelf.count())
