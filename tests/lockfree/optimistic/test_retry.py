@@ -60,7 +60,7 @@ def test_between_attempts_it_sleeps_with_full_jitter_and_never_after_the_last() 
     assert driver.slept == [1, 2, 3, 3]
     assert caught.value.seen == (10, 11, 12, 13, 14)
     copy = pickle.loads(pickle.dumps(caught.value))
-    assert (copy.seen, copy.what, str(copy)) == (caught.value.seen, "the row", str(caught.value))
+    assert (copy.seen, copy.resource, str(copy)) == (caught.value.seen, "the row", str(caught.value))
 
 
 def test_it_stops_with_the_first_that_is_written() -> None:
