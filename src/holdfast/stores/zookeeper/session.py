@@ -246,6 +246,10 @@ class Session:
         for answer in batch.answers:
             if isinstance(answer, Exception):
                 self._check(answer)
+            elif isinstance(answer, list):
+                for part in answer:  # of a transaction
+                    if isinstance(part, exceptions.NoAuthError):
+                        self._check(part)
         return batch.answers
 
     def tell(self, request: Any) -> None:
