@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kazoo.protocol.serialization import Exists
 
 from holdfast import events
 from holdfast.errors import Unavailable
-from holdfast.stores.zookeeper.store import Exists, ZooKeeperStore
+from holdfast.stores.zookeeper.store import ZooKeeperStore
 from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
@@ -58,7 +59,9 @@ def apart() -> Iterator[tuple[Ensemble, Remote]]:
         proxy.close()
 
 
-def hold_and_cut(connect: Connect, ensemble: Ensemble, remote: Remote, root: str) -> tuple[list[tuple[str, float]], Any]:
+def hold_and_cut(
+    connect: Connect, ensemble: Ensemble, remote: Remote, root: str
+) -> tuple[list[tuple[str, float]], Any]:
     """Our holder is beyond the cut, the next in line on the side of the majority."""
     there = connect(f"{remote.url}{root}?timeout=1")
     here = connect(f"zookeeper://{','.join(f'{LOOPBACK}:{one.port}' for one in ensemble.members[1:])}{root}")

@@ -35,7 +35,7 @@ def leave(locks: Locks, asked: Claim) -> bool:
     return finish(locks._engine.store.release(asked))
 
 
-def before(locks: Locks, kind: type, what: Callable[[], object]) -> None:
+def before(locks: Locks, kind: Any, what: Callable[[], object]) -> None:
     """Let something happen right before this connection's next request of that kind is sent."""
     store: Any = locks._engine.store
     finish(store.names())  # connected
@@ -250,5 +250,3 @@ def test_a_mistake_is_found(
     mistake(monkeypatch)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         scenario(a, b)
-
-

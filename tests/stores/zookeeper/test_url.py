@@ -10,7 +10,9 @@ from holdfast.stores.zookeeper.url import parse
 
 
 def test_all_parts_are_understood() -> None:
-    target = parse("zookeepers://us%3Aer:pa%40ss@a,b:2182,[::1]:3/apps/billing?ca=/ca.pem&timeout=1.5&check_hostname=no")
+    target = parse(
+        "zookeepers://us%3Aer:pa%40ss@a,b:2182,[::1]:3/apps/billing?ca=/ca.pem&timeout=1.5&check_hostname=no"
+    )
     assert target.addresses == (("a", 2181), ("b", 2182), ("::1", 3))
     assert target.hosts == "a:2181,b:2182,[::1]:3"
     assert (target.root, target.username, target.password) == ("/apps/billing", "us:er", "pa@ss")

@@ -86,7 +86,9 @@ class Looking:
         eviction = None
         if data and stat is not None and (age := max(0.0, now - stat.mtime / 1000)) < _REMEMBER_EVICTIONS:
             found = told(data)
-            eviction = Eviction(str(found.get("owner")), int(found.get("token", 0)), stat.mzxid, str(found.get("by")), age)
+            eviction = Eviction(
+                str(found.get("owner")), int(found.get("token", 0)), stat.mzxid, str(found.get("by")), age
+            )
         holders = [
             Holding(
                 str(one.told.get("owner", "?")),

@@ -226,7 +226,9 @@ class Session:
                     raise self._unreachable(within)
                 await bell.wait(left)
         if self._refused:
-            raise Misuse(f"ZooKeeper at {self.target.shown()} refuses the user {self.target.username!r} or its password")
+            raise Misuse(
+                f"ZooKeeper at {self.target.shown()} refuses the user {self.target.username!r} or its password"
+            )
         if self.dead:
             raise Unavailable(f"ZooKeeper at {self.target.shown()}: {self.dead}")
 

@@ -136,7 +136,9 @@ class Sessions:
                 self._mind_sessions()
                 self._sweep(list(self.records.values()))
             with self._condition:
-                soonest = min((max(one.until, one.retry_at) for one in list(self.records.values())), default=float("inf"))
+                soonest = min(
+                    (max(one.until, one.retry_at) for one in list(self.records.values())), default=float("inf")
+                )
                 self._wake_at = min(self._wake_at, soonest, self._driver.now() + IDLE / 4)
 
     def _mind_sessions(self) -> None:

@@ -200,7 +200,9 @@ class ZooKeeperStore:
         if stat.ephemeralOwner != record.session.id:
             # It belongs to a session that is dying, or to one that kazoo opened in its place: in neither case to this one.
             record.session.dead = record.session.dead or "its session has ended"
-            raise Unavailable(f"ZooKeeper at {self._target.shown()}: the session ended while {claim.name!r} was claimed")
+            raise Unavailable(
+                f"ZooKeeper at {self._target.shown()}: the session ended while {claim.name!r} was claimed"
+            )
         record.path = path
         if isinstance(listing, Exception):
             await self._remove(record)
