@@ -6,10 +6,10 @@ A claim is a node whose name says all that the decision needs, so that one listi
     <tag>~<units>                                it keeps only so many units: a writer that became a reader
     <tag>!                                       it went in past the line, which only an unfair claim may
 
-The tag is a hash of the holder, which never leaves its process. The rule: whoever went past the line is inside; the others
-stand in the order of their sequence, and are inside while all before them are and the sum of their units fits. Nodes
-are only ever added at the end, so who is inside stays inside, and a listing that lags behind errs on the safe side: it
-shows more before us, never less.
+The tag is a hash of the holder, which never leaves its process, and of the session. The rule: whoever went past the line is
+inside; the others stand in the order of their sequence, and are inside while all before them are and the sum of their
+units fits. Nodes are only ever added at the end, so who is inside stays inside, and a listing that lags behind errs on
+the safe side: it shows more before us, never less.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def decode(part: str) -> str:
     return unquote(part, errors="strict")
 
 
-def tag_of(holder: str) -> str:
-    return blake2b(holder.encode(), digest_size=16).hexdigest()
+def tag_of(holder: str, session: int | None) -> str:
+    """Of one holder in one session: what a session that is dying left behind is not taken for ours."""
+    return blake2b(f"{holder} {session}".encode(), digest_size=16).hexdigest()
 
 
 class Node(NamedTuple):

@@ -18,7 +18,7 @@ class Record:
 
     def __init__(self, claim: Claim, session: Session, driver: Driver) -> None:
         self.claim = claim
-        self.tag = tag_of(claim.holder)
+        self.tag = tag_of(claim.holder, session.id)
         self.session = session
         self.path = ""  # "": not known, or not there
         self.token = 0  # 0: not inside

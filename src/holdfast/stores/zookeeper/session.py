@@ -48,25 +48,42 @@ class CreateContainer(Create2):  # type: ignore[misc]
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    def __init__(self, patience: float) -> None:
+    def __init__(self, target: Target) -> None:
         super().__init__()
-        self._patience = patience
+        self._patience = target.timeout
+        self._tls = _tls_context(target) if target.tls else None
         self.trouble: OSError | None = None
 
     def start(self) -> None:
         super().start()
         atexit.unregister(self.stop)  # a forked child would wait at its exit for threads that it does not have
 
-    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+    def create_connection(self, address: Any, hostname: str, timeout: float, **_: Any) -> Any:
         """kazoo would give a host that does not answer the whole session to do so; there are others."""
-        kwargs["timeout"] = min(kwargs.get("timeout") or self._patience, self._patience)
+        made: socket.socket | None = None
         try:
-            made = super().create_connection(*args, **kwargs)
+            made = socket.create_connection(address, min(timeout, self._patience))
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                made = self._tls.wrap_socket(made, server_hostname=hostname)
         except OSError as error:
             self.trouble = error
+            if made is not None:
+                made.close()
             raise
         self.trouble = None
         return made
+
+
+def _tls_context(target: Target) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=target.ca or None)
+        if target.cert:
+            context.load_cert_chain(target.cert, target.cert_key)
+    except OSError as error:
+        raise Misuse(f"TLS with ZooKeeper at {target.shown()}: {error}; see the options ca, cert, cert_key") from error
+    context.check_hostname = target.check_hostname
+    return context
 
 
 class _Batch:
@@ -139,7 +156,7 @@ class Session:
         self._openers: list[Any] = []
         self._watchers: dict[tuple[type, str], Watcher] = {}
         self._mutex = threading.Lock()
-        self._handler = Handler(target.timeout)
+        self._handler = Handler(target)
         self.client = self._client()
         self._connect = self.client._connection._connect
         self.client._connection._connect = self._connected  # the one place that learns what the server agreed to
@@ -158,12 +175,6 @@ class Session:
             connection_retry=KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_delay=0.5),
             command_retry=KazooRetry(max_tries=0),
             logger=_log,
-            use_ssl=target.tls,
-            ca=target.ca or None,
-            certfile=target.cert or None,
-            keyfile=target.cert_key or None,
-            verify_certs=target.tls,
-            check_hostname=target.tls and target.check_hostname,
         )
 
     # ---- in kazoo's thread
@@ -248,6 +259,10 @@ class Session:
         for answer in batch.answers:
             if isinstance(answer, Exception):
                 self._check(answer)
+            elif isinstance(answer, list):
+                for part in answer:  # of a transaction
+                    if isinstance(part, exceptions.NoAuthError):
+                        self._check(part)
         return batch.answers
 
     def tell(self, request: Any) -> None:

@@ -11,7 +11,7 @@ than one may be inside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kazoo.exceptions import NoNodeError
@@ -50,7 +50,7 @@ TRAITS = Traits(
     min_ttl=0.5,
 )
 _ATTEMPTS = 50
-_CHECKS_AT_ONCE = 500
+_CHECK_BYTES = 400_000  # in one request; ZooKeeper takes less than a megabyte
 _MOST_KNOWN = 4096
 _EPHEMERAL, _SEQUENTIAL = 1, 2
 
@@ -375,8 +375,7 @@ class ZooKeeperStore:
         if session.suspended is not None:
             raise Unavailable(f"the connection to ZooKeeper at {self._target.shown()} is interrupted")
         alive: list[bool] = []
-        for at in range(0, len(records), _CHECKS_AT_ONCE):
-            some = records[at : at + _CHECKS_AT_ONCE]
+        for some in _batches(records):
             checks = Transaction([CheckVersion(record.path, -1) for record in some])
             left = max(0.001, give_up - self._driver.now())
             (done,) = await session.ask([checks], left)
@@ -407,3 +406,15 @@ class ZooKeeperStore:
         gone = await session.ask([Delete(path, -1) for path in [*paths, *record.extras]]) if paths else []
         self._sessions.forget(record)
         return bool(paths) and gone[0] is True
+
+
+def _batches(records: Sequence[Record]) -> Iterator[list[Record]]:
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        size += len(record.path) + 20
+        if size > _CHECK_BYTES and batch:
+            yield batch
+            batch, size = [], len(record.path) + 20
+        batch.append(record)
+    yield batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
@@ -106,6 +107,8 @@ def _with_options(target: Target, query: str) -> Target:
             target = target._replace(check_hostname=value == "yes")
         else:
             raise Misuse(f"a ZooKeeper URL takes no option {key!r} (but {_OPTIONS})")
+    if target.auth == "sasl" and find_spec("puresasl") is None:
+        raise Misuse("auth=sasl needs the package pure-sasl: pip install 'holdfast[zookeeper]'")
     if bool(target.cert) != bool(target.cert_key):
         raise Misuse("cert and cert_key come together")
     return target

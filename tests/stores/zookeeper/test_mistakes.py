@@ -1,0 +1,252 @@
+"""The store with one mistake each: the scenario that is meant to find it does, and passes without it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kazoo.protocol.serialization import Create2, GetChildren, Transaction
+
+from holdfast.claim import Claim, Grant, Place, new_holder
+from holdfast.drivers.base import finish
+from holdfast.errors import Misuse, Unavailable
+from holdfast.stores.zookeeper import line, records
+from holdfast.stores.zookeeper.sessions import Sessions
+from holdfast.stores.zookeeper.store import ZooKeeperStore
+from holdfast.sync import Locks
+
+from .hands import Connect, Ensemble, until
+
+pytestmark = pytest.mark.server
+Scenario = Callable[[Locks, Locks], None]
+
+
+def claim(name: str = "x", ttl: float = 9.0, units: int = 1, capacity: int = 1, fair: bool = True) -> Claim:
+    return Claim(name, new_holder(), "somebody", ttl, units, capacity, fair)
+
+
+def ask(locks: Locks, asked: Claim) -> Grant | Place:
+    return finish(locks._engine.store.claim(asked))
+
+
+def leave(locks: Locks, asked: Claim) -> bool:
+    return finish(locks._engine.store.release(asked))
+
+
+def before(locks: Locks, kind: Any, what: Callable[[], object]) -> None:
+    """Let something happen right before this connection's next request of that kind is sent."""
+    store: Any = locks._engine.store
+    finish(store.names())  # connected
+    session = next(iter(store._sessions._open.values()))
+    call = session.client._call
+
+    def interpose(request: Any, reply: Any) -> Any:
+        if isinstance(request, kind) and (kind is not GetChildren or request.watcher):
+            session.client._call = call
+            what()
+        return call(request, reply)
+
+    session.client._call = interpose
+
+
+# ---- scenarios
+
+
+def a_release_between_looking_and_watching_is_not_missed(a: Locks, b: Locks) -> None:
+    ours, theirs = claim(), claim()
+    ask(b, claim("other"))
+    ask(a, ours)
+    before(b, GetChildren, lambda: leave(a, ours))
+    answer = ask(b, theirs)
+    if isinstance(answer, Place):
+        started = time.monotonic()
+        finish(b._engine.store.wait(answer, 2.0))
+        assert time.monotonic() - started < 1.5
+        answer = ask(b, theirs)
+    assert isinstance(answer, Grant)
+
+
+def whoever_goes_past_the_line_looks_twice(a: Locks, b: Locks) -> None:
+    """The room for it is gone when it goes in: the one who left made the one who waits fit."""
+    one, both, pushes = claim(units=1, capacity=2), claim(units=2, capacity=2), claim(units=1, capacity=2, fair=False)
+    ask(b, claim("other"))
+    ask(a, one)
+    ask(a, both)
+    entered: list[Grant | Place] = []
+
+    def let_in() -> None:
+        leave(a, one)
+        entered.append(ask(a, both))
+
+    before(b, Transaction, let_in)
+    answer = ask(b, pushes)
+    assert isinstance(entered[0], Grant)
+    assert isinstance(answer, Place)
+
+
+def tokens_rise_in_the_order_of_entering(a: Locks, b: Locks) -> None:
+    one, both, pushes = claim(units=1, capacity=2), claim(units=2, capacity=2), claim(units=1, capacity=2, fair=False)
+    ask(a, one)
+    ask(a, both)
+    past = ask(b, pushes)
+    assert isinstance(past, Grant)
+    leave(b, pushes)
+    leave(a, one)
+    late = ask(a, both)
+    assert isinstance(late, Grant)
+    assert late.token > past.token
+
+
+def what_nobody_renews_ends(a: Locks, b: Locks) -> None:
+    ask(a, claim(ttl=0.5))
+    until(lambda: b.names() == [], within=3)
+
+
+def a_lost_answer_makes_no_second_node(a: Locks, b: Locks) -> None:
+    mine = claim()
+    ask(a, claim("other"))
+    store: Any = a._engine.store
+    (session,) = store._sessions._open.values()
+    call = session.client._call
+
+    class Lost:
+        def __init__(self, reply: Any) -> None:
+            self._reply = reply
+
+        def set(self, value: Any = None) -> None:
+            from kazoo.exceptions import ConnectionLoss
+
+            self._reply.set_exception(ConnectionLoss())
+
+        set_exception = set
+
+    session.client._call = lambda request, reply: call(request, Lost(reply) if type(request) is Create2 else reply)
+    with pytest.raises(Unavailable):
+        ask(a, mine)
+    session.client._call = call
+    assert isinstance(ask(a, mine), Grant)
+    snapshot = b.inspect("x")
+    assert (len(snapshot.holders), len(snapshot.waiters)) == (1, 0)
+
+
+def a_node_of_a_dying_session_is_not_ours(a: Locks, b: Locks) -> None:
+    """Elsewhere: it was taken for ours, and when it went there were two holders."""
+    mine = claim()
+    assert isinstance(ask(a, mine), Grant)
+    assert isinstance(ask(b, claim()), Place)
+    store: Any = a._engine.store
+    (session,) = store._sessions._open.values()
+    session.dead = "as far as we know"
+    end, session.end = session.end, lambda: None  # the server has not noticed yet
+    try:
+        assert isinstance(ask(a, mine), Place)
+    finally:
+        end()
+
+
+def an_evicted_holder_is_outranked_by_who_was_waiting(a: Locks, b: Locks) -> None:
+    ours, theirs = claim(), claim()
+    grant = ask(a, ours)
+    ask(b, theirs)
+    assert isinstance(grant, Grant)
+    seal = finish(b._engine.store.evict("x", grant.token, "admin"))
+    after = ask(b, theirs)
+    assert isinstance(after, Grant)
+    assert seal is not None
+    assert after.token > seal > grant.token
+    assert finish(a._engine.store.renew([grant], 5.0)) == [None]
+
+
+def another_kind_of_lock_is_refused_and_leaves_nothing(a: Locks, b: Locks) -> None:
+    ask(a, claim(capacity=3))
+    with pytest.raises(Misuse):
+        ask(b, claim(capacity=4))
+    assert b.inspect("x").capacity == 3
+    assert not b.inspect("x").waiters
+
+
+# ---- mistakes
+
+
+def no_second_look_after_watching(patch: pytest.MonkeyPatch) -> None:
+    wait_behind = ZooKeeperStore._wait_behind
+
+    async def mistaken(self: ZooKeeperStore, record: Any, stands: Any, session: Any) -> Place:
+        return await wait_behind(self, record, stands, session) or Place(record.claim, 9.0)
+
+    patch.setattr(ZooKeeperStore, "_wait_behind", mistaken)
+
+
+def past_the_line_without_guards(patch: pytest.MonkeyPatch) -> None:
+    enter = ZooKeeperStore._enter_past_line
+
+    async def mistaken(self: ZooKeeperStore, record: Any, stands: Any, version: int) -> Grant | None:
+        return await enter(self, record, stands._replace(guards=()), version)
+
+    patch.setattr(ZooKeeperStore, "_enter_past_line", mistaken)
+
+
+def the_token_of_joining_instead_of_entering(patch: pytest.MonkeyPatch) -> None:
+    granted = ZooKeeperStore._granted
+
+    async def mistaken(self: ZooKeeperStore, record: Any, token: int) -> Grant:
+        (found,) = await record.session.ask([GetData(record.path, None)])
+        return await granted(self, record, found[1].czxid)
+
+    from kazoo.protocol.serialization import GetData
+
+    patch.setattr(ZooKeeperStore, "_granted", mistaken)
+
+
+def no_housekeeping(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sessions, "_sweep", lambda self, records: None)
+
+
+def create_again_when_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ZooKeeperStore, "_find_again", ZooKeeperStore._join)
+
+
+def one_tag_for_all_sessions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(records, "tag_of", lambda holder, session: line.tag_of(holder, 0))
+
+
+def any_capacity(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(line, "check_capacity", lambda name, nodes, tag: None)
+
+
+SCENARIOS: list[tuple[Scenario, Callable[[pytest.MonkeyPatch], None]]] = [
+    (a_release_between_looking_and_watching_is_not_missed, no_second_look_after_watching),
+    (whoever_goes_past_the_line_looks_twice, past_the_line_without_guards),
+    (tokens_rise_in_the_order_of_entering, the_token_of_joining_instead_of_entering),
+    (an_evicted_holder_is_outranked_by_who_was_waiting, the_token_of_joining_instead_of_entering),
+    (what_nobody_renews_ends, no_housekeeping),
+    (a_lost_answer_makes_no_second_node, create_again_when_an_answer_was_lost),
+    (a_node_of_a_dying_session_is_not_ours, one_tag_for_all_sessions),
+    (another_kind_of_lock_is_refused_and_leaves_nothing, any_capacity),
+]
+
+
+def named(value: Any) -> str:
+    return str(value.__name__)
+
+
+@pytest.mark.parametrize("scenario", [scenario for scenario, _ in SCENARIOS], ids=named)
+def test_it_passes(scenario: Scenario, ensemble: Ensemble, connect: Connect, root: str) -> None:
+    scenario(connect(ensemble.url + root), connect(ensemble.url + root))
+
+
+@pytest.mark.parametrize(("scenario", "mistake"), SCENARIOS, ids=named)
+def test_a_mistake_is_found(
+    scenario: Scenario,
+    mistake: Callable[[pytest.MonkeyPatch], None],
+    ensemble: Ensemble,
+    connect: Connect,
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, b = connect(ensemble.url + root), connect(ensemble.url + root)
+    mistake(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        scenario(a, b)
