@@ -9,11 +9,14 @@ whoever reads the book puts the book's own index there: nobody has written since
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ... import rule
 from ...claim import Claim
+
+_PACKED_FROM = 600  # bytes; a short book stays readable for people
 
 
 class Entry:
@@ -61,11 +64,12 @@ class Entry:
 
 
 class Book:
-    __slots__ = ("capacity", "index", "inside", "keeper", "line")
+    __slots__ = ("capacity", "index", "inside", "keeper", "known", "line")
 
     def __init__(self, index: int = 0, keeper: str = "") -> None:
         self.index = index  # 0: there is none yet
         self.keeper = keeper  # the session that holds the key itself
+        self.known = False  # from what we wrote last, not from Consul: somebody may have come since
         self.capacity = 0
         self.inside: dict[str, Entry] = {}
         self.line: dict[str, Entry] = {}  # a dict keeps the order of arrival
@@ -73,6 +77,8 @@ class Book:
     @classmethod
     def read(cls, value: bytes, index: int, keeper: str) -> Book:
         book = cls(index, keeper)
+        if value[:1] != b"[":
+            value = zlib.decompress(value)
         book.capacity, inside, line = json.loads(value)
         for packed in inside:
             entry = Entry(*packed)
@@ -86,7 +92,16 @@ class Book:
     def packed(self) -> bytes:
         inside = [entry.packed() for entry in self.inside.values()]
         line = [entry.packed() for entry in self.line.values()]
-        return json.dumps([self.capacity, inside, line], separators=(",", ":")).encode()
+        value = json.dumps([self.capacity, inside, line], separators=(",", ":")).encode()
+        # A long line says the same things again and again: packed, what is written hardly grows with it.
+        return value if len(value) < _PACKED_FROM else zlib.compress(value, 1)
+
+    def written(self, index: int) -> None:
+        """It is in Consul now as it is here."""
+        self.index = 0 if self.empty else index
+        self.keeper = self.only_session()
+        for entry in self.inside.values():
+            entry.token = entry.token or index
 
     @property
     def empty(self) -> bool:

@@ -16,7 +16,7 @@ from .wire import Wire
 
 Heard = Callable[[Answer], None]
 MOST = 32  # each has a connection of its own, and Consul lets one client have 200
-_WAIT = 30  # seconds for one query; Consul adds up to a sixteenth
+_WAIT = 15  # seconds for one query; Consul adds up to a sixteenth
 
 
 class _Ear:
@@ -27,21 +27,23 @@ class _Ear:
 
 
 class Ears:
-    def __init__(self, wire: Wire, driver: Driver) -> None:
+    def __init__(self, wire: Wire, driver: Driver, hosts: int) -> None:
         self._wire = wire
+        # The wire shares a request's time out among the hosts; here one alone may take it all.
+        self._within = (_WAIT * 17 / 16 + 2) * min(hosts, 3)
         self._driver = driver
         self._ears: dict[str, _Ear] = {}
         self._mutex = threading.Lock()
         self._closed = False
 
-    def listen(self, path: str, by: object, heard: Heard, *, final: bool = False) -> bool:
+    def listen(self, path: str, by: object, heard: Heard, *, final: bool = False, always: bool = False) -> bool:
         """From now on, until `forget`. False: too many are being listened to."""
         with self._mutex:
             ear = self._ears.get(path)
             if ear is not None:
                 ear.heard[by] = heard
                 return True
-            if len(self._ears) >= MOST or self._closed:
+            if (len(self._ears) >= MOST and not always) or self._closed:
                 return False
             ear = self._ears[path] = _Ear(path, final)
             ear.heard[by] = heard
@@ -70,10 +72,7 @@ class Ears:
                 sign = "&" if "?" in ear.path else "?"
                 try:
                     path = f"{ear.path}{sign}index={index}&wait={_WAIT}s"
-                    # Not shared out among the hosts: that it stays silent is what we expect of it.
-                    answer = checked(
-                        await self._wire.ask_apart("GET", path, b"", 3 * (_WAIT * 17 / 16 + 2)), self._wire.where
-                    )
+                    answer = checked(await self._wire.ask_apart("GET", path, b"", self._within), self._wire.where)
                 except HoldfastError:
                     index = 0
                     if not self._closed:

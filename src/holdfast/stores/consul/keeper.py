@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from ...claim import Claim
 from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError
-from .book import Book
 from .ears import Ears, Heard
 from .http import Answer
 from .sessions import Session, Sessions
@@ -28,11 +27,11 @@ class Mine:
 
     __slots__ = (
         "bell",
-        "book",
         "claim",
         "deadline",
         "heard",
         "look_at",
+        "mailbox",
         "rung",
         "session",
         "token",
@@ -47,8 +46,8 @@ class Mine:
         self.bell = bell
         self.deadline = self.look_at = _NEVER
         self.token = 0  # in line
-        self.book: Book | None = None  # as we left it: if nobody came since, it need not be read
         self.heard: set[str] = set()
+        self.mailbox = ""  # where it waits for its bell
         self.rung = 0
         self.uncertain = False  # a claim was sent, and its fate is not known: it may still arrive
 
@@ -68,6 +67,7 @@ class Keeper:
         self._put_out = put_out
         self._timeout = timeout
         self._mine: dict[str, Mine] = {}
+        self._waiting: dict[str, dict[str, Mine]] = {}  # by mailbox
         self._mutex = threading.Lock()
         self._bell: Bell | None = None  # there while the keeper runs
         self._wake_at = _NEVER
@@ -76,19 +76,20 @@ class Keeper:
     def find(self, holder: str) -> Mine | None:
         return self._mine.get(holder)
 
-    def keep(self, claim: Claim, who: str, session: Session, deadline: float, token: int, book: Book | None) -> Mine:
+    def keep(self, claim: Claim, who: str, session: Session, deadline: float, token: int) -> Mine:
         with self._mutex:
             mine = self._mine.get(claim.holder)
             if mine is None:
                 mine = self._mine[claim.holder] = Mine(claim, who, session, self._driver.bell())
                 session.users += 1
             elif mine.session is not session:
+                self._hush(mine)
                 mine.session.users -= 1
                 session.users += 1
                 mine.session = session
             if token:
                 self._hush(mine)
-            mine.claim, mine.token, mine.book = claim, token, book
+            mine.claim, mine.token = claim, token
             mine.deadline = mine.look_at = deadline
             if deadline < self._wake_at:
                 self._wake(deadline)
@@ -108,17 +109,27 @@ class Keeper:
             mine.bell.ring()
             self.forget(mine)
 
-    def mail(self, mine: Mine, bell: str) -> Heard:
-        """What a waiter does with what is under its session."""
+    def expect_bell(self, mine: Mine, path: str) -> None:
+        """From now on, what is put under its session wakes this waiter: one ear for all of a session."""
+        with self._mutex:
+            if mine.mailbox == path:
+                return
+            mine.mailbox = path
+            waiting = self._waiting.setdefault(path, {})
+            waiting[mine.who] = mine
+        self._ears.listen(path, path, self._mail(waiting), final=True, always=True)
 
+    def _mail(self, waiting: dict[str, Mine]) -> Heard:
         def heard(answer: Answer) -> None:
             if answer.status != 200:  # the session is over: claim again, and find out
-                mine.bell.ring()
+                for mine in list(waiting.values()):
+                    mine.bell.ring()
                 return
             for pair in json.loads(answer.body):
-                if pair["Key"] == bell and pair["ModifyIndex"] > mine.rung:
-                    mine.rung = pair["ModifyIndex"]
-                    mine.bell.ring()
+                mine_or_none = waiting.get(pair["Key"].rpartition("/bell-")[2])
+                if mine_or_none is not None and pair["ModifyIndex"] > mine_or_none.rung:
+                    mine_or_none.rung = pair["ModifyIndex"]
+                    mine_or_none.bell.ring()
 
         return heard
 
@@ -132,6 +143,13 @@ class Keeper:
         for path in mine.heard:
             self._ears.forget(path, mine)
         mine.heard = set()
+        waiting = self._waiting.get(mine.mailbox)
+        if waiting is not None:
+            waiting.pop(mine.who, None)
+            if not waiting:
+                del self._waiting[mine.mailbox]
+                self._ears.forget(mine.mailbox, mine.mailbox)
+        mine.mailbox = ""
 
     # ---- the keeper itself
 

@@ -55,7 +55,7 @@ class Keys:
 
 def pseudonym(holder: str) -> str:
     """Who a holder is in the book: whoever reads that does not learn the nonce that releases."""
-    return hashlib.sha256(holder.encode()).hexdigest()[:32]
+    return hashlib.sha256(holder.encode()).hexdigest()[:20]
 
 
 def url_of(key: str) -> str:

@@ -44,6 +44,7 @@ class Sessions:
         self._driver = driver
         self._keys = keys
         self._ledger = ledger
+        self._gate = wire.gate()  # sessions are made one at a time
         self._by_ttl: dict[float, Session] = {}
 
     async def fit_for(self, ttl: float, within: float) -> Session:
@@ -51,7 +52,7 @@ class Sessions:
         ttl = max(ttl, self._target.min_ttl / (1 + _MARGIN))
         session = self._by_ttl.get(ttl)
         if session is None or session.lost or self._is_stale(session):
-            async with self._wire.gate():
+            async with self._gate:
                 session = self._by_ttl.get(ttl)
                 if session is not None and not session.lost and self._is_stale(session):
                     await self.renew(session, within, apart=False)

@@ -31,6 +31,7 @@ from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
 from . import keys as operations
 from .book import Book, Entry
+from .desk import Desk
 from .ears import Ears
 from .keeper import Keeper, Mine
 from .keys import Keys, pseudonym, url_of
@@ -41,7 +42,6 @@ from .wire import Wire
 
 T = TypeVar("T")
 RETENTION = 3600.0  # how long a forced release can be looked up
-_MOST_CROWDED = 1024
 _MOST_LOOKED_AFTER = 60  # sessions or books in one transaction, of which Consul takes 64 operations
 _MOST_OBSTACLES = 4  # listened to at once by one waiter; behind more, it looks again every second
 
@@ -58,9 +58,9 @@ class ConsulStore:
         self._wire = self._open_wire()
         self._ledger = Ledger(self._target, self._wire, self._keys)
         self._sessions = Sessions(self._target, self._wire, self._driver, self._keys, self._ledger)
-        self._ears = Ears(self._wire, self._driver)
+        self._ears = Ears(self._wire, self._driver, len(self._target.addresses))
         self._keeper = Keeper(self._driver, self._ears, self._sessions, self._put_out_overdue, self._target.timeout)
-        self._crowded: dict[str, None] = {}  # names in whose book we saw others: read before writing
+        self._desk = Desk(self._wire)
         self._turn = 0
 
     @property
@@ -194,12 +194,17 @@ class ConsulStore:
             await self._leave(claim)  # it is over: what comes now is a new claim
             mine = None
         session = await self._sessions.fit_for(claim.ttl, self._target.timeout)
+        async with self._desk.at(claim.name):
+            return await self._enter(claim, mine, session, sent)
+
+    async def _enter(self, claim: Claim, mine: Mine | None, session: Session, sent: float) -> Grant | Place:
         former = mine.session.id if mine is not None and not mine.session.lost else ""
         who = pseudonym(claim.holder)
-        book = Book() if mine is None and claim.name not in self._crowded else None
+        book = self._desk.take(claim.name)
         dead: set[str] = set()
         delayed: set[str] = set()
         doubted: set[str] = set()
+        tries = 0
         while True:
             if book is None:
                 book = await self._ledger.read(claim.name)
@@ -220,7 +225,7 @@ class ConsulStore:
                 try:
                     done = await self._ledger.commit(steps)
                 except BaseException:  # it may still arrive: whoever takes the claim back has to know
-                    self._keeper.keep(claim, who, session, sent + claim.ttl, 0, None).uncertain = True
+                    self._keeper.keep(claim, who, session, sent + claim.ttl, 0).uncertain = True
                     raise
                 if isinstance(done, Failed):
                     if done.delayed and done.about != "prune":  # the name was last held by a session that died
@@ -235,16 +240,14 @@ class ConsulStore:
                     elif done.about == "theirs":
                         doubted.add(done.session)
                     book = None
-                    self._note_crowd(claim.name)
+                    await self._driver.sleep(self._driver.uniform(0, 0.005 * tries))  # not all at once again
+                    tries = min(tries + 1, 8)
                     continue
-                book.index = done
-                book.keeper = book.only_session()
-            if len(book.inside) + len(book.line) > 1:
-                self._note_crowd(claim.name)
+                book.written(done)
+            self._desk.put(claim.name, book, session.id)
             if entry is None:
                 return Place(claim, self._listen(mine, book, who, delayed) if mine is not None else self._after_delay())
-            entry.token = entry.token or book.index
-            self._keeper.keep(claim, who, session, sent + claim.ttl, entry.token, book)
+            self._keeper.keep(claim, who, session, sent + claim.ttl, entry.token)
             return Grant(claim, entry.token, claim.ttl)
 
     def _check_ttl(self, claim: Claim, mine: Mine | None) -> None:
@@ -257,11 +260,8 @@ class ConsulStore:
 
     def _expect(self, claim: Claim, who: str, session: Session, sent: float) -> Mine:
         """Be ready to hear the bell before anybody can know where to ring."""
-        mine = self._keeper.keep(claim, who, session, sent + claim.ttl, 0, None)
-        path = url_of(self._keys.session(session.id)) + "?recurse"
-        if path not in mine.heard:
-            mine.heard.add(path)
-            self._ears.listen(path, mine, self._keeper.mail(mine, self._keys.bell(session.id, who)), final=True)
+        mine = self._keeper.keep(claim, who, session, sent + claim.ttl, 0)
+        self._keeper.expect_bell(mine, url_of(self._keys.session(session.id)) + "?recurse")
         return mine
 
     def _listen(self, mine: Mine, book: Book, who: str, delayed: set[str]) -> float:
@@ -272,8 +272,7 @@ class ConsulStore:
         for path in paths - mine.heard:
             heard &= self._ears.listen(path, mine, lambda answer: _ring(mine.bell, answer.status == 404), final=True)
             mine.heard.add(path)
-        mailbox = url_of(self._keys.session(mine.session.id)) + "?recurse"
-        for path in mine.heard - paths - {mailbox}:
+        for path in mine.heard - paths:
             self._ears.forget(path, mine)
             mine.heard.discard(path)
         return mine.claim.ttl if heard else self._after_delay()
@@ -294,47 +293,45 @@ class ConsulStore:
             ]
         return steps
 
-    def _note_crowd(self, name: str) -> None:
-        if len(self._crowded) >= _MOST_CROWDED:
-            self._crowded.clear()
-        self._crowded[name] = None
-
     # ---- leaving
 
     async def _leave(self, claim: Claim) -> bool:
         mine = self._keeper.find(claim.holder)
-        seen = mine.book if mine is not None and claim.name not in self._crowded else None
-        if mine is not None:
-            mine.book = None  # it will be written in: of no use to a second attempt
-        tried = False
+        who = pseudonym(claim.holder)
+        sent = False
 
         async def leave() -> bool:
-            nonlocal seen, tried
-            who = pseudonym(claim.holder)
+            nonlocal sent
             doubted: set[str] = set()
+            book = self._desk.take(claim.name)
             if mine is not None and mine.uncertain and not mine.session.lost:
                 await self._sessions.stamp(mine.session, self._target.timeout)  # what has not arrived by now never will
-                mine.uncertain, seen = False, None
+                mine.uncertain, book = False, None
             while True:
-                book, seen = seen or await self._ledger.read(claim.name), None
+                if book is None:
+                    book = await self._ledger.read(claim.name)
                 if book.leave(who) is None:
-                    return tried  # if an earlier answer was lost on its way, that was it
+                    if not book.known:
+                        return sent  # if an earlier answer was lost on its way, that was it
+                    book = None
+                    continue
                 dead = await self._ledger.dead_among(doubted)
                 book.without(dead)
                 steps = self._ledger.write(claim.name, book, dead)
                 if mine is not None and mine.token == 0:
                     steps.append(Step(operations.delete(self._keys.bell(mine.session.id, who)), "bell"))
-                tried = True
+                sent = True
                 done = await self._ledger.commit(steps)
                 if not isinstance(done, Failed):
-                    if book.empty:
-                        self._crowded.pop(claim.name, None)
+                    book.written(done)
+                    self._desk.put(claim.name, book, mine.session.id if mine is not None else "")
                     return True
-                tried = False
+                sent, book = False, None
                 if done.about == "theirs":
                     doubted.add(done.session)
 
-        there = await self._persistently(leave)
+        async with self._desk.at(claim.name):
+            there = await self._persistently(leave)
         if mine is not None:
             self._keeper.forget(mine)
         return there
@@ -343,6 +340,7 @@ class ConsulStore:
         await self._leave(mine.claim)
 
     async def _evict(self, name: str, token: int, by: str) -> int | None:
+        self._desk.take(name)  # what we knew of it is about to be wrong
         dead: set[str] = set()
         while True:
             book = await self._ledger.read(name)

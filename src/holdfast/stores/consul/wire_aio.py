@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 
 from ...errors import Unavailable
@@ -53,11 +54,9 @@ class AioWire:
             self._loop = loop
             self._idle, self._busy = [], set()
             self._room = asyncio.Semaphore(MOST_AT_ONCE)
-            self._gate = asyncio.Lock()
 
     def gate(self) -> Gate:
-        self._here()
-        return self._gate
+        return asyncio.Lock()
 
     async def ask(self, method: str, path: str, body: bytes, within: float) -> Answer:
         self._here()
@@ -127,6 +126,7 @@ class AioWire:
 
     def close(self) -> None:
         self._closed = True
-        for one in [*self._idle, *self._busy]:
-            one.close()
+        with contextlib.suppress(RuntimeError):  # their loop is closed, and they with it
+            for one in [*self._idle, *self._busy]:
+                one.close()
         self._idle = []

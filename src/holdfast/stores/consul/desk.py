@@ -1,0 +1,58 @@
+"""One writer a name in this process, and the book as it left it.
+
+Threads and tasks of one process that want the same name would only spoil each other's transactions: they take turns. And
+if nobody of another process has come since our last write, the book need not be read again; if somebody has, the
+transaction fails, as any that is based on an old book, and it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from .book import Book
+from .wire import Gate, Wire
+
+_MOST = 1024
+
+
+class Desk:
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._gates: dict[str, tuple[Gate, list[int]]] = {}
+        self._books: dict[str, Book] = {}
+        self._shared: dict[str, None] = {}  # names in whose book we saw other sessions: better read than guessed
+
+    @contextlib.asynccontextmanager
+    async def at(self, name: str) -> AsyncIterator[None]:
+        gate, users = self._gates.setdefault(name, (self._wire.gate(), []))
+        users.append(1)
+        try:
+            async with gate:
+                yield
+        finally:
+            users.pop()
+            if not users and self._gates.get(name, (None,))[0] is gate:
+                self._gates.pop(name, None)
+
+    def take(self, name: str) -> Book | None:
+        """The book as we left it, to write in; None: read it. A name of which we know nothing is taken to be free."""
+        book = self._books.pop(name, None)
+        if book is None and name not in self._shared:
+            book = Book()
+        if book is not None:
+            book.known = True
+        return book
+
+    def put(self, name: str, book: Book, session: str) -> None:
+        book.known = False
+        if any(entry.session != session for entry in book.entries()):
+            if len(self._shared) >= _MOST:
+                self._shared.clear()
+            self._shared[name] = None
+            return
+        self._shared.pop(name, None)
+        if not book.empty:
+            if len(self._books) >= _MOST:
+                self._books.clear()
+            self._books[name] = book

@@ -1,0 +1,52 @@
+"""Three real Consul servers for the tests of this folder, and fresh keys for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pytest
+
+import holdfast
+from holdfast.sync import Locks
+from holdfast.testing import servers
+from holdfast.testing.servers.clusters import Cluster
+from holdfast.testing.servers.consul import Consul
+
+Connect = Callable[..., Locks]
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[Cluster[Consul]]:
+    with servers.cluster("consul", 3, "-hcl", 'session_ttl_min = "100ms"') as group:
+        yield group
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster[Consul]) -> Iterator[Cluster[Consul]]:
+    """Whole again after each test."""
+    yield shared_cluster
+    for member in shared_cluster.members:
+        if not member.running:
+            member.restart()
+    shared_cluster.leader()
+
+
+@pytest.fixture
+def prefix() -> str:
+    return uuid4().hex[:8]
+
+
+@pytest.fixture
+def connect(prefix: str) -> Iterator[Connect]:
+    """`holdfast.connect` to these addresses, closed at the end of the test."""
+    opened: list[Locks] = []
+
+    def open_locks(*addresses: tuple[str, int], options: str = "") -> Locks:
+        hosts = ",".join(f"{host}:{port}" for host, port in addresses)
+        opened.append(holdfast.connect(f"consul://{hosts}/{prefix}?min_ttl=0.1{options}"))
+        return opened[-1]
+
+    yield open_locks
+    for locks in opened:
+        locks.close()

@@ -1,0 +1,196 @@
+"""What a lock in Consul costs, and what it leaves behind; URLs; TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Misuse, aio
+from holdfast.stores.consul.http import Reader
+from holdfast.stores.consul.url import parse
+from holdfast.testing import servers
+from holdfast.testing.ports import ReservedPort
+from holdfast.testing.servers.clusters import Cluster
+from holdfast.testing.servers.consul import Consul
+
+from .hands import Background, Connect, keys, until
+
+server = pytest.mark.server
+
+
+def counted(locks: Any) -> list[str]:
+    """The requests that pass from now on."""
+    wire = locks._engine.store._wire
+    passed: list[str] = []
+    plain = wire.ask_apart
+
+    async def ask(method: str, path: str, body: bytes, within: float) -> Any:
+        passed.append(path)
+        return await plain(method, path, body, within)
+
+    wire.ask_apart = ask
+    return passed
+
+
+@server
+def test_an_uncontended_lock_takes_two_requests_and_leaves_nothing(
+    cluster: Cluster[Consul], connect: Connect, prefix: str
+) -> None:
+    locks = connect(*cluster.addresses)
+    locks.lock("x", ttl=60).acquire().release()
+    passed = counted(locks)
+    locks.lock("x", ttl=60).acquire().release()
+    assert passed == ["/v1/txn"] * 2
+    assert [key.split("/")[1:2] for key in keys(cluster.members[0], prefix)] == [["sessions"]]
+    locks.close()
+    assert keys(cluster.members[0], prefix) == []
+
+
+@server
+def test_many_locks_of_one_process_are_kept_by_two_requests(cluster: Cluster[Consul], connect: Connect) -> None:
+    locks = connect(*cluster.addresses)
+    names = [f"x{number}" for number in range(100)]
+    leases = [locks.lock(name, ttl=3).acquire() for name in names]
+    passed = counted(locks)
+    until(lambda: passed)
+    until(lambda: all(lease.remaining() > 2.1 for lease in leases))
+    assert len(passed) <= 6  # taken over some time, they may fall into more than one round
+    assert any("/session/renew/" in path for path in passed)
+
+
+def requests_of_handoffs(cluster: Cluster[Consul], connect: Connect, waiting: int, handoffs: int) -> float:
+    locks = connect(*cluster.addresses)
+    served: list[int] = []
+    enough = threading.Event()
+
+    def come_and_go() -> None:
+        with locks.lock("x", ttl=60).acquire(timeout=120):
+            served.append(1)
+            if len(served) >= handoffs:
+                enough.set()
+
+    first = locks.lock("x", ttl=60).acquire()
+    threads = [Background(come_and_go) for _ in range(waiting)]
+    until(lambda: len(locks.inspect("x").waiters) == waiting, within=60)
+    passed = counted(locks)
+    first.release()
+    assert enough.wait(60)
+    asked = len(passed) / len(served)
+    for thread in threads:
+        thread.result(60)
+    return asked
+
+
+@server
+def test_a_handoff_takes_as_many_requests_whatever_the_length_of_the_line(
+    cluster: Cluster[Consul], connect: Connect
+) -> None:
+    short = requests_of_handoffs(cluster, connect, 8, 8)
+    long = requests_of_handoffs(cluster, connect, 48, 8)
+    assert long <= 1.5 * short + 1
+    assert short <= 7
+
+
+@server
+def test_what_stays_taken_on_purpose_outlives_its_process(cluster: Cluster[Consul], connect: Connect) -> None:
+    locks, others = connect(*cluster.addresses), connect(*cluster.addresses)
+    locks.once("job", at_least=2.0, at_most=20)(lambda: None)()
+    locks.close()
+    assert others.names() == ["job"]
+    until(lambda: others.names() == [], within=15)
+
+
+@server
+def test_ttls_that_consul_cannot_keep_are_refused(cluster: Cluster[Consul]) -> None:
+    with holdfast.connect(cluster.url) as locks:
+        with pytest.raises(Misuse, match=r"from 10 s to 76800 s.*\?min_ttl="):
+            locks.lock("x", ttl=5).acquire()
+        with pytest.raises(Misuse, match="from 10 s to 76800 s"):
+            locks.lock("x", ttl=90000).acquire()
+        assert locks.traits.min_ttl == 10
+
+
+@server
+def test_locks_go_over_tls(tmp_path: Path) -> None:
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+            "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"),
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    port = ReservedPort()
+    hcl = f'ports {{ https = {port.number} }} cert_file = "{tmp_path}/cert.pem" key_file = "{tmp_path}/key.pem"'
+    with servers.start("consul", "-hcl", hcl):
+        url = f"consuls://127.0.0.1:{port.number}?ca={tmp_path / 'cert.pem'}"
+        with holdfast.connect(url) as locks, locks.lock("x") as lease:
+            assert lease.held
+
+        async def main() -> None:
+            async with aio.connect(url) as locks, locks.lock("x") as lease:
+                assert lease.held
+
+        asyncio.run(main())
+        untrusted = f"consuls://127.0.0.1:{port.number}"
+        with holdfast.connect(untrusted) as locks, pytest.raises(Misuse, match="ca, cert, cert_key"):
+            locks.lock("x").acquire(timeout=1)
+    port.close()
+
+
+# ---- URLs
+
+
+def test_a_url_says_where_and_how() -> None:
+    target = parse("consul://:s3cret@a:1,b,[::1]:3/team/locks?lock_delay=15&timeout=2&node=n&dc=eu")
+    assert target.addresses == (("a", 1), ("b", 8500), ("::1", 3))
+    assert (target.prefix, target.token, target.lock_delay, target.timeout) == ("team/locks", "s3cret", 15.0, 2.0)
+    assert (target.node, target.datacenter, target.tls) == ("n", "eu", False)
+    assert "s3cret" not in repr(target)
+    assert parse("consuls://a").addresses == (("a", 8501),)
+    assert parse("consul://a").prefix == "holdfast"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "consul://a,a",
+        "consul://a:0",
+        "consul://a b",
+        "consul://user:secret@a",
+        "consul://a?token=bad secret",
+        "consul://a?lock_delay=61",
+        "consul://a?timeout=soon",
+        "consul://a?min_ttl=0",
+        "consul://a?stale=1",
+        "consul://a/../b//c",
+        "consul://a?ca=/x",
+    ],
+)
+def test_a_url_that_is_not_understood_is_refused_without_its_secret(url: str) -> None:
+    with pytest.raises(Misuse) as refused:
+        holdfast.connect(url)
+    assert "secret" not in str(refused.value)
+
+
+# ---- HTTP
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_answers_are_put_together_from_any_pieces(size: int) -> None:
+    plain = b"HTTP/1.1 200 OK\r\nX-Consul-Index: 42\r\nContent-Length: 5\r\n\r\nhello"
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n"
+    for whole in (plain, chunked):
+        reader = Reader()
+        answers = [reader.feed(whole[at : at + size]) for at in range(0, len(whole), size)]
+        found = [answer for answer in answers if answer is not None]
+        assert answers[-1] is not None
+        assert [answer.body for answer in found] == [b"hello"]
+    with pytest.raises(ValueError, match="no answer of HTTP"):
+        Reader().feed(b"SSH-2.0-OpenSSH \r\n\r\n")

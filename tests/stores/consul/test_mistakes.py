@@ -1,0 +1,167 @@
+"""The store with one mistake each: the scenario that is meant to find it does, and passes without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.claim import Grant, Place
+from holdfast.drivers.base import finish
+from holdfast.stores.consul import keys, ledger, sessions
+from holdfast.stores.consul.book import Book
+from holdfast.sync import Locks
+from holdfast.testing.servers.clusters import Cluster
+from holdfast.testing.servers.consul import Consul
+
+from .hands import Connect, ask, claim_of, session_of
+
+pytestmark = pytest.mark.server
+
+
+class Stage:
+    def __init__(self, consul: Consul, prefix: str, a: Locks, b: Locks) -> None:
+        self.consul = consul
+        self.prefix = prefix
+        self.a: Any = a._engine.store
+        self.b: Any = b._engine.store
+
+    def destroy(self, session: str) -> None:
+        assert ask(self.consul, "PUT", f"/v1/session/destroy/{session}")
+
+
+Scenario = Callable[[Stage], None]
+
+
+def whoever_has_an_old_book_does_not_get_in(stage: Stage) -> None:
+    of_two = [claim_of("x")._replace(capacity=2) for _ in range(3)]
+    assert isinstance(finish(stage.a.claim(of_two[0])), Grant)
+    assert isinstance(finish(stage.b.claim(of_two[1])), Grant)
+    # It takes the book to be as it left it, with room for one more, until Consul says no.
+    assert isinstance(finish(stage.a.claim(of_two[2])), Place)
+
+
+def nobody_gets_in_on_a_dead_session(stage: Stage) -> None:
+    first = claim_of("first")
+    finish(stage.a.claim(first))
+    stage.destroy(session_of(stage.consul, stage.prefix, "first"))
+    assert isinstance(finish(stage.a.claim(claim_of("x"))), Grant)
+    assert len(finish(stage.b.inspect("x")).holders) == 1  # on a new one, that lives
+
+
+def a_claim_taken_back_on_its_way_is_no_ghost(stage: Stage) -> None:
+    finish(stage.a.claim(claim_of("warm")))
+    late = claim_of("x")
+    wire = stage.a._wire
+    plain = wire.ask
+    kept: list[Any] = []
+
+    async def lose(method: str, path: str, body: bytes, within: float) -> Any:
+        if b"locks/x:" in body and b"lock" in body and not kept:
+            kept.append((method, path, body, within))
+            raise KeyboardInterrupt
+        return await plain(method, path, body, within)
+
+    wire.ask = lose
+    with pytest.raises(KeyboardInterrupt):
+        finish(stage.a.claim(late))
+    wire.ask = plain
+    finish(stage.a.release(late))
+    finish(wire.ask(*kept[0]))  # and now it arrives
+    assert finish(stage.b.names("x")) == []
+
+
+def a_living_holder_is_not_struck_out(stage: Stage) -> None:
+    finish(stage.a.claim(claim_of("x")))
+    assert isinstance(finish(stage.b.claim(claim_of("x"))), Place)
+    assert len(finish(stage.b.inspect("x")).holders) == 1
+
+
+def the_next_in_line_is_rung(stage: Stage) -> None:
+    mine, theirs = claim_of("x"), claim_of("x")
+    finish(stage.a.claim(mine))
+    place = finish(stage.b.claim(theirs))
+    finish(stage.a.release(mine))
+    finish(stage.b.wait(place, 5))
+    assert stage.b._keeper.find(theirs.holder).rung
+
+
+def an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at(stage: Stage) -> None:
+    grants = [finish(stage.a.claim(claim_of(f"x{number}"))) for number in range(70)]
+    stage.a._turn = 0
+    last = grants[-1]
+    assert finish(stage.b.evict("x69", last.token, "admin"))
+    assert finish(stage.a.renew(grants, 10))[-1] is None
+
+
+def everybody_is_alive(monkeypatch: pytest.MonkeyPatch, found: bool) -> None:
+    async def dead_among(self: Any, asked: Any) -> set[str]:
+        return set() if found else set(asked)
+
+    monkeypatch.setattr(ledger.Ledger, "dead_among", dead_among)
+
+
+def no_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "unchanged", lambda key, index: keys.tree(key))
+
+
+def no_check_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = keys.unchanged
+    monkeypatch.setattr(
+        keys, "unchanged", lambda key, index: keys.tree(key) if key.endswith("/alive") else plain(key, index)
+    )
+    write = ledger.Ledger.write
+
+    def by_nobody(self: Any, name: str, book: Book, dead: Any = ()) -> Any:
+        return write(self, name, book, {book.only_session()})
+
+    monkeypatch.setattr(ledger.Ledger, "write", by_nobody)
+
+
+def no_new_stamp(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = sessions.Sessions.stamp
+
+    async def stamp(self: Any, session: Any, within: float) -> None:
+        if not session.stamp:
+            await plain(self, session, within)
+
+    monkeypatch.setattr(sessions.Sessions, "stamp", stamp)
+
+
+def no_bell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Book, "heir", lambda self: None)
+
+
+def no_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys.Keys, "out", lambda self, session, who: self.bell(session, f"nobody-{id(self)}"))
+
+
+MISTAKES: dict[str, tuple[Scenario, Callable[[pytest.MonkeyPatch], None]]] = {
+    "a book is written whatever its index": (whoever_has_an_old_book_does_not_get_in, no_guard),
+    "a claim does not check its session": (nobody_gets_in_on_a_dead_session, no_check_of_the_session),
+    "a claim taken back leaves the stamp": (a_claim_taken_back_on_its_way_is_no_ghost, no_new_stamp),
+    "everybody else is taken for dead": (a_living_holder_is_not_struck_out, lambda m: everybody_is_alive(m, False)),
+    "nobody is rung": (the_next_in_line_is_rung, no_bell),
+    "an eviction leaves no word": (an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at, no_notice),
+}
+
+
+@pytest.mark.parametrize("mistaken", [False, True], ids=["as it is", "with the mistake"])
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(
+    cluster: Cluster[Consul],
+    connect: Connect,
+    prefix: str,
+    mistake: str,
+    mistaken: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario, make = MISTAKES[mistake]
+    stage = Stage(cluster.members[0], prefix, connect(*cluster.addresses), connect(*cluster.addresses))
+    if not mistaken:
+        scenario(stage)
+        return
+    make(monkeypatch)
+    with pytest.raises((AssertionError, AttributeError)):
+        scenario(stage)
