@@ -13,9 +13,10 @@ from functools import partial
 import pytest
 
 import holdfast
-from holdfast import LeaseLost, NotAcquired, aio
+from holdfast import LeaseLost, Misuse, NotAcquired, aio
 from holdfast.claim import Grant, Place
 from holdfast.drivers.base import finish
+from holdfast.stores.etcd import still_held
 from holdfast.stores.etcd.proto import LEASE_KEEP_ALIVE, TXN
 from holdfast.stores.etcd.store import EtcdStore
 from holdfast.testing.servers.clusters import Cluster
@@ -261,3 +262,30 @@ def test_who_will_not_wait_is_told_who_holds_it_also_from_another_client(connect
     lease = a.lock("x").acquire()
     with pytest.raises(NotAcquired, match=f"held by .*token {lease.token}"):
         b.lock("x").acquire(timeout=0)
+
+
+def test_a_transaction_of_ones_own_goes_through_only_while_the_lock_is_held(
+    cluster: Cluster[Etcd], connect: Connect, prefix: str
+) -> None:
+    a, b = connect(), connect()
+    lease = a.rwlock("x", ttl=30).write().acquire()
+    write = {"request_put": {"key": base64(f"{prefix}-data".encode()), "value": base64(b"1")}}
+
+    def goes_through(compare: dict[str, str]) -> bool:
+        answer = admin(cluster.members[0], "/v3/kv/txn", compare=[compare], success=[write])
+        return bool(answer.get("succeeded", False))
+
+    as_writer = still_held(lease)
+    assert goes_through(as_writer)
+    lease.downgrade()
+    assert not goes_through(as_writer)  # it stands elsewhere now
+    as_reader = still_held(lease)
+    assert goes_through(as_reader)
+    b.force_release("x", token=lease.token)
+    assert not goes_through(as_reader)
+    with (
+        holdfast.connect("memory://") as other,
+        other.lock("x") as elsewhere,
+        pytest.raises(Misuse, match="not kept in"),
+    ):
+        still_held(elsewhere)
