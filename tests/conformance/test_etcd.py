@@ -9,6 +9,12 @@ import pytest
 
 from holdfast.testing import servers
 from holdfast.testing.conformance import Suite
+from holdfast.testing.conformance.claims import Claims
+from holdfast.testing.conformance.deaths import Deaths
+from holdfast.testing.conformance.exclusion import Exclusion
+from holdfast.testing.conformance.order import Order
+from holdfast.testing.conformance.semaphores import Semaphores
+from holdfast.testing.conformance.tokens import Tokens
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
@@ -25,3 +31,24 @@ class TestEtcd(Suite):
     @pytest.fixture
     def url(self, etcd: Cluster[Etcd]) -> str:
         return f"{etcd.url}/{uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="module")
+def two_of_three(etcd: Cluster[Etcd]) -> Iterator[Cluster[Etcd]]:
+    dead = etcd.leader()
+    dead.kill()
+    etcd.leader()
+    yield etcd
+    dead.restart()
+
+
+class TestEtcdWithAMemberDown(Exclusion, Order, Tokens, Claims, Deaths, Semaphores):
+    """What a dead member could break; its address stands in the URL all the same."""
+
+    ttl_short = Suite.ttl_short
+    slack = Suite.slack
+    world = Suite.world
+
+    @pytest.fixture
+    def url(self, two_of_three: Cluster[Etcd]) -> str:
+        return f"{two_of_three.url}/{uuid4().hex[:8]}"

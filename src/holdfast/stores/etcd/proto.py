@@ -18,7 +18,7 @@ LEASE_TIME_TO_LIVE = b"/etcdserverpb.Lease/LeaseTimeToLive"
 WATCH = b"/etcdserverpb.Watch/Watch"
 AUTHENTICATE = b"/etcdserverpb.Auth/Authenticate"
 
-EQUAL, GREATER, LESS = 0, 1, 2
+EQUAL, LESS = 0, 2
 CREATE, MOD = 1, 2  # targets of a compare
 ASCEND, DESCEND = 1, 2
 _BY_CREATION = 2
@@ -27,9 +27,12 @@ _BY_CREATION = 2
 # ---- writing
 
 
+_SMALL = [bytes((value,)) for value in range(128)]
+
+
 def varint(value: int) -> bytes:
     if value < 128:
-        return bytes((value,))
+        return _SMALL[value]
     parts = bytearray()
     while value > 127:
         parts.append(value & 127 | 128)

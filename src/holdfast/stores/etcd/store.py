@@ -14,7 +14,7 @@ from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
 from . import looking
-from .entering import Entry, enter, may_enter, seen, what_to_wait_for
+from .entering import Entry, Templates, enter, look, may_enter, seen, what_to_wait_for
 from .keys import PART, Keys, everybody, read_terms, token_of
 from .proto import CREATE, EQUAL, Done, compare, op_delete, op_put, op_range, range_of, txn
 from .refusals import Refused, explained
@@ -49,6 +49,7 @@ class EtcdStore:
         self._wire = wire
         self._driver = driver
         self._keys = Keys(target.prefix)
+        self._first = Templates(self._keys).first
         self._start()
 
     def _start(self) -> None:
@@ -143,6 +144,13 @@ class EtcdStore:
         with self._explained():
             return await looking.names(self._wire, self._keys, prefix)
 
+    def proof(self, grant: Grant) -> tuple[bytes, int] | None:
+        """The key of a grant of this connection, and the revision that created it: both are so while it is held, and only then."""
+        entry = self._entries.get(grant.claim.holder)
+        if entry is None or entry.token != grant.token or entry.moving:
+            return None
+        return entry.key, entry.created
+
     def forked(self) -> None:
         self._sweeper.close()
         self._wire.forked()
@@ -165,28 +173,38 @@ class EtcdStore:
             sent = self._driver.now()
             entry.deadline = sent + claim.ttl
             self._sweeper.expect(entry.deadline)
-            value = self._keys.value(claim, self._driver.wall_us())
+            only_look = bool(entry.queued) and claim.fair and not entry.first
+            request = look(entry) if only_look else self._request(entry, session.lease, counted_at)
             try:
-                done = await self._transact(claim.name, enter(entry, value, session.lease, counted_at))
+                done = await self._transact(claim.name, request)
             except Refused:  # the lease is gone: revoked, or it ran out. Nothing was done, our place is gone too
                 self._sessions.end(session)
                 entry.queued = counted_at = 0
                 continue
             session.confirm(done.header.term)
-            if done.succeeded:
+            if done.succeeded and not only_look:
                 return await self._granted(entry, done.header.revision, done.header.revision, sent)
             sight = seen(entry, done)
             if sight.inside is not None:
                 token = token_of(sight.inside, read_terms(sight.inside))
                 return await self._granted(entry, token, sight.inside.created, sent)
             was, entry.queued = entry.queued, sight.queued
-            if not was and 0 < sight.queued < sight.revision:
-                continue  # we were in line already: look again, at those before our place
+            if (only_look and not sight.queued) or (not was and 0 < sight.queued < sight.revision):
+                continue  # our place is gone: join again. Or we had one that we did not know of: look at those before it
+            entry.first = bool(sight.queued) and sight.ahead is None
             if not may_enter(entry, sight):
                 entry.until = what_to_wait_for(entry, sight)
                 return Place(claim, claim.ttl)
             counted_at = sight.revision if entry.kind == PART else 0
         return Place(claim, _BUSY)
+
+    def _request(self, entry: Entry, lease: int, counted_at: int) -> bytes:
+        wall_us = self._driver.wall_us()
+        if not entry.queued and not counted_at:
+            first = self._first(entry.claim, wall_us, lease)
+            if first is not None:
+                return first
+        return enter(entry, self._keys.value(entry.claim, wall_us), lease, counted_at)
 
     async def _granted(self, entry: Entry, token: int, created: int, sent: float) -> Grant | Place:
         claim = entry.claim

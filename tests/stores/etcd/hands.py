@@ -1,0 +1,60 @@
+"""What the tests of etcd share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.claim import Claim, new_holder
+from holdfast.drivers.base import finish
+from holdfast.stores.etcd.store import EtcdStore
+from holdfast.sync import Locks
+from holdfast.testing.servers import wire
+from holdfast.testing.servers.etcd import Etcd
+
+SOON = 20.0
+Connect = Callable[..., Locks]
+
+
+def until(condition: Callable[[], Any], within: float = SOON) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"did not come true within {within:g} s"
+        time.sleep(0.01)
+
+
+def claim_of(name: str, ttl: float = 30.0, **more: Any) -> Claim:
+    return Claim(name, new_holder(), "host/1/somebody", ttl, **more)
+
+
+def store_of(locks: Locks) -> EtcdStore:
+    store = locks._engine.store
+    assert isinstance(store, EtcdStore)
+    return store
+
+
+def ask(locks: Locks, claim: Claim) -> Any:
+    return finish(store_of(locks).claim(claim))
+
+
+def leases_of(locks: Locks) -> list[int]:
+    """The sessions of a connection, as etcd numbers them."""
+    return [session.lease for session in store_of(locks)._sessions._sessions.values()]
+
+
+def admin(member: Etcd, path: str, **body: Any) -> Any:
+    """As an operator would, through the JSON gateway."""
+    return wire.http_json(member.address, "POST", path, body)
+
+
+def base64(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def in_background(action: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    return thread
