@@ -26,3 +26,10 @@ class TestPostgreSQL(Suite):
     def url(self, postgresql: PostgreSQL) -> str:
         postgresql.query("TRUNCATE holdfast.locks")
         return postgresql.url
+
+
+class TestPostgreSQLSessions(Suite):
+    @pytest.fixture
+    def url(self, postgresql: PostgreSQL) -> str:
+        postgresql.query("TRUNCATE holdfast.locks")
+        return f"{postgresql.url}?mode=session"
