@@ -478,6 +478,7 @@ DECLARE
     gone "holdfast".locks;
     past bigint;
 BEGIN
+    PERFORM FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place = 0 FOR UPDATE; -- first, as whoever enters does
     DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place < 0 AND p.token = a_token RETURNING p.* INTO gone;
     IF NOT FOUND OR NOT pg_terminate_backend(gone.ear::integer) THEN RETURN NULL; END IF;
     UPDATE "holdfast".locks AS l SET

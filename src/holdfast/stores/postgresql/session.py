@@ -188,11 +188,14 @@ class SessionStore:
         party = self._parties.get(claim.holder)
         if party is None:
             return False
-        inside = party.session.alive and bool(party.token)
-        await self._leave(party)
+        there = party.session.alive
+        try:
+            await self._leave(party)
+        except Unavailable:
+            there = False  # the connection has ended, and the lock with it: perhaps before we came
         if next(self._releases) % _SWEEP_EVERY == 0:
             await self._sweep()
-        return inside
+        return there
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         newest = max((holding.token for holding in (await self.inspect(name)).holders), default=0)
@@ -258,28 +261,30 @@ class SessionStore:
         except ServerError as error:
             await self._drop(party)
             raise self._explained(error, party.claim.name) from None
-        except BaseException:
+        except Exception:
             await self._drop(party)  # the server lets go when it sees that
             raise
+        # Interrupted otherwise, the conversation goes on to its end, and whoever takes the claim back comes after it.
 
     async def _leave(self, party: Party) -> None:
         """Out of the line, or out of the lock. Whatever the cancelled wait has come to, nothing stays behind."""
         claim, session = party.claim, party.session
-        self._parties.pop(claim.holder, None)
         if not session.alive:
-            session.close()
+            await self._drop(party)
             return
         try:
             if not party.token:
                 await self._cancelled(session)
             await session.ask(self._sql.leave, (_name(claim.name), claim.holder.encode()), self._target.timeout)
         except ServerError as error:
-            session.close()
+            await self._drop(party)
             raise self._explained(error, claim.name) from None
-        except BaseException:
-            session.close()
+        except Exception:
+            await self._drop(party)
             raise
-        self._wire.free(session)
+        # Only now: if we are interrupted before, it can be left once more.
+        if self._parties.pop(claim.holder, None) is not None:
+            self._wire.free(session)
 
     async def _cancelled(self, session: Session) -> None:
         deadline = self._driver.now() + self._target.timeout

@@ -29,14 +29,16 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, l.place, l.tok
     true, l.since, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + l.ttl, l.capacity,
     l.evicted_owner, l.evicted_token, l.evicted_past, l.evicted_by, l.evicted_at
 FROM "holdfast".locks AS l
-LEFT JOIN pg_locks AS k ON k.locktype = 'advisory' AND k.objsubid = 1 AND k.pid = l.ear
+LEFT JOIN pg_locks AS k ON k.locktype = 'advisory' AND k.objsubid = 1 AND k.pid = l.ear AND k.granted AND l.place < 0
     AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND (k.classid::bigint << 32 | k.objid::bigint) = $2 AND k.granted = (l.place < 0)
-WHERE l.name = $1 AND (l.place = 0 OR k.pid IS NOT NULL)
+    AND (k.classid::bigint << 32 | k.objid::bigint) = $2
+WHERE l.name = $1 AND (l.place = 0 OR k.pid IS NOT NULL
+    OR l.place > 0 AND EXISTS (SELECT FROM pg_stat_activity AS s WHERE s.pid = l.ear))
 ORDER BY l.place
 
 -- names (bytea)
 SELECT DISTINCT l.name FROM "holdfast".locks AS l
-JOIN pg_locks AS k ON k.locktype = 'advisory' AND k.objsubid = 1 AND k.pid = l.ear AND k.granted = (l.place < 0)
-    AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 WHERE l.place <> 0 AND l.name >= $1 AND substr(l.name, 1, octet_length($1)) = $1
+    AND (l.place > 0 OR EXISTS (SELECT FROM pg_locks AS k WHERE k.locktype = 'advisory' AND k.objsubid = 1 AND k.pid = l.ear
+        AND k.granted AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())))
+    AND EXISTS (SELECT FROM pg_stat_activity AS s WHERE s.pid = l.ear)
