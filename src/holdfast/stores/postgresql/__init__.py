@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...drivers.base import Driver
 from ...errors import Misuse
 from ..base import Store
-from .url import parse
+from .url import Target, parse
 
 __all__ = ["open_store", "schema"]
 
@@ -18,15 +20,20 @@ def open_store(url: str, driver: Driver) -> Store:
         import psycopg  # noqa: F401
     except ImportError as error:
         raise Misuse(f"PostgreSQL needs psycopg ({error}): pip install 'holdfast[postgresql]'") from None
+    target = parse(url)
+    asynchronous = isinstance(driver, Asyncio)
+    return (_session if target.mode == "session" else _lease)(target, driver, asynchronous)
+
+
+def _lease(target: Target, driver: Driver, asynchronous: bool) -> Store:
     from .greeting import Greeting
     from .statements import Statements
     from .store import PostgresStore, Wire
 
-    target = parse(url)
     statements = Statements(target.schema)
     greeting = Greeting(target, statements)
     wire: Wire
-    if isinstance(driver, Asyncio):
+    if asynchronous:
         from .wire_aio import AioWire
 
         wire = AioWire(target, greeting)
@@ -35,6 +42,25 @@ def open_store(url: str, driver: Driver) -> Store:
 
         wire = BlockingWire(target, greeting)
     return PostgresStore(target, wire, greeting, statements, driver)
+
+
+def _session(target: Target, driver: Driver, asynchronous: bool) -> Store:
+    from .greeting import Greeting
+    from .session import SessionStore
+    from .statements import SessionStatements
+
+    statements = SessionStatements(target.schema)
+    greeting = Greeting(target, statements)
+    wire: Any
+    if asynchronous:
+        from .session_wire_aio import AioSessionWire
+
+        wire = AioSessionWire(target, greeting)
+    else:
+        from .session_wire import BlockingSessionWire
+
+        wire = BlockingSessionWire(target, greeting)
+    return SessionStore(target, wire, greeting, statements, driver)
 
 
 def schema(url: str) -> str:

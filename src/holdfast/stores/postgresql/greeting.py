@@ -10,7 +10,7 @@ from collections.abc import Generator
 from ...errors import Misuse
 from . import migration, replies
 from .replies import ServerError
-from .statements import Row, Statements
+from .statements import Row, SessionStatements, Statements
 from .url import Target
 
 OLDEST = 140000
@@ -19,7 +19,7 @@ OLDEST = 140000
 class Greeting:
     """What one store knows about its server."""
 
-    def __init__(self, target: Target, statements: Statements) -> None:
+    def __init__(self, target: Target, statements: Statements | SessionStatements) -> None:
         self._target = target
         self._statements = statements
         self.known = False

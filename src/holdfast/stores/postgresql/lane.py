@@ -31,7 +31,8 @@ class Lane:
         self._found: list[Any] = []
         self._timer: asyncio.TimerHandle | None = None
         self._writing = False
-        self.loop.add_reader(line.fileno(), self._readable)
+        self._number = line.fileno()  # libpq forgets it when the connection breaks, but the loop has to
+        self.loop.add_reader(self._number, self._readable)
 
     def ask(self, statement: Statement, params: Params, timeout: float | None = None) -> asyncio.Future[list[Row]]:
         return self._add(statement, params, timeout)
@@ -82,9 +83,9 @@ class Lane:
     def _flush(self) -> None:
         done = self.line.flushed()
         if done and self._writing:
-            self.loop.remove_writer(self.line.fileno())
+            self.loop.remove_writer(self._number)
         elif not done and not self._writing:
-            self.loop.add_writer(self.line.fileno(), self._writable)
+            self.loop.add_writer(self._number, self._writable)
         self._writing = not done
 
     def _writable(self) -> None:
@@ -144,10 +145,9 @@ class Lane:
             return
         self.open = False
         self._landed()
-        number = self.line.fileno()
-        self.loop.remove_reader(number)
+        self.loop.remove_reader(self._number)
         if self._writing:
-            self.loop.remove_writer(number)
+            self.loop.remove_writer(self._number)
         self.line.close()
         futures = [*self._flight, *(future for _, _, future in self._waiting)]
         self._flight, self._waiting = [], []

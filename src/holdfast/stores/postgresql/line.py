@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Self
 
 import psycopg
@@ -61,24 +61,23 @@ class Line:
     # ---- conversations: send, flush until it says so, take what comes
 
     def say(self, sql: str) -> None:
-        self._sent(lambda: self.pgconn.send_query(sql.encode()))
+        try:
+            self.pgconn.send_query(sql.encode())
+        except psycopg.Error as error:
+            raise self.broken(error) from error
 
-    def send(self, statement: Statement, asked: list[Params]) -> None:
+    def send(self, statement: Statement, asked: Sequence[Params]) -> None:
+        params = asked[0]
         if len(asked) > 1:
             assert statement.many is not None
-            params: Params = transposed(statement, asked)
+            params = transposed(statement.many, asked)
             statement = statement.many
-        else:
-            params = asked[0]
         formats = _BINARY[len(params)]
-        if self.prepared:
-            self._sent(lambda: self.pgconn.send_query_prepared(statement.name, params, formats, 1))
-        else:
-            self._sent(lambda: self.pgconn.send_query_params(statement.sql, params, statement.oids, formats, 1))
-
-    def _sent(self, send: Callable[[], None]) -> None:
         try:
-            send()
+            if self.prepared:
+                self.pgconn.send_query_prepared(statement.name, params, formats, 1)
+            else:
+                self.pgconn.send_query_params(statement.sql, params, statement.oids, formats, 1)
         except psycopg.Error as error:
             raise self.broken(error) from error
 

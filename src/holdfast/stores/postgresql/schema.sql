@@ -384,9 +384,106 @@ BEGIN
         SELECT o.ctid FROM "holdfast".locks AS o
         WHERE o.ctid >= format('(%s,0)', first)::tid AND o.ctid < format('(%s,0)', first + 8)::tid
             AND o.ends < old AND o.watched < old AND coalesce(o.evicted_at, 0) < old
-            AND (o.place <> 0
-                OR NOT EXISTS (SELECT FROM "holdfast".locks AS p WHERE p.name = o.name AND p.place <> 0))
+            AND (o.place <> 0 AND (o.name < '\xff' OR NOT EXISTS (SELECT FROM pg_stat_activity AS s WHERE s.pid = o.ear))
+                OR o.place = 0 AND NOT EXISTS (SELECT FROM "holdfast".locks AS p WHERE p.name = o.name AND p.place <> 0))
         FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS gone = ROW_COUNT;
     RETURN gone;
+END $$;
+
+-- ---- Session locks (mode=session): PostgreSQL's advisory locks exclude; the rows here mint tokens and tell who it is.
+-- Their names begin with \xff, which no UTF-8 does; `ear` is the backend that holds or waits. A row counts only while its
+-- backend has the advisory lock, or waits for it: what a dead one left behind is swept away in time.
+
+-- Inside: mint the token, and say who we are.
+CREATE OR REPLACE FUNCTION "holdfast".session_enter(
+    a_name bytea, a_holder bytea, a_owner bytea, a_note bytea, a_ttl bigint, a_units integer, a_capacity integer
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+    book "holdfast".locks;
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN PERFORM set_config('synchronous_commit', 'on', true); END IF;
+    INSERT INTO "holdfast".locks AS l (name, place, last, last_place, ends) VALUES (a_name, 0, now_us, 1, now_us)
+    ON CONFLICT (name, place) DO UPDATE SET
+        last = greatest(l.last + 1, now_us), last_place = l.last_place + 1, ends = now_us
+    RETURNING l.* INTO book;
+    IF book.last > 9007199254740991 THEN RAISE EXCEPTION 'the tokens are used up' USING ERRCODE = 'HF003'; END IF;
+    -- Alone inside, nobody else can be: what is there was left behind by the dead.
+    DELETE FROM "holdfast".locks AS p
+        WHERE p.name = a_name AND p.place <> 0 AND (p.holder = a_holder OR p.place < 0 AND a_units = a_capacity);
+    INSERT INTO "holdfast".locks (name, place, token, holder, owner, note, units, capacity, since, ttl, ends, ear)
+    VALUES (a_name, -book.last_place, book.last, a_holder, a_owner, a_note, a_units, a_capacity, now_us, a_ttl, now_us, pg_backend_pid());
+    RETURN book.last;
+END $$;
+
+-- Enter if that is possible at once: the token; else NULL, and if a_join a row that says who waits.
+CREATE OR REPLACE FUNCTION "holdfast".session_try(
+    a_name bytea, a_key bigint, a_join integer, a_holder bytea, a_owner bytea, a_note bytea, a_ttl bigint, a_units integer,
+    a_capacity integer
+) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+BEGIN
+    IF (CASE WHEN a_units = a_capacity THEN pg_try_advisory_lock(a_key) ELSE pg_try_advisory_lock_shared(a_key) END) THEN
+        RETURN "holdfast".session_enter(a_name, a_holder, a_owner, a_note, a_ttl, a_units, a_capacity);
+    END IF;
+    PERFORM set_config('synchronous_commit', 'off', true);
+    IF a_join <> 0 THEN
+        INSERT INTO "holdfast".locks (name, place, holder, owner, note, units, capacity, since, ttl, ends, ear)
+        VALUES (a_name, now_us, a_holder, a_owner, a_note, a_units, a_capacity, now_us, a_ttl, now_us, pg_backend_pid())
+        ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Wait in PostgreSQL's own line, and enter.
+CREATE OR REPLACE FUNCTION "holdfast".session_wait(
+    a_name bytea, a_key bigint, a_holder bytea, a_owner bytea, a_note bytea, a_ttl bigint, a_units integer, a_capacity integer
+) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF a_units = a_capacity THEN PERFORM pg_advisory_lock(a_key); ELSE PERFORM pg_advisory_lock_shared(a_key); END IF;
+    RETURN "holdfast".session_enter(a_name, a_holder, a_owner, a_note, a_ttl, a_units, a_capacity);
+END $$;
+
+-- A writer becomes a reader, without a moment in between.
+CREATE OR REPLACE FUNCTION "holdfast".session_downgrade(a_name bytea, a_key bigint, a_holder bytea, a_units integer)
+RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE "holdfast".locks AS p SET units = a_units WHERE p.name = a_name AND p.place < 0 AND p.holder = a_holder;
+    PERFORM pg_advisory_lock_shared(a_key);
+    RETURN pg_advisory_unlock(a_key);
+END $$;
+
+-- Leave, whether inside or in line. All of this session's advisory locks go: one that was granted in the very moment in which
+-- its waiting was cancelled, or ran into lock_timeout (55P03), is held although it was reported as an error.
+CREATE OR REPLACE FUNCTION "holdfast".session_leave(a_name bytea, a_holder bytea) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    was_inside boolean := false;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place <> 0 AND p.holder = a_holder
+        RETURNING p.place < 0 INTO was_inside;
+    PERFORM pg_advisory_unlock_all();
+    RETURN coalesce(was_inside, false);
+END $$;
+
+-- Put out whoever holds a token: its connection is ended, and a token past it is minted. NULL: nobody holds it.
+CREATE OR REPLACE FUNCTION "holdfast".session_evict(a_name bytea, a_token bigint, a_by bytea) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+    gone "holdfast".locks;
+    past bigint;
+BEGIN
+    PERFORM FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place = 0 FOR UPDATE; -- first, as whoever enters does
+    DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place < 0 AND p.token = a_token RETURNING p.* INTO gone;
+    IF NOT FOUND OR NOT pg_terminate_backend(gone.ear::integer) THEN RETURN NULL; END IF;
+    UPDATE "holdfast".locks AS l SET
+        last = greatest(l.last + 1, now_us), ends = now_us, evicted_owner = gone.owner, evicted_token = gone.token,
+        evicted_past = greatest(l.last + 1, now_us), evicted_by = a_by, evicted_at = now_us
+    WHERE l.name = a_name AND l.place = 0 RETURNING l.last INTO past;
+    RETURN past;
 END $$;

@@ -35,20 +35,43 @@ class Statement(NamedTuple):
         return f"PREPARE {self.name.decode()} ({', '.join(self.types)}) AS {self.sql.decode()};"
 
 
+def load(file: str, schema: str) -> dict[str, Statement]:
+    text = files(__package__).joinpath(file).read_text(encoding="utf-8")
+    found: dict[str, Statement] = {}
+    for name, types, sql in _SECTION.findall(text.replace('"holdfast"', f'"{schema}"')):
+        kinds = tuple(types.split(", "))
+        oids = tuple(_OIDS[kind] for kind in kinds)
+        found[name] = Statement(f"holdfast_{name}".encode(), sql.strip().encode(), kinds, oids)
+    return found
+
+
 class Statements:
-    """All of them, for one schema."""
+    """All of the lease table, for one schema."""
 
     def __init__(self, schema: str) -> None:
-        text = files(__package__).joinpath("statements.sql").read_text(encoding="utf-8")
-        found: dict[str, Statement] = {}
-        for name, types, sql in _SECTION.findall(text.replace('"holdfast"', f'"{schema}"')):
-            kinds = tuple(types.split(", "))
-            oids = tuple(_OIDS[kind] for kind in kinds)
-            found[name] = Statement(f"holdfast_{name}".encode(), sql.strip().encode(), kinds, oids)
+        found = load("statements.sql", schema)
         self.claim = found["claim"]._replace(many=found["claim_many"])
         self.release = found["release"]._replace(many=found["release_many"])
         self.renew = found["renew"]
         self.watch = found["watch"]
+        self.evict = found["evict"]
+        self.sweep = found["sweep"]
+        self.inspect = found["inspect"]
+        self.names = found["names"]
+        self.preparing = " ".join(statement.preparing() for statement in found.values())
+
+
+class SessionStatements:
+    """All of session mode, for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        found = load("session.sql", schema)
+        self.attempt = found["try"]
+        self.wait = found["wait"]
+        self.downgrade = found["downgrade"]
+        self.leave = found["leave"]
+        self.ping = found["ping"]
+        self.cancel = found["cancel"]
         self.evict = found["evict"]
         self.sweep = found["sweep"]
         self.inspect = found["inspect"]
@@ -63,8 +86,11 @@ def array(type_: str, values: Sequence[bytes]) -> bytes:
 
 
 def transposed(statement: Statement, asked: Sequence[Params]) -> list[bytes]:
-    """Many parameters of each as one array of each."""
-    return [array(type_, column) for type_, column in zip(statement.types, zip(*asked, strict=True), strict=True)]
+    """The parameters of many as the arrays of one."""
+    return [
+        array(type_.removesuffix("[]"), column)
+        for type_, column in zip(statement.types, zip(*asked, strict=True), strict=True)
+    ]
 
 
 def claim_params(claim: Claim, flags: int, ear: int, seat: int) -> Params:

@@ -37,7 +37,7 @@ RELAXED = (
 )
 
 _JOIN, _RELAXED, _ALONE = 2, 4, 8
-_SWEEP_EVERY = 64  # releases, on average
+_SWEEP_EVERY = 64  # releases
 _MOST_CROWDED = 1000
 _MOST_PACKED = 4096
 _TRIES = 3
@@ -85,6 +85,8 @@ class PostgresStore:
         self._flags = _ALONE | (_RELAXED if target.relaxed else 0)
         self._bells: dict[str, Any] = {}
         self._seats = itertools.count(1)
+        # Begins anywhere, so that many short lives sweep as often as one long one.
+        self._releases = itertools.count(int(driver.uniform(0, _SWEEP_EVERY)))
         self._crowded: set[str] = set()  # names that had a line when last claimed: there, join it at the first asking
         self._polls = not target.bell
         self._checked = False  # whether the bell works through whatever is between us and the server
@@ -172,7 +174,7 @@ class PostgresStore:
                 rows = self._talk(self._sql.release, params)
         except ServerError as error:
             rows = await self._again(error, self._sql.release, params)
-        if self._driver.uniform(0, _SWEEP_EVERY) < 1:
+        if next(self._releases) % _SWEEP_EVERY == 0:
             await self._sweep()
         return rows[0][0] == b"\1"
 
@@ -199,7 +201,7 @@ class PostgresStore:
         return past or None
 
     async def inspect(self, name: str) -> Snapshot:
-        return _snapshot(name, await self._ask(self._sql.inspect, (name.encode(),)))
+        return snapshot(name, await self._ask(self._sql.inspect, (name.encode(),)))
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         rows = await self._ask(self._sql.names, (prefix.encode(),))
@@ -278,7 +280,7 @@ class PostgresStore:
             return  # another time; what was asked for is done
 
 
-def _snapshot(name: str, rows: list[Row]) -> Snapshot:
+def snapshot(name: str, rows: list[Row]) -> Snapshot:
     holders: list[Holding] = []
     waiters: list[Waiting] = []
     eviction: Eviction | None = None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import select
 import threading
 import time
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from ...errors import HoldfastError, Unavailable
@@ -26,7 +29,7 @@ class BlockingLine(Line):
     """The same, with a thread that waits for it."""
 
     def ask(self, statement: Statement, params: Params, timeout: float) -> list[Row]:
-        self.send(statement, [params])
+        self.send(statement, (params,))
         return self.answer(timeout)
 
     def tell(self, sql: str, timeout: float) -> list[Row]:
@@ -39,13 +42,13 @@ class BlockingLine(Line):
             if not self.flushed():
                 self._flush(timeout)
             deadline = _clock() + timeout
-            while True:
-                if not self._ready(select.POLLIN, deadline - _clock()):
-                    raise self.late(timeout)
+            while self._readable(timeout * 1000):
                 self.take()
                 rows = self.rows(found)
                 if rows is not None:
                     return rows
+                timeout = max(0.0, deadline - _clock())
+            raise self.late(timeout)
         except Exception:
             raise
         except BaseException:  # Ctrl-C
@@ -63,6 +66,12 @@ class BlockingLine(Line):
                 raise self.late(timeout)
             self.take()
 
+    @cached_property
+    def _readable(self) -> Callable[[float], object]:
+        poll = select.poll()
+        poll.register(self.pgconn.socket, select.POLLIN)
+        return poll.poll
+
     def _ready(self, what: int, timeout: float) -> bool:
         poll = select.poll()
         poll.register(self.pgconn.socket, what)
@@ -70,7 +79,7 @@ class BlockingLine(Line):
 
     def is_stale(self) -> bool:
         """Did the server close it, or say something unasked, while it lay idle?"""
-        return self._ready(select.POLLIN, 0)
+        return bool(self._readable(0))
 
 
 def dial(target: Target, timeout: float) -> BlockingLine:
@@ -104,8 +113,11 @@ class BlockingWire:
         self._fresh()
 
     def _fresh(self) -> None:
-        self._idle: list[BlockingLine] = []
-        self._free = threading.Semaphore(self.target.pool)
+        # What lies here may be taken: a connection, or None, which is leave to open one. The last put back is taken first.
+        self._idle: list[BlockingLine | None] = [None] * self.target.pool
+        self._queue: queue.SimpleQueue[BlockingLine | None] = queue.SimpleQueue()
+        self._queueing = 0
+        self._mutex = threading.Lock()
         self._greeting = threading.Lock()
 
     def open(self, timeout: float) -> BlockingLine:
@@ -157,27 +169,64 @@ class BlockingWire:
         return self.talk(statement, params)
 
     def talk(self, statement: Statement, params: Params) -> list[Row]:
+        try:
+            line = self._idle.pop()
+        except IndexError:
+            line = self._queue_up()
+        try:
+            if line is None or (_clock() - line.used > _FRESH and line.is_stale()):
+                if line is not None:
+                    line.close()
+                    line = None
+                line = self.open(self.target.timeout)
+            rows = line.ask(statement, params, self.target.timeout)
+            line.used = _clock()
+        except ServerError:
+            self._put_back(line)
+            raise
+        except BaseException as error:
+            if line is not None:
+                line.close()
+            self._put_back(None)
+            if isinstance(error, HoldfastError):
+                self._close_idle()  # what broke one has most likely broken all that lie here
+            raise
+        self._idle.append(line)
+        if self._queueing:
+            self._hand_on()
+        return rows
+
+    def _put_back(self, line: BlockingLine | None) -> None:
+        if line is None:
+            self._idle.insert(0, None)
+        else:
+            self._idle.append(line)
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        if self._queueing:
+            with contextlib.suppress(IndexError):
+                self._queue.put(self._idle.pop())
+
+    def _queue_up(self) -> BlockingLine | None:
+        """All are busy. Whoever puts one back looks for us after that, and we for it after saying that we wait."""
         timeout = self.target.timeout
-        free = self._free
-        if not free.acquire(blocking=False) and not free.acquire(timeout=timeout):
+        with self._mutex:
+            self._queueing += 1
+        try:
+            with contextlib.suppress(IndexError):
+                return self._idle.pop()
+            return self._queue.get(timeout=timeout)
+        except queue.Empty:
             raise Unavailable(
                 f"all {self.target.pool} connections to PostgreSQL at {self.where} were busy for {timeout:g} s: "
                 "see the URL's option pool="
-            )
-        try:
-            line = self._take()
-            try:
-                rows = line.ask(statement, params, timeout)
-            except ServerError:
-                self._idle.append(line)
-                raise
-            except BaseException as error:
-                self._drop(line, error)
-                raise
-            self._idle.append(line)
-            return rows
+            ) from None
         finally:
-            free.release()
+            with self._mutex:
+                self._queueing -= 1
+                while not self._queueing and not self._queue.empty():  # handed to one who had just given up
+                    self._idle.append(self._queue.get_nowait())
 
     async def ask_apart(self, statement: Statement, params: Params, within: float) -> list[Row]:
         """On a connection that user work cannot keep busy. Used by one thread, the renewer."""
@@ -225,17 +274,16 @@ class BlockingWire:
     def reset(self) -> None:
         """The server is not what it was (a failover, an emptied schema): connect anew."""
         self.greeting.known = False
-        while self._idle:
-            with contextlib.suppress(IndexError):
-                self._idle.pop().close()
+        self._close_idle()
         line, self._renewing = self._renewing, None
         if line is not None:
             line.close()
         self.ear.lose()
 
     def forked(self) -> None:
-        for line in (*self._idle, *([self._renewing] if self._renewing else [])):
-            line.disown()
+        for line in (*self._idle, self._renewing):
+            if line is not None:
+                line.disown()
         self._renewing = None
         self._fresh()
         self.ear.forked()
@@ -243,23 +291,10 @@ class BlockingWire:
     async def close(self) -> None:
         self.reset()
 
-    def _take(self) -> BlockingLine:
-        while True:
-            try:
+    def _close_idle(self) -> None:
+        for _ in range(len(self._idle)):
+            with contextlib.suppress(IndexError):
                 line = self._idle.pop()
-            except IndexError:
-                return self.open(self.target.timeout)
-            now = _clock()
-            fresh = now - line.used < _FRESH
-            line.used = now
-            if fresh or not line.is_stale():
-                return line
-            line.close()
-
-    def _drop(self, line: BlockingLine, error: BaseException) -> None:
-        line.close()
-        if isinstance(error, HoldfastError):
-            # What broke one has most likely broken all that lie here; the next conversation starts afresh.
-            while self._idle:
-                with contextlib.suppress(IndexError):
-                    self._idle.pop().close()
+                if line is not None:
+                    line.close()
+                self._idle.insert(0, None)

@@ -1,0 +1,262 @@
+"""PostgreSQL against its bars and its peer, all in one interleaved run. Needs the extra `bench` (sqlalchemy-dlock)."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+import holdfast
+from holdfast import aio
+from holdfast.claim import Claim, Grant, new_holder
+from holdfast.drivers.base import finish
+from holdfast.stores.postgresql import schema
+from holdfast.testing import servers
+from holdfast.testing.servers.postgresql import PostgreSQL
+
+from .measure import Verdict, interleaved, report
+
+TASKS = 64
+PROCESSES = 8
+SECONDS = 1.5
+
+
+def main() -> bool:
+    with servers.start("postgresql") as server:
+        server.query(schema(server.url))
+        verdicts = [
+            *uncontended(server),
+            *asyncio.run(concurrent(server)),
+            *contended(server),
+            *renewal(server),
+            *bloat(server),
+        ]
+    return report("PostgreSQL", verdicts)
+
+
+# ---- one thread, nobody else
+
+
+def updates(server: PostgreSQL, table: str, commit: str) -> Callable[[], object]:
+    """The floor: two UPDATEs of one row through psycopg, which prepares them by itself."""
+    connection = psycopg.connect(server.url, autocommit=True)
+    connection.execute(f"SET synchronous_commit = {commit}")
+    connection.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, v int) WITH (fillfactor = 50)")
+    connection.execute(f"INSERT INTO {table} VALUES (1, 0)")  # noqa: S608
+    update = f"UPDATE {table} SET v = v + 1 WHERE id = %s"  # noqa: S608
+
+    def cycle() -> None:
+        connection.execute(update, (1,))
+        connection.execute(update, (1,))
+
+    return cycle
+
+
+def uncontended(server: PostgreSQL) -> list[Verdict]:
+    durable, relaxed = holdfast.connect(server.url), holdfast.connect(server.url + "?durability=relaxed")
+
+    one, two = durable.lock("bench"), relaxed.lock("bench-relaxed")
+    tasks: dict[str, Callable[[], object]] = {
+        "two durable updates": updates(server, "durable", "on"),
+        "holdfast": lambda: one.acquire().release(),
+        "two relaxed updates": updates(server, "relaxed", "off"),
+        "relaxed": lambda: two.acquire().release(),
+        **peer(server),
+    }
+    for task in tasks.values():
+        for _ in range(10):
+            task()
+    rounds = [interleaved(tasks, rounds=1, batch=15) for _ in range(30)]
+
+    def times(ours: str, floor: str) -> float:
+        return statistics.median(taken[ours] / taken[floor] for taken in rounds)
+
+    def shown(*names: str) -> str:
+        return ", ".join(f"{name} {statistics.median(taken[name] for taken in rounds) * 1e6:.0f} µs" for name in names)
+
+    for locks in (durable, relaxed):
+        locks.close()
+    return [
+        Verdict(
+            "acquire + release, durable, against two durable UPDATEs",
+            times("holdfast", "two durable updates"),
+            0.9,
+            detail=shown("two durable updates", "holdfast", *peer(server)),
+        ),
+        Verdict(
+            "acquire + release, relaxed, against two relaxed UPDATEs",
+            times("relaxed", "two relaxed updates"),
+            1.3,
+            detail=shown("two relaxed updates", "relaxed"),
+        ),
+    ]
+
+
+def peer(server: PostgreSQL) -> dict[str, Callable[[], object]]:
+    """sqlalchemy-dlock: an advisory lock on a connection that the caller brings."""
+    try:
+        dlock: Any = importlib.import_module("sqlalchemy_dlock")
+        sqlalchemy: Any = importlib.import_module("sqlalchemy")
+    except ImportError:
+        return {}
+    engine = sqlalchemy.create_engine(server.url.replace("postgresql:", "postgresql+psycopg:"))
+    connection = engine.connect()
+
+    def cycle() -> None:
+        with dlock.create_sadlock(connection, "bench"):
+            pass
+
+    return {"sqlalchemy-dlock": cycle}
+
+
+# ---- asyncio
+
+
+async def concurrent(server: PostgreSQL) -> list[Verdict]:
+    async with aio.connect(server.url) as locks:
+
+        async def one(number: int, cycles: int) -> None:
+            lock = locks.lock(f"task{number}")
+            for _ in range(cycles):
+                lease = await lock.acquire()
+                await lease.release()
+
+        async def rate(tasks: int, cycles: int) -> float:
+            started = time.perf_counter()
+            await asyncio.gather(*(one(number, cycles) for number in range(tasks)))
+            return tasks * cycles / (time.perf_counter() - started)
+
+        await rate(TASKS, 2)
+        ratios, fastest = [], 0.0
+        for _ in range(7):
+            together = await rate(TASKS, 10)
+            fastest = max(fastest, together)
+            ratios.append(together / await rate(1, 100))
+    detail = f"{fastest:.0f} cycles/s"
+    return [Verdict(f"asyncio, {TASKS} tasks against one", statistics.median(ratios), 3, at_least=True, detail=detail)]
+
+
+# ---- eight processes, one name
+
+
+def holdfast_worker(url: str, seconds: float, results: Any, ready: Any) -> None:
+    locks = holdfast.connect(url)
+    lock = locks.lock("contended")
+    lock.acquire().release()
+    count = 0
+    ready.wait()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        lock.acquire().release()
+        count += 1
+    results.put(count)
+    locks.close()
+
+
+def peer_worker(url: str, seconds: float, results: Any, ready: Any) -> None:
+    dlock: Any = importlib.import_module("sqlalchemy_dlock")
+    sqlalchemy: Any = importlib.import_module("sqlalchemy")
+    connection = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:")).connect()
+    count = 0
+    ready.wait()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        lock = dlock.create_sadlock(connection, "contended")
+        if lock.acquire(timeout=seconds):
+            lock.release()
+            count += 1
+    results.put(count)
+
+
+def crowd(worker: Callable[..., None], url: str) -> list[int]:
+    context = multiprocessing.get_context("spawn")
+    results, ready = context.Queue(), context.Barrier(PROCESSES)
+    processes = [context.Process(target=worker, args=(url, SECONDS, results, ready)) for _ in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    counts = [results.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join()
+    return counts
+
+
+def contended(server: PostgreSQL) -> list[Verdict]:
+    rates, fairness, fastest, peers = [], [], 0.0, 0.0
+    for _ in range(3):
+        ours = crowd(holdfast_worker, server.url)
+        fairness.append(min(ours) / max(ours))
+        fastest = max(fastest, sum(ours) / SECONDS)
+        if peer(server):
+            theirs = sum(crowd(peer_worker, server.url))
+            peers = max(peers, theirs / SECONDS)
+            rates.append(sum(ours) / max(theirs, 1))
+    detail = (
+        f"{fastest:.0f}/s, theirs {peers:.0f}/s" if rates else f"{fastest:.0f}/s; sqlalchemy-dlock is not installed"
+    )
+    return [
+        Verdict(
+            f"{PROCESSES} processes on one name, against sqlalchemy-dlock with a timeout",
+            statistics.median(rates) if rates else float("nan"),
+            3,
+            at_least=True,
+            detail=detail,
+        ),
+        Verdict("fairness: fewest / most acquisitions", statistics.median(fairness), 0.95, unit="", at_least=True),
+    ]
+
+
+# ---- ten thousand leases
+
+
+def cpu_of(pid: str) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def renewal(server: PostgreSQL) -> list[Verdict]:
+    locks = holdfast.connect(server.url + "?durability=relaxed", label="renewal")
+    store: Any = locks._engine.store
+    grants: list[Grant] = []
+    for number in range(10_000):
+        grant = finish(store.claim(Claim(f"held:{number}", new_holder(), "bench", 30.0)))
+        assert isinstance(grant, Grant)
+        grants.append(grant)
+    finish(store.renew(grants, 10.0))
+    pid = str(store._wire._renewing.pid)
+    rounds = 5
+    ours, theirs, started = resource.getrusage(resource.RUSAGE_SELF), cpu_of(pid), time.perf_counter()
+    for _ in range(rounds):
+        assert all(finish(store.renew(grants, 10.0)))
+    took = (time.perf_counter() - started) / rounds
+    now = resource.getrusage(resource.RUSAGE_SELF)
+    client = (now.ru_utime + now.ru_stime - ours.ru_utime - ours.ru_stime) / rounds
+    backend = (cpu_of(pid) - theirs) / rounds
+    locks.close()
+    each = f"client {client * 1000:.0f} ms, server {backend * 1000:.0f} ms, the round {took * 1000:.0f} ms"
+    # Renewed every 10 s, a third of the default ttl.
+    return [Verdict("10,000 leases renewed: of a core, on either side", max(client, backend) * 10, 5, "%", detail=each)]
+
+
+# ---- what is left behind
+
+
+def bloat(server: PostgreSQL, cycles: int = 20_000) -> list[Verdict]:
+    """Table and index after many cycles, with autovacuum off: pages are kept tidy by the updates themselves."""
+    server.query("TRUNCATE holdfast.locks")
+    server.query("ALTER TABLE holdfast.locks SET (autovacuum_enabled = off)")
+    locks = holdfast.connect(server.url + "?durability=relaxed")
+    some = [locks.lock(f"bloat:{number}") for number in range(100)]
+    for number in range(cycles):
+        some[number % 100].acquire().release()
+    locks.close()
+    ((table, index),) = server.query("SELECT pg_relation_size('holdfast.locks'), pg_indexes_size('holdfast.locks')")
+    detail = f"100 names, {cycles} cycles, autovacuum off: table {int(table) // 1024} kB, index {int(index) // 1024} kB"
+    return [Verdict("bloat: kB left behind", (int(table) + int(index)) / 1024, 400, "kB", detail=detail)]

@@ -1,0 +1,344 @@
+"""Session locks: PostgreSQL's advisory locks, each on a connection of its own, from the waiting to the end.
+
+The lock lives with the connection: while that is open nobody else gets in, and when it ends the server lets go at once.
+So the connection is watched, and its end is a loss told at once. The ttl is kept from this side: a holder that is not
+renewed for so long hangs up. (One that is stopped, or cut off, cannot: the server keeps its lock until it finds the
+connection dead. That is the price of this mode; in the lease table the ttl ends it.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ... import rule
+from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
+from ...drivers.base import Driver
+from ...errors import Misuse, Unavailable, Unsupported
+from . import replies
+from .greeting import Greeting
+from .replies import ServerError
+from .statements import Params, Row, SessionStatements, Statement, long, read, whole
+from .store import snapshot
+from .url import Target
+
+TRAITS = Traits(
+    system="postgresql",
+    scope="network",
+    fenced="yes: minted in a table in the statement that takes the lock; last token + 1, or the server's time in µs if that is "
+    "more",
+    fair=True,
+    bell=True,
+    durable="tokens; a lock lives with its connection, and no crash of the server leaves it behind",
+    clock="none on the server: a lock lives as long as its connection; the ttl is kept by the holder's own process, which hangs "
+    "up if it could not renew",
+    survives="kill -9 of any client. A restart or failover of the server ends all locks: their holders are told at once",
+)
+_FOREIGN = b"\xff"  # what names begin with in the table
+_LOOK_AGAIN = 10.0
+_SWEEP_EVERY = 64
+_SECOND = 1_000_000
+
+
+class Session(Protocol):
+    """One dedicated connection. `ask` is a bounded conversation, `begin` one that may take long."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def alive(self) -> bool: ...
+    async def ask(self, statement: Statement, params: Params, timeout: float) -> list[Row]: ...
+    def begin(self, statement: Statement, params: Params) -> None: ...
+    def outcome(self) -> list[Row] | None:
+        """Of what was begun; None: not yet."""
+        ...
+
+    async def until(self, timeout: float) -> None: ...
+    def expire_at(self, deadline: float, lost: Callable[[], None]) -> None:
+        """Hang up then; and call `lost` whenever, and however, it ends."""
+        ...
+
+    def close(self) -> None: ...
+    def disown(self) -> None: ...
+
+
+class SessionWire(Protocol):
+    @property
+    def where(self) -> str: ...
+    async def ask(self, statement: Statement, params: Params) -> list[Row]: ...
+    async def session(self) -> Session:
+        """From those that are free, or a new one."""
+        ...
+
+    def free(self, session: Session) -> None: ...
+    async def is_shared(self) -> bool: ...
+    def forked(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Party:
+    """A claim and its connection."""
+
+    __slots__ = ("claim", "session", "token")
+
+    def __init__(self, claim: Claim, session: Session) -> None:
+        self.claim = claim
+        self.session = session
+        self.token = 0  # until it is inside
+
+
+class SessionStore:
+    traits = TRAITS
+
+    def __init__(
+        self, target: Target, wire: SessionWire, greeting: Greeting, statements: SessionStatements, driver: Driver
+    ) -> None:
+        self._target = target
+        self._wire = wire
+        self._greeting = greeting
+        self._sql = statements
+        self._driver = driver
+        self._parties: dict[str, Party] = {}
+        self._lost: Callable[[str], None] = lambda holder: None
+        self._direct = False
+        self._releases = itertools.count(int(driver.uniform(0, _SWEEP_EVERY)))
+
+    def tell_losses(self, lost: Callable[[str], None]) -> None:
+        """Call `lost(holder)` as soon as a connection has ended."""
+        self._lost = lost
+
+    # ---- the protocol
+
+    async def claim(self, claim: Claim) -> Grant | Place:
+        _check(claim)
+        party = self._parties.get(claim.holder)
+        if party is not None and not party.session.alive:
+            await self._drop(party)
+            party = None
+        if party is None:
+            return await self._first(claim)
+        if not party.token:
+            try:
+                rows = party.session.outcome()
+            except ServerError as error:
+                await self._leave(party)
+                raise self._explained(error, claim.name) from None
+            if rows is None:
+                self._keep(party)
+                return Place(claim, min(claim.ttl, _LOOK_AGAIN))
+            party.token = read(rows[0][0])
+        elif claim.units < party.claim.units:
+            params = (_name(claim.name), _key(claim.name), claim.holder.encode(), whole(claim.units))
+            await self._ask(party, self._sql.downgrade, params)
+        party.claim = claim
+        self._keep(party)
+        return Grant(claim, party.token, claim.ttl)
+
+    async def _first(self, claim: Claim) -> Grant | Place:
+        await self._refuse_poolers()
+        party = Party(claim, await self._wire.session())
+        self._parties[claim.holder] = party
+        name, key, terms = _name(claim.name), _key(claim.name), _terms(claim)
+        rows = await self._ask(party, self._sql.attempt, (name, key, whole(1 if claim.queue else 0), *terms))
+        if rows[0][0]:
+            party.token = read(rows[0][0])
+            self._keep(party)
+            return Grant(claim, party.token, claim.ttl)
+        if not claim.queue:
+            del self._parties[claim.holder]
+            self._wire.free(party.session)
+            return Place(claim, _LOOK_AGAIN)
+        party.session.begin(self._sql.wait, (name, key, *terms))
+        self._keep(party)
+        return Place(claim, min(claim.ttl, _LOOK_AGAIN))
+
+    async def wait(self, place: Place, timeout: float) -> None:
+        party = self._parties.get(place.claim.holder)
+        if party is None or party.token:
+            await self._driver.sleep(min(timeout, self._driver.uniform(0.03, 0.1)))
+        else:
+            await party.session.until(timeout)
+
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+        """The lock is there while its connection is: ask on each whether it is."""
+        deadline = self._driver.now() + within
+        renewed: list[Grant | None] = []
+        late: Unavailable | None = None
+        for grant in grants:
+            party = self._parties.get(grant.claim.holder)
+            if party is None or party.token != grant.token or not party.session.alive:
+                renewed.append(None)
+                continue
+            try:
+                left = max(0.001, deadline - self._driver.now())
+                await party.session.ask(self._sql.ping, (long(grant.token),), left)
+            except (ServerError, Unavailable) as error:
+                late = None if isinstance(error, ServerError) else error
+                renewed.append(None)  # a connection that has failed is closed, and its lock gone with it
+                continue
+            self._keep(party)
+            renewed.append(grant)
+        if late is not None and len(grants) == 1 and self._parties.get(grants[0].claim.holder) is None:
+            raise late
+        return renewed
+
+    async def release(self, claim: Claim) -> bool:
+        party = self._parties.get(claim.holder)
+        if party is None:
+            return False
+        there = party.session.alive
+        try:
+            await self._leave(party)
+        except Unavailable:
+            there = False  # the connection has ended, and the lock with it: perhaps before we came
+        if next(self._releases) % _SWEEP_EVERY == 0:
+            await self._sweep()
+        return there
+
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        newest = max((holding.token for holding in (await self.inspect(name)).holders), default=0)
+        if newest == token:
+            await self._driver.sleep(min(timeout, self._driver.uniform(0.05, 0.15)))
+
+    async def evict(self, name: str, token: int, by: str) -> int | None:
+        rows = await self._plainly(self._sql.evict, (_name(name), long(token), by.encode()), name)
+        return read(rows[0][0]) or None
+
+    async def inspect(self, name: str) -> Snapshot:
+        found = snapshot(name, await self._plainly(self._sql.inspect, (_name(name), _key(name)), name))
+        capacity = max(
+            (party.claim.capacity for party in self._parties.values() if party.claim.name == name), default=0
+        )
+        return found._replace(capacity=found.capacity or capacity if found.holders or found.waiters else 0)
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        rows = await self._plainly(self._sql.names, (_name(prefix),), prefix)
+        return sorted(name[1:].decode() for (name,) in rows)
+
+    def forked(self) -> None:
+        for party in self._parties.values():
+            party.session.disown()
+        self._parties = {}
+        self._wire.forked()
+
+    async def close(self) -> None:
+        for party in list(self._parties.values()):
+            party.session.close()
+        self._parties.clear()
+        await self._wire.close()
+
+    # ---- connections
+
+    async def _refuse_poolers(self) -> None:
+        if self._direct:
+            return
+        await self._plainly(self._sql.ping, (long(1),), "")  # so that the greeting has taken place
+        if self._greeting.pooled and await self._wire.is_shared():
+            raise Misuse(
+                f"a pooler at {self._wire.where} lends server connections by the transaction: a session lock taken through it "
+                "would stay with a connection that others use next. Use a direct address, a pool_mode of session, or the "
+                "lease table (without mode=session), which is safe behind poolers"
+            )
+        self._direct = True
+
+    def _keep(self, party: Party) -> None:
+        claim = party.claim
+        party.session.expire_at(self._driver.now() + claim.ttl, lambda: self._gone(claim.holder))
+
+    def _gone(self, holder: str) -> None:
+        if self._parties.pop(holder, None) is not None:
+            self._lost(holder)
+
+    async def _drop(self, party: Party) -> None:
+        self._parties.pop(party.claim.holder, None)
+        party.session.close()
+
+    async def _ask(self, party: Party, statement: Statement, params: Params) -> list[Row]:
+        try:
+            return await party.session.ask(statement, params, self._target.timeout)
+        except ServerError as error:
+            await self._drop(party)
+            raise self._explained(error, party.claim.name) from None
+        except Exception:
+            await self._drop(party)  # the server lets go when it sees that
+            raise
+        # Interrupted otherwise, the conversation goes on to its end, and whoever takes the claim back comes after it.
+
+    async def _leave(self, party: Party) -> None:
+        """Out of the line, or out of the lock. Whatever the cancelled wait has come to, nothing stays behind."""
+        claim, session = party.claim, party.session
+        if not session.alive:
+            await self._drop(party)
+            return
+        try:
+            if not party.token:
+                await self._cancelled(session)
+            await session.ask(self._sql.leave, (_name(claim.name), claim.holder.encode()), self._target.timeout)
+        except ServerError as error:
+            await self._drop(party)
+            raise self._explained(error, claim.name) from None
+        except Exception:
+            await self._drop(party)
+            raise
+        # Only now: if we are interrupted before, it can be left once more.
+        if self._parties.pop(claim.holder, None) is not None:
+            self._wire.free(session)
+
+    async def _cancelled(self, session: Session) -> None:
+        deadline = self._driver.now() + self._target.timeout
+        try:
+            while session.outcome() is None:
+                # More than once: one that arrives between two statements is ignored.
+                await self._wire.ask(self._sql.cancel, (long(session.pid),))
+                await session.until(0.1)
+                if self._driver.now() > deadline:
+                    raise Unavailable(f"PostgreSQL at {self._wire.where} did not cancel a wait in time")
+        except ServerError:
+            return  # cancelled; what it may hold all the same is let go by whoever called us
+
+    async def _plainly(self, statement: Statement, params: Params, name: str) -> list[Row]:
+        try:
+            return await self._wire.ask(statement, params)
+        except ServerError as error:
+            raise self._explained(error, name) from None
+
+    def _explained(self, error: ServerError, name: str) -> Exception:
+        if error.state == "HF003":
+            try:
+                rule.next_token(MAX_TOKEN, MAX_TOKEN + 1, name)
+            except Unavailable as used_up:
+                return used_up
+        return replies.explained(error, self._wire.where, self._target.schema)
+
+    async def _sweep(self) -> None:
+        try:
+            await self._wire.ask(self._sql.sweep, (long(int(self._target.retention * _SECOND)),))
+        except (ServerError, ConnectionError):
+            return  # another time; what was asked for is done
+
+
+def _check(claim: Claim) -> None:
+    if claim.capacity not in (1, rule.EVERYBODY) or claim.units not in (1, claim.capacity):
+        raise Unsupported(
+            f"{claim.name!r}: PostgreSQL's session locks know one holder, or readers and writers, but no capacity of "
+            f"{claim.capacity}. Use the lease table for semaphores (the same URL without mode=session)"
+        )
+
+
+def _name(name: str) -> bytes:
+    return _FOREIGN + name.encode()
+
+
+def _key(name: str) -> bytes:
+    """64 bits of the name. Two names with the same are one in 2**64, and would only wait for each other."""
+    return hashlib.sha256(b"holdfast " + name.encode()).digest()[:8]
+
+
+def _terms(claim: Claim) -> Params:
+    _, holder, owner, ttl, units, capacity, _, _, note = claim
+    return (
+        holder.encode(), owner.encode("utf-8", "replace"), note.encode(), long(int(ttl * _SECOND)), whole(units),
+        whole(capacity),
+    )  # fmt: skip

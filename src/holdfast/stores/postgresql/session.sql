@@ -1,0 +1,44 @@
+-- What a client asks in session mode: each is one line "-- name (types of the parameters)" and one statement.
+
+-- try (bytea, bigint, integer, bytea, bytea, bytea, bigint, integer, integer)
+SELECT "holdfast".session_try($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
+-- wait (bytea, bigint, bytea, bytea, bytea, bigint, integer, integer)
+SELECT "holdfast".session_wait($1, $2, $3, $4, $5, $6, $7, $8)
+
+-- downgrade (bytea, bigint, bytea, integer)
+SELECT "holdfast".session_downgrade($1, $2, $3, $4)
+
+-- leave (bytea, bytea)
+SELECT "holdfast".session_leave($1, $2)
+
+-- ping (bigint)
+SELECT $1
+
+-- cancel (bigint)
+SELECT pg_cancel_backend($1::integer)
+
+-- evict (bytea, bigint, bytea)
+SELECT "holdfast".session_evict($1, $2, $3)
+
+-- sweep (bigint)
+SELECT "holdfast".sweep($1)
+
+-- inspect (bytea, bigint)
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, l.place, l.token, octet_length(l.holder), l.owner, l.note, l.units,
+    true, l.since, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + l.ttl, l.capacity,
+    l.evicted_owner, l.evicted_token, l.evicted_past, l.evicted_by, l.evicted_at
+FROM "holdfast".locks AS l
+LEFT JOIN pg_locks AS k ON k.locktype = 'advisory' AND k.objsubid = 1 AND k.pid = l.ear AND k.granted AND l.place < 0
+    AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (k.classid::bigint << 32 | k.objid::bigint) = $2
+WHERE l.name = $1 AND (l.place = 0 OR k.pid IS NOT NULL
+    OR l.place > 0 AND EXISTS (SELECT FROM pg_stat_activity AS s WHERE s.pid = l.ear))
+ORDER BY l.place
+
+-- names (bytea)
+SELECT DISTINCT l.name FROM "holdfast".locks AS l
+WHERE l.place <> 0 AND l.name >= $1 AND substr(l.name, 1, octet_length($1)) = $1
+    AND (l.place > 0 OR EXISTS (SELECT FROM pg_locks AS k WHERE k.locktype = 'advisory' AND k.objsubid = 1 AND k.pid = l.ear
+        AND k.granted AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())))
+    AND EXISTS (SELECT FROM pg_stat_activity AS s WHERE s.pid = l.ear)

@@ -1,0 +1,65 @@
+"""A real PostgreSQL for the tests of this folder, an empty table for each, and connections that are closed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import holdfast
+from holdfast.stores.postgresql import schema
+from holdfast.sync import Locks
+from holdfast.testing import servers
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
+
+Connect = Callable[..., Locks]
+
+
+@pytest.fixture(scope="session")
+def shared_postgresql() -> Iterator[PostgreSQL]:
+    with servers.start("postgresql", "-c", "fsync=off") as server:
+        yield server
+
+
+@pytest.fixture
+def postgresql(shared_postgresql: PostgreSQL) -> PostgreSQL:
+    shared_postgresql.query(schema(shared_postgresql.url))
+    shared_postgresql.query("TRUNCATE holdfast.locks")
+    return shared_postgresql
+
+
+@pytest.fixture
+def own_postgresql() -> Iterator[PostgreSQL]:
+    """For tests that kill it."""
+    with servers.start("postgresql") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pgbouncer() -> Iterator[PgBouncer]:
+    """In transaction mode."""
+    with servers.start("pgbouncer") as server:
+        assert isinstance(server, PgBouncer)
+        yield server
+
+
+@pytest.fixture
+def proxy(postgresql: PostgreSQL) -> Iterator[Proxy]:
+    with Proxy(postgresql.address) as between:
+        yield between
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """`holdfast.connect`, closed at the end of the test."""
+    opened: list[Locks] = []
+
+    def open_locks(where: str | tuple[str, int], options: str = "", label: str = "") -> Locks:
+        url = where if isinstance(where, str) else f"postgresql://postgres@{where[0]}:{where[1]}/postgres"
+        opened.append(holdfast.connect(url + options, label=label))
+        return opened[-1]
+
+    yield open_locks
+    for locks in opened:
+        locks.close()

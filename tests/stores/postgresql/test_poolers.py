@@ -1,0 +1,91 @@
+"""Fault 31: PgBouncer in transaction mode, where a connection is somebody else's after every transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from holdfast import Misuse, aio
+from holdfast.testing import servers
+from holdfast.testing.servers.postgresql import PgBouncer
+
+from .hands import SOON, Connect, in_background, until
+
+pytestmark = pytest.mark.server
+
+
+@pytest.mark.parametrize("options", ["", "?bell=no"])
+def test_31_the_lease_table_works_and_says_that_it_polls(
+    pgbouncer: PgBouncer, connect: Connect, caplog: pytest.LogCaptureFixture, options: str
+) -> None:
+    locks, others = connect(pgbouncer.url, options), connect(pgbouncer.url, options)
+    tokens = []
+    for _ in range(20):
+        lease = locks.lock("x").acquire()
+        tokens.append(lease.token)
+        assert lease.release()
+    assert tokens == sorted(set(tokens))
+    lease = locks.lock("x", ttl=1.2).acquire()
+    got: list[float] = []
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        thread = in_background(lambda: got.append(others.lock("x", timeout=SOON).acquire().token))
+        until(lambda: bool(locks.inspect("x").waiters))
+        until(lambda: locks.inspect("x").holders[0].age > 1.3)  # it is renewed through the pooler, too
+        started = time.monotonic()
+        assert lease.release()
+        thread.join(SOON)
+    assert got
+    assert got[0] > tokens[-1]
+    assert time.monotonic() - started < 3
+    assert others.traits.bell is False
+    assert ("waiting polls" in caplog.text) == (not options)
+
+
+def test_31_our_settings_do_not_leak_to_others_through_the_pooler(pgbouncer: PgBouncer, connect: Connect) -> None:
+    before = pgbouncer.query("SHOW statement_timeout"), pgbouncer.query("SHOW search_path")
+    with connect(pgbouncer.url).lock("x"):
+        assert (pgbouncer.query("SHOW statement_timeout"), pgbouncer.query("SHOW search_path")) == before
+
+
+def test_31_in_asyncio_too(pgbouncer: PgBouncer) -> None:
+    async def main() -> list[int]:
+        async with aio.connect(pgbouncer.url) as locks, aio.connect(pgbouncer.url) as others:
+            leases = await asyncio.gather(*(locks.lock(f"n{number}").acquire() for number in range(20)))
+            waiting = asyncio.ensure_future(others.lock("n0", timeout=SOON).acquire())
+            while not (await locks.inspect("n0")).waiters:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await asyncio.gather(*(lease.release() for lease in leases))
+            last = await waiting
+            return [leases[0].token, last.token]
+
+    first, last = asyncio.run(main())
+    assert last > first
+
+
+def test_31_session_locks_are_refused_with_advice(pgbouncer: PgBouncer, connect: Connect) -> None:
+    locks = connect(pgbouncer.url, "?mode=session")
+    for _ in range(2):
+        with pytest.raises(Misuse, match="pool_mode of session"):
+            locks.lock("x", timeout=0).acquire()
+
+    async def main() -> None:
+        async with aio.connect(pgbouncer.url + "?mode=session") as tasks:
+            with pytest.raises(Misuse, match="pool_mode of session"):
+                await tasks.lock("x", timeout=0).acquire()
+
+    asyncio.run(main())
+
+
+def test_a_pooler_in_session_mode_is_as_good_as_none(connect: Connect) -> None:
+    with servers.start("pgbouncer", "pool_mode = session", "ignore_startup_parameters = extra_float_digits") as pooler:
+        locks, others = connect(pooler.url), connect(pooler.url)
+        lease = locks.lock("x").acquire()
+        thread = in_background(lambda: others.lock("x", timeout=SOON).acquire().release())
+        until(lambda: bool(locks.inspect("x").waiters))
+        lease.release()
+        thread.join(SOON)
+        assert others.traits.bell is True
+        assert connect(pooler.url, "?mode=session").lock("y").acquire(timeout=SOON).release()

@@ -1,0 +1,120 @@
+"""Session locks: the lock lives with its connection, and the holder knows at once when that has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import psycopg
+import pytest
+
+from holdfast import LeaseLost, Unsupported, aio
+from holdfast.testing.servers.postgresql import PostgreSQL
+
+from .hands import SOON, Connect, in_background, until
+
+pytestmark = pytest.mark.server
+SESSION = "?mode=session"
+HOLDERS = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+ADVISORY = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+
+
+def test_30_a_killed_backend_is_a_loss_told_at_once(postgresql: PostgreSQL, connect: Connect) -> None:
+    locks = connect(postgresql.url, SESSION)
+    lease = locks.lock("x", ttl=300).acquire()
+    started = time.monotonic()
+    postgresql.query(HOLDERS)
+    assert lease.lost.wait(SOON)
+    assert time.monotonic() - started < 5, "was told by a renewal only"
+    with pytest.raises(LeaseLost):
+        lease.check()
+    assert lease.release() is False
+    successor = locks.lock("x", timeout=SOON).acquire()
+    assert successor.token > lease.token
+
+
+def test_30_in_asyncio_the_body_is_cancelled_at_once(postgresql: PostgreSQL) -> None:
+    async def main() -> float:
+        async with aio.connect(postgresql.url + SESSION) as locks:
+            started = time.monotonic()
+            with pytest.raises(LeaseLost):
+                async with locks.lock("x", ttl=300):
+                    await asyncio.to_thread(postgresql.query, HOLDERS)
+                    await asyncio.sleep(60)
+            return time.monotonic() - started
+
+    assert asyncio.run(main()) < SOON
+
+
+def test_30_a_waiter_whose_backend_was_killed_waits_on(postgresql: PostgreSQL, connect: Connect) -> None:
+    locks, others = connect(postgresql.url, SESSION), connect(postgresql.url, SESSION)
+    held = locks.lock("x").acquire()
+    got: list[int] = []
+    thread = in_background(lambda: got.append(others.lock("x", timeout=30).acquire().token))
+    until(lambda: bool(locks.inspect("x").waiters))
+    until(lambda: postgresql.query(f"{ADVISORY} AND NOT granted") == [("1",)])
+    postgresql.query(HOLDERS.replace("AND granted", "AND NOT granted"))
+    held.release()
+    thread.join(SOON)
+    assert got
+
+
+def test_a_server_that_crashes_ends_the_locks_and_their_holders_know(
+    own_postgresql: PostgreSQL, connect: Connect
+) -> None:
+    locks = connect(own_postgresql.url, SESSION)
+    lease = locks.lock("x", ttl=300).acquire()
+    own_postgresql.kill()
+    assert lease.lost.wait(SOON)
+    own_postgresql.restart()
+    assert locks.lock("x", timeout=SOON).acquire().token > lease.token
+
+
+def test_a_wait_given_up_in_the_moment_of_the_grant_leaves_nothing(postgresql: PostgreSQL, connect: Connect) -> None:
+    """The race of 55P03: the server may report that the wait has ended, and have granted the lock all the same."""
+    locks, others = connect(postgresql.url, SESSION), connect(postgresql.url, SESSION)
+    for round_ in range(30):
+        held = locks.lock("x").acquire(timeout=SOON)
+        waiter = threading.Thread(target=lambda: _try_for(others, 0.03))
+        waiter.start()
+        time.sleep(0.02 + round_ * 0.0007)
+        held.release()
+        waiter.join(SOON)
+        until(lambda: postgresql.query(ADVISORY) == [("0",)], within=5)
+    assert locks.names() == []
+
+
+def _try_for(locks: object, seconds: float) -> None:
+    lock = locks.lock("x")  # type: ignore[attr-defined]
+    try:
+        lock.acquire(timeout=seconds).release()
+    except TimeoutError:
+        return
+
+
+def test_a_process_that_holds_nothing_keeps_nothing(postgresql: PostgreSQL, connect: Connect) -> None:
+    locks = connect(postgresql.url, SESSION)
+    with locks.lock("x"), locks.rwlock("y").read(), locks.rwlock("y").read():
+        assert postgresql.query(ADVISORY) == [("2",)]  # a reader that reads again is the same one
+    assert postgresql.query(ADVISORY) == [("0",)]
+
+
+def test_semaphores_are_refused_at_once(postgresql: PostgreSQL, connect: Connect) -> None:
+    with pytest.raises(Unsupported, match="lease table"):
+        connect(postgresql.url, SESSION).semaphore("x", 3, timeout=0).acquire()
+
+
+def test_names_of_both_modes_are_kept_apart(postgresql: PostgreSQL, connect: Connect) -> None:
+    lease, session = connect(postgresql.url), connect(postgresql.url, SESSION)
+    with lease.lock("a"), session.lock("b"):
+        assert (lease.names(), session.names()) == (["a"], ["b"])
+
+
+def test_a_sweep_spares_the_living(postgresql: PostgreSQL, connect: Connect) -> None:
+    locks = connect(postgresql.url, f"{SESSION}&retention=0.1")
+    with locks.lock("x"), psycopg.connect(postgresql.url, autocommit=True) as other:
+        time.sleep(0.2)
+        for _ in range(5):
+            other.execute("SELECT holdfast.sweep(100000)")
+        assert [one.token for one in locks.inspect("x").holders]
