@@ -8,7 +8,7 @@ from collections.abc import Iterator
 VERSION = 1  # also the end of every procedure's name: a newer schema drops the old ones, and we find that out
 # Procedures remember the sql_mode of their creation: whatever the callers' is, they run in this one.
 SQL_MODE = "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
-WHOLE = f"REPLACE holdfast_meta VALUES (1, {VERSION})"
+WHOLE = "REPLACE INTO holdfast_meta VALUES (1, 1)"
 _SWEEP_ROW = (
     "INSERT IGNORE INTO holdfast_claims VALUES ('', 0, '', '', 0, 0, 0, 0, 0, 0, 0, 4611686018427387904, NULL, 0, '')"
 )

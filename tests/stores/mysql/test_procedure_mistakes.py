@@ -1,0 +1,175 @@
+"""The procedures with one mistake each: the scenario that is meant to find it does, and passes without it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import holdfast
+from holdfast.claim import Claim, Grant, Place, new_holder
+from holdfast.drivers.base import finish
+from holdfast.stores.mysql import definitions
+from holdfast.sync import Locks
+from holdfast.testing.servers.mariadb import MariaDB
+
+from .admin import Admin, until
+
+pytestmark = pytest.mark.server
+Scenario = Callable[[Locks, Admin], None]
+PROCEDURES = dict(definitions.procedures())
+
+
+def claim(name: str = "x", ttl: float = 30.0, units: int = 1, capacity: int = 1) -> Claim:
+    return Claim(name, new_holder(), "somebody", ttl, units, capacity)
+
+
+def ask(locks: Locks, asked: Claim) -> Grant | Place:
+    return finish(locks._engine.store.claim(asked))
+
+
+def only_the_holder_releases(locks: Locks, _: Admin) -> None:
+    lease = locks.lock("x").acquire()
+    assert not finish(locks._engine.store.release(claim()))
+    assert locks.inspect("x").holders
+    assert lease.release()
+
+
+def a_repeated_claim_gets_its_token_again(locks: Locks, _: Admin) -> None:
+    mine = claim(capacity=2)
+    first = ask(locks, mine)
+    assert isinstance(first, Grant)
+    assert isinstance(ask(locks, claim(capacity=2)), Grant)
+    assert ask(locks, mine) == first
+
+
+def tokens_rise_though_the_clock_does_not(locks: Locks, admin: Admin) -> None:
+    locks.lock("x").acquire().release()
+    ahead = int((time.time() + 3600) * 1_000_000)
+    admin.run(f"UPDATE small.holdfast_claims SET mark = {ahead} WHERE name = 'x'")
+    assert locks.lock("x").acquire().token > ahead
+
+
+def what_is_over_is_not_renewed(locks: Locks, _: Admin) -> None:
+    grant = ask(locks, claim(ttl=0.1))
+    assert isinstance(grant, Grant)
+    time.sleep(0.2)
+    assert list(finish(locks._engine.store.renew([grant], 5.0))) == [None]
+
+
+def a_grant_is_renewed_by_its_own_holder_only(locks: Locks, _: Admin) -> None:
+    grant = ask(locks, claim())
+    assert isinstance(grant, Grant)
+    assert list(finish(locks._engine.store.renew([grant._replace(claim=claim()), grant], 5.0))) == [None, grant]
+
+
+def the_capacity_is_kept(locks: Locks, _: Admin) -> None:
+    answers = [ask(locks, claim(capacity=2)) for _ in range(3)]
+    assert [type(answer) for answer in answers] == [Grant, Grant, Place]
+
+
+def nobody_overtakes(locks: Locks, _: Admin) -> None:
+    ask(locks, claim(capacity=3, units=2))
+    assert isinstance(ask(locks, claim(capacity=3, units=2)), Place)
+    assert isinstance(ask(locks, claim(capacity=3)), Place)
+
+
+def the_dead_do_not_wait_in_line(locks: Locks, _: Admin) -> None:
+    inside = claim()
+    ask(locks, inside)
+    ask(locks, claim(ttl=0.1))
+    time.sleep(0.2)
+    finish(locks._engine.store.release(inside))
+    assert isinstance(ask(locks, claim()), Grant)
+
+
+def a_release_rings(locks: Locks, _: Admin) -> None:
+    lease = locks.lock("x", ttl=60).acquire()
+    waited: list[float] = []
+
+    def wait() -> None:
+        with contextlib.suppress(holdfast.HoldfastError):  # closed, when nobody rang
+            locks.lock("x", ttl=60).acquire(timeout=15).release()
+            waited.append(time.monotonic())
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    until(lambda: locks.inspect("x").waiters)
+    time.sleep(0.3)
+    released = time.monotonic()
+    lease.release()
+    thread.join(4)
+    assert waited
+    assert waited[0] - released < 4
+
+
+def one_whose_process_is_gone_is_passed_over(locks: Locks, admin: Admin) -> None:
+    inside = claim()
+    ask(locks, inside)
+    ask(locks, claim())
+    admin.run(f"UPDATE small.holdfast_claims SET bell = '{'0' * 32}' WHERE token = 0")
+    finish(locks._engine.store.release(inside))
+    assert isinstance(ask(locks, claim()), Grant)
+
+
+MISTAKES: dict[str, tuple[str, str, str, Scenario]] = {
+    "anybody may release": (
+        "holdfast_release_1", "IF v_holder_0 = p_holder THEN", "IF v_holder_0 <> '' THEN", only_the_holder_releases,
+    ),
+    "a repeated claim is a new one": (
+        "holdfast_claim_1", "IF v_holder_0 = p_holder THEN", "IF v_holder_0 = '?' THEN", a_repeated_claim_gets_its_token_again,
+    ),
+    "tokens are the clock": (
+        "holdfast_claim_1", "GREATEST(v_mark + 1, v_now)", "v_now", tokens_rise_though_the_clock_does_not,
+    ),
+    "renewal revives": (
+        "holdfast_renew_1", "held.expires > v_now", "held.expires > 0", what_is_over_is_not_renewed,
+    ),
+    "anybody may renew": (
+        "holdfast_renew_1", "AND held.holder = UNHEX(asked.holder_hex)", "", a_grant_is_renewed_by_its_own_holder_only,
+    ),
+    "units are not counted": (
+        "holdfast_claim_1", "v_used + p_units <= p_capacity", "p_units <= p_capacity", the_capacity_is_kept,
+    ),
+    "the line is not kept": (
+        "holdfast_claim_1", "v_head IS NULL OR", "TRUE OR", nobody_overtakes,
+    ),
+    "places in line do not expire": (
+        "holdfast_claim_1", "seq > 0 AND expires <= v_now;", "seq > 0 AND token > 0 AND expires <= v_now;",
+        the_dead_do_not_wait_in_line,
+    ),
+    "nobody is marked": (
+        "holdfast_heir_1", "SET rung = 1", "SET rung = 0", a_release_rings,
+    ),
+    "the dead are rung": (
+        "holdfast_heir_1", "IS NOT NULL THEN", "IS NOT NULL OR TRUE THEN", one_whose_process_is_gone_is_passed_over,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def locks(mariadb: MariaDB, admin: Admin) -> Iterator[Locks]:
+    admin.run("CREATE OR REPLACE DATABASE small")
+    with holdfast.connect(f"mysql://root@127.0.0.1:{mariadb.port}/small") as locks:
+        locks.lock("first").acquire().release()
+        yield locks
+    admin.run("DROP DATABASE small")
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_scenario_finds_the_mistake(locks: Locks, admin: Admin, mistake: str) -> None:
+    name, right, wrong, scenario = MISTAKES[mistake]
+    assert right in PROCEDURES[name]
+    admin.run("USE small")
+    admin.run(f"DROP PROCEDURE {name}")
+    admin.run(PROCEDURES[name].replace(right, wrong))
+    with pytest.raises((AssertionError, holdfast.HoldfastError)):
+        scenario(locks, admin)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_and_passes_without_it(locks: Locks, admin: Admin, mistake: str) -> None:
+    MISTAKES[mistake][3](locks, admin)

@@ -1,0 +1,154 @@
+"""Session locks: they live with a connection, and its end is told at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import aio
+from holdfast.errors import LeaseLost, NotAcquired, Unsupported
+from holdfast.stores.mysql.session import lock_key
+from holdfast.sync import Locks
+
+from .admin import Admin, until
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def session(url: str) -> str:
+    return f"{url}?mode=session"
+
+
+@pytest.fixture
+def locks(session: str) -> Iterator[Locks]:
+    with holdfast.connect(session) as locks:
+        yield locks
+
+
+def connection_of(admin: Admin, name: str) -> int:
+    ((found,),) = admin.run(f"SELECT IS_USED_LOCK(lock_key) FROM holdfast_sessions WHERE name = '{name}'")
+    assert found
+    return int(found)
+
+
+def test_one_at_a_time_with_rising_tokens_and_a_handoff_by_push(locks: Locks, session: str) -> None:
+    with holdfast.connect(session) as others:
+        lease = locks.lock("x", ttl=30).acquire()
+        with pytest.raises(NotAcquired):
+            others.lock("x").acquire(timeout=0)
+        got: list[Any] = []
+        thread = threading.Thread(
+            target=lambda: got.append((others.lock("x", ttl=30).acquire(timeout=20), time.monotonic()))
+        )
+        thread.start()
+        until(lambda: others._engine.store._lines)  # type: ignore[attr-defined]
+        time.sleep(0.1)
+        released = time.monotonic()
+        assert lease.release()
+        thread.join(20)
+        assert got[0][1] - released < 5
+        assert got[0][0].token > lease.token
+        assert got[0][0].release()
+        assert locks.names() == []
+
+
+def test_a_killed_connection_is_a_loss_told_at_once(locks: Locks, admin: Admin) -> None:
+    lease = locks.lock("x", ttl=3600).acquire()
+    admin.run(f"KILL {connection_of(admin, 'x')}")
+    assert lease.lost.wait(10)  # and not after twenty minutes, when it would be renewed
+    with pytest.raises(LeaseLost, match="ended the connection"):
+        lease.check()
+    assert locks.lock("x").acquire(timeout=10).token > lease.token
+
+
+def test_in_asyncio_too_and_the_body_is_cancelled(session: str, admin: Admin) -> None:
+    async def main() -> None:
+        async with aio.connect(session) as locks:
+            with pytest.raises(LeaseLost):
+                async with locks.lock("x", ttl=3600):
+                    await asyncio.to_thread(lambda: admin.run(f"KILL {connection_of(admin, 'x')}"))
+                    await asyncio.sleep(20)
+            lease = await locks.lock("y").acquire(timeout=20)
+
+            async def again() -> None:
+                await locks.lock("y").acquire(timeout=20)
+
+            second = asyncio.create_task(again())
+            await asyncio.sleep(0.2)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            assert await lease.release()
+            assert await (await locks.lock("y").acquire(timeout=20)).release()
+
+    asyncio.run(main())
+
+
+def test_it_is_renewed_past_its_ttl(locks: Locks, admin: Admin) -> None:
+    lease = locks.lock("x", ttl=1).acquire()
+    time.sleep(2.5)
+    lease.check()
+    assert locks.inspect("x").holders[0].token == lease.token
+    assert lease.release()
+
+
+_HOLDER = """
+import sys, time, holdfast
+lease = holdfast.connect(sys.argv[1]).lock("x", ttl=1).acquire()
+print(lease.token, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_holder_that_is_killed_or_stopped_does_not_block_others(
+    locks: Locks, session: str, how: signal.Signals
+) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, session], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        token = int(holder.stdout.readline())
+        os.kill(holder.pid, how)
+        lease = locks.lock("x").acquire(timeout=30)
+        assert lease.token > token
+        lease.release()
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_a_forced_release_ends_the_connection_and_outranks_it(locks: Locks, session: str) -> None:
+    with holdfast.connect(session) as others:
+        lease = locks.lock("x", ttl=3600).acquire()
+        assert others.force_release("x", token=lease.token + 1) is None
+        past = others.force_release("x", token=lease.token)
+        assert past is not None
+        assert lease.lost.wait(10)
+        assert others.lock("x").acquire(timeout=10).token > past
+        eviction = others.inspect("x").eviction
+        assert eviction is not None
+        assert eviction.evicted_token == lease.token
+
+
+def test_what_named_locks_cannot_do_is_refused(locks: Locks) -> None:
+    for ask in (locks.semaphore("s", 2).acquire, locks.rwlock("rw").read().acquire):
+        with pytest.raises(Unsupported, match="mode=session"):
+            ask(timeout=0)
+
+
+def test_keys_are_injective_and_fit() -> None:
+    names = ["a", "A", "a ", "á", "x" * 40, "x" * 41, "x" * 64, "x" * 512, "hf:a", "hf#a", "a/b", "b:c"]
+    keys = {lock_key(database, name) for database in ("app", "app2", "App") for name in names}
+    assert len(keys) == 3 * len(names)
+    assert all(len(key) <= 64 and key == key.lower() for key in keys)
