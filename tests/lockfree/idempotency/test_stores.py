@@ -144,7 +144,8 @@ def test_another_payload_under_the_same_key_is_refused(store: Store) -> None:
     key, work = store.key(), Work()
     store.do(key, work, payload={"amount": 1, "to": "bob"})
     store.do(key, work, payload={"to": "bob", "amount": 1})
-    for other in ({"amount": 2, "to": "bob"}, None, b"{}", []):
+    others: list[object] = [{"amount": 2, "to": "bob"}, None, b"{}", []]
+    for other in others:
         with pytest.raises(KeyReused, match="another payload"):
             store.do(key, work, payload=other)
     assert work.times == 1
