@@ -9,7 +9,7 @@ from ...errors import Misuse
 from ...fenced.sql.connections import wire_for
 from ...fenced.sql.core import create_table
 from ...fenced.sql.place import Outcome
-from ...fenced.sql.statements import Statement, bind, load
+from ...fenced.sql.statements import MYSQL, Statement, bind, load
 from ...fenced.sql.wire import Wire
 from ..collisions import collided
 from ..optimistic.retry import Pauses, Retry
@@ -35,6 +35,7 @@ class SqlLedger:
         self._texts = statements(self._wire.dialect)
 
     def ready(self) -> None:
+        """Asked before anything is begun; what can be read without that may be read inside of a transaction as well."""
         if self._wire.busy():
             raise Misuse(
                 "a transaction is open already on this connection, and the key must be claimed for all to see before the work "
@@ -42,12 +43,16 @@ class SqlLedger:
             )
 
     def _statement(self, name: str, key: str, **values: object) -> Statement:
-        return bind(self._texts[name], self._wire.style, {"name": key, "name_hex": key.encode().hex(), **values})
+        values["name_hex" if self._wire.dialect == MYSQL else "name"] = (
+            key.encode().hex() if self._wire.dialect == MYSQL else key
+        )
+        return bind(self._texts[name], self._wire.style, values)
 
     async def look(self, key: str) -> Entry | None:
         wire, look = self._wire, self._statement("look", key)
         if wire.reads_apart or wire.standalone():
             return _entry(await wire.row(look))
+        self.ready()
         try:
             await wire.begin(None)
             found = await wire.row(look)
