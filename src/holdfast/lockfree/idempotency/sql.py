@@ -13,7 +13,7 @@ from ...fenced.sql.statements import MYSQL, Statement, bind, load
 from ...fenced.sql.wire import Wire
 from ..collisions import collided
 from ..optimistic.retry import Pauses, Retry
-from .rule import Entry
+from .rule import FLAWED, KEPT, Entry, entry_of
 
 TABLE = "holdfast_idempotency"
 PACKAGE = "holdfast.lockfree.idempotency"
@@ -91,7 +91,8 @@ class SqlLedger:
         return _entry(found)
 
     async def finish(self, key: str, entry: Entry, result: bytes | None, flaw: str | None, keep: float) -> bool:
-        values = {"result": result, "result_hex": None if result is None else result.hex(), "flaw": flaw}
+        kept = (flaw or "").encode() if result is None else result
+        values = {"result": kept, "result_hex": kept.hex(), "done": FLAWED if result is None else KEPT}
         outcome = await self._alone("finish", key, entry, keep=round(keep * 1e6), **values)
         return outcome.rows > 0
 
@@ -142,5 +143,9 @@ class SqlLedger:
 def _entry(found: tuple[Any, ...] | None) -> Entry | None:
     if found is None:
         return None
-    token, runner, payload, done, left, result, flaw = found
-    return Entry(token, runner, payload, bool(done), left / 1e6, None if result is None else bytes(result), flaw)
+    if len(found) == 2:  # MySQL
+        text = found[0].decode() if isinstance(found[0], bytes) else found[0]
+        token, runner, done, left, payload = text.split(" ")
+    else:
+        token, runner, payload, done, left, _ = found
+    return entry_of(int(token), runner, payload or None, int(done), int(left) / 1e6, found[-1])
