@@ -30,7 +30,8 @@ def verdict(what: str, ours: Callable[[], object], floor: Callable[[], object], 
     tasks = {"ours": ours, "floor": floor}
     ours(), floor()
     taken = interleaved(tasks, rounds=10, batch=options.get("batch", 5))
-    detail = f"{taken['ours'] * 1e6:.0f} µs against {taken['floor'] * 1e6:.0f} µs"
+    each = options.pop("each", 1)
+    detail = f"{taken['ours'] / each * 1e6:.0f} µs against {taken['floor'] / each * 1e6:.0f} µs"
     return Verdict(what, ratio(tasks, "ours", "floor", **options), bar, detail=detail)
 
 
@@ -140,6 +141,7 @@ def asyncpg(url: str) -> list[Verdict]:
                     lambda: runner.run(_often(ours)),
                     lambda: runner.run(_often(floor)),
                     UPDATE_BAR,
+                    each=10,
                     rounds=150,
                     batch=1,
                 )

@@ -18,11 +18,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 8
 ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "10"))  # make soak: 200
 PATIENCE = 60.0
+SQL = ("sqlite", "postgresql", "mariadb")
 DRIVERS = {
     "sqlite": "sqlite3",
     "postgresql": "psycopg",
@@ -81,6 +83,22 @@ def burn(work: Worker, wanted: int, faults: int) -> dict[str, Any]:
         _wait(pid)
     said.seek(0)
     return {"said": [json.loads(line) for line in said.read().splitlines()], "kills": kills, "stops": stops}
+
+
+def sql_connection(kind: str, url: str) -> Any:
+    """That commits by itself."""
+    if kind == "sqlite":
+        import sqlite3
+
+        return sqlite3.connect(url, timeout=30, isolation_level=None)
+    if kind == "postgresql":
+        import psycopg
+
+        return psycopg.connect(url, autocommit=True)
+    import pymysql
+
+    parts = urlsplit(url)
+    return pymysql.connect(host=parts.hostname, port=parts.port or 0, user="root", database="holdfast", autocommit=True)
 
 
 def _say(file: int, what: Any) -> None:

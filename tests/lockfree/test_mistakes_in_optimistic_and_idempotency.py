@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ..mutants.test_mistakes import Mutant, run, source
+from ..mutants.test_mistakes import Mutant, must_be_found, source
 
 __all__ = ["source"]  # the fixture
 
@@ -126,13 +126,4 @@ MUTANTS = [
 @pytest.mark.server
 @pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
 def test_a_mistake_is_found(mutant: Mutant, source: Path) -> None:
-    file = source / "holdfast" / mutant.file
-    text = file.read_text()
-    for old, new in mutant.changes:
-        assert text.count(old) == 1, f"the source has changed: {old!r}"
-        text = text.replace(old, new)
-    file.write_text(text)
-    done = run(source, mutant.killer)
-    assert done.returncode == 1, f"{mutant.what} was not found:\n{done.stdout}{done.stderr}"
-    assert "ImportError" not in done.stdout
-    assert "SyntaxError" not in done.stdout
+    must_be_found(mutant, source)

@@ -8,13 +8,12 @@ import sqlite3
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import holdfast
 from holdfast import fenced
 from holdfast.lockfree import idempotency
 
-from ..fire import Say, burn
+from ..fire import SQL, Say, burn, sql_connection
 
 TTL = 0.1  # shorter than a worker is stopped for: it will be taken over
 EFFECTS = "CREATE TABLE effects (name VARCHAR(100), result VARCHAR(100))"
@@ -85,21 +84,8 @@ class Redis:
 
 
 def connect(kind: str, url: str) -> Any:
-    if kind == "sqlite":
-        return Sql(sqlite3.connect(url, timeout=30, isolation_level=None))
-    if kind == "postgresql":
-        import psycopg
-
-        return Sql(psycopg.connect(url, autocommit=True))
-    if kind == "mariadb":
-        import pymysql
-
-        parts = urlsplit(url)
-        return Sql(
-            pymysql.connect(
-                host=parts.hostname, port=parts.port or 0, user="root", database="holdfast", autocommit=True
-            )
-        )
+    if kind in SQL:
+        return Sql(sql_connection(kind, url))
     return Redis(url)
 
 

@@ -7,12 +7,11 @@ import sqlite3
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from holdfast.lockfree import optimistic
 from holdfast.lockfree.optimistic import Retry
 
-from ..fire import Say, burn
+from ..fire import SQL, Say, burn, sql_connection
 
 PERSISTENT = Retry(attempts=1000, first=0.001, longest=0.02)
 CREATE = "CREATE TABLE burning (id INTEGER PRIMARY KEY, marks TEXT, version BIGINT NOT NULL)"
@@ -101,21 +100,8 @@ def with_mark(marks: str, mark: str) -> str:
 
 
 def connect(kind: str, url: str) -> Any:
-    if kind == "sqlite":
-        return Sql(sqlite3.connect(url, timeout=30, isolation_level=None))
-    if kind == "postgresql":
-        import psycopg
-
-        return Sql(psycopg.connect(url, autocommit=True))
-    if kind == "mariadb":
-        import pymysql
-
-        parts = urlsplit(url)
-        return Sql(
-            pymysql.connect(
-                host=parts.hostname, port=parts.port or 0, user="root", database="holdfast", autocommit=True
-            )
-        )
+    if kind in SQL:
+        return Sql(sql_connection(kind, url))
     return Cells(kind, url)
 
 

@@ -11,6 +11,7 @@ from ...fenced.sql.core import create_table
 from ...fenced.sql.place import Outcome
 from ...fenced.sql.statements import MYSQL, Statement, bind, load
 from ...fenced.sql.wire import Wire
+from ..alone import row_alone, run_alone
 from ..collisions import collided
 from ..optimistic.retry import Pauses, Retry
 from .rule import FLAWED, KEPT, Entry, entry_of
@@ -50,24 +51,18 @@ class SqlLedger:
 
     async def look(self, key: str) -> Entry | None:
         wire, look = self._wire, self._statement("look", key)
-        if wire.reads_apart or wire.standalone():
+        if wire.reads_apart:
             return _entry(await wire.row(look))
-        self.ready()
-        try:
-            await wire.begin(None)
-            found = await wire.row(look)
-        except BaseException as error:
-            await wire.end(error)
-            raise
-        await wire.end(None)
-        return _entry(found)
+        if not wire.standalone():
+            self.ready()
+        return _entry(await row_alone(wire, look))
 
     async def claim(self, key: str, payload: str | None, runner: str, ttl: float, keep: float) -> Entry:
         claim = self._statement("claim", key, payload=payload, runner=runner, ttl=round(ttl * 1e6))
         look = self._statement("look", key)
         for left in reversed(range(_COLLISIONS)):
             try:
-                found = await self._claimed(claim, look)
+                found = _entry(await row_alone(self._wire, look, after=claim))
             except Exception as error:
                 if not (left and collided(error)):  # MySQL: two first claims can meet in the gap where the row will be
                     raise
@@ -75,20 +70,6 @@ class SqlLedger:
             if found is not None:  # else it was released just now
                 return found
         raise Misuse(f"the entry of {key!r} vanishes as soon as it is written: who deletes from {TABLE}?")
-
-    async def _claimed(self, claim: Statement, look: Statement) -> Entry | None:
-        wire = self._wire
-        if wire.standalone():
-            await wire.run(claim)
-            return _entry(await wire.row(look))
-        try:
-            await wire.begin(claim)
-            found = await wire.row(look)
-        except BaseException as error:
-            await wire.end(error)
-            raise
-        await wire.end(None)
-        return _entry(found)
 
     async def finish(self, key: str, entry: Entry, result: bytes | None, flaw: str | None, keep: float) -> bool:
         kept = (flaw or "").encode() if result is None else result
@@ -102,15 +83,7 @@ class SqlLedger:
     async def _alone(self, name: str, key: str, entry: Entry, **values: object) -> Outcome:
         """In the open transaction, or in one of its own."""
         wire, statement = self._wire, self._statement(name, key, token=entry.token, **values)
-        if self._begun or wire.standalone():
-            return await wire.run(statement)
-        try:
-            outcome = await wire.begin(statement)
-        except BaseException as error:
-            await wire.end(error)
-            raise
-        await wire.end(None)
-        return outcome
+        return await (wire.run(statement) if self._begun else run_alone(wire, statement))
 
     async def wait(self, key: str, entry: Entry, seconds: float, round_: int) -> None:
         longest = _POLLS.ceiling(round_)

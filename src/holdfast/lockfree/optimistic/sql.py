@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import Missing, Misuse
 from ...fenced.sql.connections import wire_for
 from ...fenced.sql.wire import Wire, settle
+from ..alone import run_alone
 from ..collisions import collided
 from .retry import Attempt, Pauses, Retry, outdated, persist, retry_of, valid_expected, valid_version
 from .row import Key, Row, Table
@@ -115,15 +116,7 @@ async def swap(
 ) -> bool:
     wire = wire_for(connection, world, PACKAGE)
     statement = Row(table, key, VERSION, wire.dialect, wire.style).swap(changes, where, values)
-    if wire.standalone() or _open(wire, connection):
-        outcome = await wire.run(statement)
-    else:
-        try:
-            outcome = await wire.begin(statement)
-        except BaseException as error:
-            await wire.end(error)
-            raise
-        await wire.end(None)
+    outcome = await (wire.run(statement) if _open(wire, connection) else run_alone(wire, statement))
     return outcome.rows > 0 or outcome.last_id > 0
 
 
