@@ -254,6 +254,19 @@ def run(source: Path, *tests: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def must_be_found(mutant: Mutant, source: Path) -> None:
+    file = source / "holdfast" / mutant.file
+    text = file.read_text()
+    for old, new in mutant.changes:
+        assert text.count(old) == 1, f"the source has changed: {old!r}"
+        text = text.replace(old, new)
+    file.write_text(text)
+    done = run(source, mutant.killer)
+    assert done.returncode == 1, f"{mutant.what} was not found:\n{done.stdout}{done.stderr}"
+    assert "ImportError" not in done.stdout
+    assert "SyntaxError" not in done.stdout
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "src" / "holdfast", tmp_path / "holdfast")
@@ -276,13 +289,4 @@ def test_without_a_mistake_nothing_is_found_and_it_is_the_copy_that_is_tested(so
 
 @pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
 def test_a_mistake_is_found(mutant: Mutant, source: Path) -> None:
-    file = source / "holdfast" / mutant.file
-    text = file.read_text()
-    for old, new in mutant.changes:
-        assert text.count(old) == 1, f"the source has changed: {old!r}"
-        text = text.replace(old, new)
-    file.write_text(text)
-    done = run(source, mutant.killer)
-    assert done.returncode == 1, f"{mutant.what} was not found:\n{done.stdout}{done.stderr}"
-    assert "ImportError" not in done.stdout
-    assert "SyntaxError" not in done.stdout
+    must_be_found(mutant, source)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.fenced.sql.connections import ASYNCIO, THREADS
 from holdfast.fenced.sql.wire import settle
 from holdfast.lockfree import idempotency
 from holdfast.lockfree.idempotency import aio
 
-from ...fenced.sql_drivers import ASYNCIO, DRIVERS, THREADS, Driver
+from ...fenced.sql_drivers import DRIVERS, Driver
 from ..databases import RIVALS, Database, marked
 
 _numbers = itertools.count(1)

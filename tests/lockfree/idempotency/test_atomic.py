@@ -72,25 +72,19 @@ def test_a_result_that_cannot_be_kept_takes_the_effect_back(payments: Payments) 
 def test_whoever_was_taken_over_has_his_effect_rolled_back(payments: Payments) -> None:
     store, key = payments.store, payments.store.key()
 
+    if store.database.driver.server == "sqlite_file":
+        pytest.skip("SQLite has one writer: nobody takes over while a transaction is open")
+
     async def slow(run: Any) -> str:
-        if store.database.driver.server != "sqlite_file":  # SQLite has one writer: here the effect comes after
-            await payments.pay(key, 1)(run)
-            await as_another(store.once(store.keys(store.other), key, payments_of_other()))
-        else:
-            await expire_and_take_over()
+        await payments.pay(key, 1)(run)
+        await as_another(store.once(store.keys(store.other), key, successor))
         return "too late"
 
-    def payments_of_other() -> Any:
-        async def work(run: Any) -> str:
-            wire = store.rival.wire(run.connection)
-            insert = "INSERT INTO payment (name, amount) VALUES (:name, :amount)"
-            await wire.run(store.rival.sql(wire, insert, name=key, amount=2))
-            return "in time"
-
-        return work
-
-    async def expire_and_take_over() -> None:
-        pytest.skip("SQLite has one writer: nobody takes over while a transaction is open")
+    async def successor(run: Any) -> str:
+        wire = store.rival.wire(run.connection)
+        insert = "INSERT INTO payment (name, amount) VALUES (:name, :amount)"
+        await wire.run(store.rival.sql(wire, insert, name=key, amount=2))
+        return "in time"
 
     with pytest.raises(StaleToken, match="rolled back"):
         store.do(key, slow, ttl=SHORT)

@@ -144,7 +144,8 @@ def test_another_payload_under_the_same_key_is_refused(store: Store) -> None:
     key, work = store.key(), Work()
     store.do(key, work, payload={"amount": 1, "to": "bob"})
     store.do(key, work, payload={"to": "bob", "amount": 1})
-    for other in ({"amount": 2, "to": "bob"}, None, b"{}", []):
+    others: list[object] = [{"amount": 2, "to": "bob"}, None, b"{}", []]
+    for other in others:
         with pytest.raises(KeyReused, match="another payload"):
             store.do(key, work, payload=other)
     assert work.times == 1
@@ -255,3 +256,24 @@ async def as_another(coroutine: Any) -> Any:
         return await coroutine
     finally:
         _running.reset(token)
+
+
+def test_a_claim_that_comes_second_gets_nothing_even_if_it_did_not_look(store: Store) -> None:
+    from holdfast.drivers.threads import Threads
+    from holdfast.lockfree.idempotency.opening import ledger_for
+
+    key = store.key()
+
+    async def work() -> None:
+        mine = ledger_for(Threads(), store.database.driver.world, store.mine)
+        other = ledger_for(Threads(), store.database.driver.world, store.other)
+        first = await mine.claim(key, None, "a" * 32, 30, 30)
+        second = await other.claim(key, None, "b" * 32, 30, 30)
+        again = await mine.claim(key, None, "a" * 32, 30, 30)
+        assert [one.runner for one in (first, second, again)] == ["a" * 32] * 3
+        assert first.token == second.token == again.token, "a claim that is repeated is the same claim"
+        assert not await other.finish(key, first._replace(token=first.token - 1), b"1", None, 30)
+        assert await mine.finish(key, first, b"1", None, 30)
+        assert (await other.claim(key, None, "b" * 32, 30, 30)).result == b"1"
+
+    store.run(work())

@@ -47,7 +47,7 @@ class PsycopgWire:
         return bool(self._connection.autocommit)
 
     def busy(self) -> bool:
-        return bool(self._connection.info.transaction_status != 0)  # IDLE
+        return bool(self._connection.pgconn.transaction_status != 0)  # IDLE
 
     async def begin(self, first: Statement | None) -> Outcome:
         """BEGIN and the seal travel together: a fenced transaction makes as many round trips as any other."""

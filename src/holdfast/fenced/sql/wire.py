@@ -4,7 +4,6 @@ awaitable is awaited, and one that does not has blocked already."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from inspect import isawaitable
 from typing import Any, ClassVar, Protocol
 
 from .place import Outcome
@@ -12,7 +11,8 @@ from .statements import Statement
 
 
 async def settle(answer: Any) -> Any:
-    return await answer if isawaitable(answer) else answer
+    # Asked of the class, as `await` does; several times faster than inspect.isawaitable.
+    return await answer if hasattr(type(answer), "__await__") else answer
 
 
 def named(description: Sequence[Any], rows: Iterable[Sequence[object]]) -> list[dict[str, object]]:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import HoldfastError, StaleToken, Unstorable
-from ...fenced.http.asgi import App, Message, Receive, Scope, Send, tell
-from .aio import Keys, Once, Run
+from ...fenced.http.asgi import Message, Receive, Scope, Send, tell
+from .aio import Once, Run
 from .request import (
-    ANSWERS,
     HEADER,
-    MAX_BODY,
-    METHODS,
     REPLAYED,
     Answer,
     Failed,
+    Reception,
     Recorder,
-    TooMuch,
     missing,
     payload_of,
     problem,
-    read_key,
     server_error,
 )
 
@@ -31,40 +26,16 @@ _HEADER = HEADER.lower().encode()
 _UNSEEN = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
 
 
-class IdempotencyMiddleware:
+class IdempotencyMiddleware(Reception):
     """A request with a key that was answered before gets that answer again: 400 if the key is missing, 409 while the first is
     being worked on, 422 if it came with another request. Answers of 500 and above are not kept."""
-
-    def __init__(
-        self,
-        app: App,
-        keys: Keys,
-        *,
-        methods: Sequence[str] = METHODS,
-        required: bool = True,
-        caller: Callable[[Scope], str] | None = None,
-        wait: float = 0.0,
-        max_body: int = MAX_BODY,
-    ) -> None:
-        """`caller` tells who asks, so that nobody is given the answer to somebody else's request; `wait`: for so many seconds,
-        before 409."""
-        self._app = app
-        self._keys = keys._with(codec=ANSWERS, atomic=False, timeout=wait)
-        self._limit = keys._rules.limit
-        self._methods = frozenset(methods)
-        self._required = required
-        self._caller = caller
-        self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] not in self._methods:
             await self._app(scope, receive, send)
             return
         try:
-            key = read_key(
-                [value for name, value in scope["headers"] if name.lower() == _HEADER],
-                self._caller(scope) if self._caller else "",
-            )
+            key = self._key([value for name, value in scope["headers"] if name.lower() == _HEADER], scope)
             if key is None:
                 await (tell(send, missing()) if self._required else self._app(scope, receive, send))
                 return
@@ -91,8 +62,7 @@ class IdempotencyMiddleware:
                 return None
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
-            if size > self._max_body:
-                raise TooMuch(f"a request with the header {HEADER} may have {self._max_body} bytes")
+            self._checked(size)
             if not message.get("more_body", False):
                 return b"".join(chunks)
 

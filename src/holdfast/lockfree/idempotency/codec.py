@@ -24,7 +24,7 @@ class Json:
         return json.dumps(result, allow_nan=False, separators=(",", ":"))
 
     def loads(self, kept: bytes, /) -> Any:
-        return json.loads(kept)
+        return json.loads(kept.decode())
 
 
 class Raw:

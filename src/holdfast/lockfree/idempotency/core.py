@@ -92,20 +92,20 @@ class Session:
             )
         self._ledger, self._close = await self._open()
         try:
-            self._ledger.ready()
             entry = await self._decided()
-            if entry.done:
-                self._run = Run(self._key, False, self._loaded(entry), entry.token, self._ledger.connection)
-            else:
+            if not entry.done:
                 self._entry = entry
                 if self._atomic:
                     await self._begin()
-                self._run = Run(self._key, True, None, entry.token, self._ledger.connection)
                 self._outside = _running.set(_running.get() | {self._key})
+                self._run = Run(self._key, True, None, entry.token, self._ledger.connection)
+                return self._run
+            result = self._loaded(entry)
         except BaseException as error:
             await self._close(error)
             raise
-        return self._run
+        await self._close(None)  # a result needs no connection any more
+        return Run(self._key, False, result, entry.token, None)
 
     @property
     def _atomic(self) -> bool:
@@ -120,13 +120,18 @@ class Session:
 
     async def _decided(self) -> Entry:
         """The entry: done, or ours to run."""
-        runner = os.urandom(16).hex()
         rules = self._rules
+        runner = ""
         started = None
         for round_ in range(1 << 62):
             entry = await self._look()
             verdict = judge(entry, self._payload)
+            if verdict is Verdict.DONE and entry is not None:
+                return entry
             if verdict is Verdict.FREE:
+                if not runner:
+                    self._ledger.ready()
+                    runner = os.urandom(16).hex()
                 entry = await self._ledger.claim(self._key, self._payload, runner, rules.ttl, rules.keep)
                 if entry.runner == runner:
                     return entry
@@ -179,9 +184,9 @@ class Session:
 
     async def leave(self, error: BaseException | None) -> None:
         run, entry = self._run, self._entry
+        if run is None or entry is None:
+            return
         try:
-            if run is None or entry is None:
-                return
             with contextlib.suppress(ValueError):  # left in another context: then that one ends with its own
                 _running.reset(self._outside)
             if error is None:

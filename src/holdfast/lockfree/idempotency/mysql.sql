@@ -1,5 +1,6 @@
 -- Times are µs since 1970, by this server's clock alone. `expires` is when a run may be taken over, or a result forgotten.
 -- Names and results are sent in hexadecimal and kept as bytes: no collation, character set or escaping changes them.
+-- `done` is 0 while it runs, 1 with a result, 2 if there is none to keep: then `result` says why.
 -- name: create
 CREATE TABLE IF NOT EXISTS holdfast_idempotency (
     name VARBINARY(512) NOT NULL PRIMARY KEY,
@@ -9,7 +10,6 @@ CREATE TABLE IF NOT EXISTS holdfast_idempotency (
     expires BIGINT NOT NULL,
     done SMALLINT NOT NULL,
     result LONGBLOB,
-    flaw TEXT CHARACTER SET utf8mb4,
     INDEX holdfast_idempotency_expires (expires)
 ) ENGINE = InnoDB;
 
@@ -20,9 +20,11 @@ SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND tabl
 -- name: drop
 DROP TABLE IF EXISTS holdfast_idempotency;
 
+-- In two columns: to drivers written in Python, each column costs more than what is in it.
 -- name: look
-SELECT token, runner, payload, done, expires - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS remaining,
-    result, flaw
+SELECT CONCAT_WS(
+    ' ', token, runner, done, expires - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), COALESCE(payload, '')
+) AS entry, result
 FROM holdfast_idempotency WHERE name = UNHEX(:name_hex);
 
 -- Assignments are made from left to right, and later ones see earlier ones: `expires`, by which all decide, comes last.
@@ -43,7 +45,6 @@ ON DUPLICATE KEY UPDATE
     ),
     done = IF(expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), 0, done),
     result = IF(expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), NULL, result),
-    flaw = IF(expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), NULL, flaw),
     expires = IF(
         expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
         TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + :ttl,
@@ -52,9 +53,8 @@ ON DUPLICATE KEY UPDATE
 
 -- name: finish
 UPDATE holdfast_idempotency SET
-    done = 1,
+    done = :done,
     result = UNHEX(:result_hex),
-    flaw = :flaw,
     expires = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + :keep
 WHERE name = UNHEX(:name_hex) AND token = :token AND done = 0;
 
@@ -64,4 +64,4 @@ DELETE FROM holdfast_idempotency WHERE name = UNHEX(:name_hex) AND token = :toke
 -- A run that nobody took over is remembered as long as a result, so that its key is not used for another payload.
 -- name: purge
 DELETE FROM holdfast_idempotency
-WHERE expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - (1 - done) * :keep;
+WHERE expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - IF(done = 0, :keep, 0);

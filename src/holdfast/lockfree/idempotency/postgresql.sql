@@ -1,4 +1,5 @@
 -- Times are µs since 1970, by this server's clock alone. `expires` is when a run may be taken over, or a result forgotten.
+-- `done` is 0 while it runs, 1 with a result, 2 if there is none to keep: then `result` says why.
 -- name: create
 CREATE TABLE IF NOT EXISTS holdfast_idempotency (
     name text COLLATE "C" PRIMARY KEY,
@@ -7,8 +8,7 @@ CREATE TABLE IF NOT EXISTS holdfast_idempotency (
     token bigint NOT NULL,
     expires bigint NOT NULL,
     done smallint NOT NULL,
-    result bytea,
-    flaw text
+    result bytea
 );
 
 -- name: create_index
@@ -18,7 +18,7 @@ CREATE INDEX IF NOT EXISTS holdfast_idempotency_expires ON holdfast_idempotency 
 DROP TABLE IF EXISTS holdfast_idempotency;
 
 -- name: look
-SELECT token, runner, payload, done, expires - CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint), result, flaw
+SELECT token, runner, payload, done, expires - CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint), result
 FROM holdfast_idempotency WHERE name = :name;
 
 -- One statement, so that nothing comes between looking and taking. A token never comes again, even for a name whose row
@@ -33,15 +33,13 @@ ON CONFLICT (name) DO UPDATE SET
     token = GREATEST(held.token + 1, excluded.token),
     expires = excluded.expires,
     done = 0,
-    result = NULL,
-    flaw = NULL
+    result = NULL
 WHERE held.expires <= CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint);
 
 -- name: finish
 UPDATE holdfast_idempotency SET
-    done = 1,
+    done = :done,
     result = :result,
-    flaw = :flaw,
     expires = CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint) + CAST(:keep AS bigint)
 WHERE name = :name AND token = :token AND done = 0;
 
@@ -51,4 +49,4 @@ DELETE FROM holdfast_idempotency WHERE name = :name AND token = :token AND done 
 -- A run that nobody took over is remembered as long as a result, so that its key is not used for another payload.
 -- name: purge
 DELETE FROM holdfast_idempotency
-WHERE expires <= CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint) - (1 - done) * CAST(:keep AS bigint);
+WHERE expires <= CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint) - CASE done WHEN 0 THEN CAST(:keep AS bigint) ELSE 0 END;

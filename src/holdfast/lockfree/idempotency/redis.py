@@ -14,10 +14,10 @@ from typing import Any
 from ...errors import Misuse
 from ...fenced.redis import Script, speak
 from ...fenced.sql.wire import settle
-from .rule import Entry
+from .rule import FLAWED, KEPT, Entry, entry_of
 
 PREFIX = "holdfast:idempotent:"
-_FIELDS = ("token", "runner", "payload", "done", "left", "result", "flaw")
+_FIELDS = ("token", "runner", "payload", "done", "result")
 _SLICE = 1.0  # seconds: a client with a time limit on its socket must not run into it while it waits
 
 
@@ -55,8 +55,8 @@ class RedisLedger:
         return entry
 
     async def finish(self, key: str, entry: Entry, result: bytes | None, flaw: str | None, keep: float) -> bool:
-        values = (b"" if result is None else b"+" + result, flaw or "", _ms(keep))
-        return bool(await self._speak("finish", key, entry.token, entry.runner, *values))
+        kept = (FLAWED, flaw or "") if result is None else (KEPT, result)
+        return bool(await self._speak("finish", key, entry.token, entry.runner, *kept, _ms(keep)))
 
     async def release(self, key: str, entry: Entry) -> None:
         await self._speak("release", key, entry.token)
@@ -83,15 +83,8 @@ def _ms(seconds: float) -> int:
 
 
 def _entry(values: Sequence[Any]) -> Entry | None:
-    token, runner, payload, done, left, result, flaw = values
-    if token is None or token == b"":
+    token, runner, payload, done, kept, *left = values
+    if not token:
         return None
-    return Entry(
-        int(token),
-        (runner or b"").decode(),
-        payload.decode() if payload else None,
-        done == b"1",
-        int(left) / 1e6 if left else None,
-        result[1:] if result else None,
-        flaw.decode() if flaw else None,
-    )
+    seconds = int(left[0]) / 1e6 if left and left[0] else None
+    return entry_of(int(token), runner.decode(), payload.decode() if payload else None, int(done), seconds, kept)

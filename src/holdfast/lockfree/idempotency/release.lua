@@ -1,6 +1,6 @@
 -- KEYS: the row, the bell. ARGV: token. Nothing came of the run: the next may begin.
 local row = redis.call('HMGET', KEYS[1], 'token', 'done')
-if row[1] == ARGV[1] and row[2] ~= '1' then
+if row[1] == ARGV[1] and row[2] == '0' then
   redis.call('DEL', KEYS[1])
   redis.pcall('XADD', KEYS[2], 'MAXLEN', '1', ARGV[1] .. '-0', 'done', '0')
   redis.call('PEXPIRE', KEYS[2], 60000)

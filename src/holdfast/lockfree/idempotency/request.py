@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import HoldfastError, InFlight, KeyReused, Misuse, StaleToken, Unstorable
 from ...fenced.http.request import Problem, described
@@ -87,6 +87,38 @@ class Recorder:
     @property
     def body(self) -> bytes | None:
         return b"".join(self._chunks) if self._size <= self._limit else None
+
+
+class Reception:
+    """What the middlewares for ASGI and WSGI have in common: whom they ask for a key, and how much they read."""
+
+    def __init__(
+        self,
+        app: Any,
+        keys: Any,
+        *,
+        methods: Sequence[str] = METHODS,
+        required: bool = True,
+        caller: Callable[[Any], str] | None = None,
+        wait: float = 0.0,
+        max_body: int = MAX_BODY,
+    ) -> None:
+        """`caller` tells who asks (of the scope or environ), so that nobody is given the answer to somebody else's request;
+        `wait`: for so many seconds, before 409."""
+        self._app = app
+        self._keys = keys._with(codec=ANSWERS, atomic=False, timeout=wait)
+        self._limit: int = keys._rules.limit
+        self._methods = frozenset(methods)
+        self._required = required
+        self._caller = caller
+        self._max_body = max_body
+
+    def _key(self, values: Sequence[str | bytes], asked: Any) -> str | None:
+        return read_key(values, self._caller(asked) if self._caller else "")
+
+    def _checked(self, size: int) -> None:
+        if size > self._max_body:
+            raise TooMuch(f"a request with the header {HEADER} may have {self._max_body} bytes")
 
 
 def missing() -> Problem:

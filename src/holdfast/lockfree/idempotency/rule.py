@@ -18,6 +18,21 @@ class Entry(NamedTuple):
     flaw: str | None  # why there is no result though it is done
 
 
+RUNNING, KEPT, FLAWED = 0, 1, 2  # as stores write it down
+
+
+def entry_of(
+    token: int, runner: str, payload: str | None, done: int, left: float | None, kept: bytes | memoryview | None
+) -> Entry:
+    """From what stores write down: one field has the result, or says why there is none."""
+    data = bytes(kept) if kept is not None else b""
+    if done == RUNNING:
+        return Entry(token, runner, payload, False, left, None, None)
+    if done == FLAWED:
+        return Entry(token, runner, payload, True, left, None, data.decode())
+    return Entry(token, runner, payload, True, left, data, None)
+
+
 class Verdict(Enum):
     FREE = "nobody runs it, or whoever did is dead: claim it"
     DONE = "there is a result"

@@ -9,11 +9,12 @@ from ...errors import Misuse
 from ...fenced.sql.connections import wire_for
 from ...fenced.sql.core import create_table
 from ...fenced.sql.place import Outcome
-from ...fenced.sql.statements import Statement, bind, load
+from ...fenced.sql.statements import MYSQL, Statement, bind, load
 from ...fenced.sql.wire import Wire
+from ..alone import row_alone, run_alone
 from ..collisions import collided
 from ..optimistic.retry import Pauses, Retry
-from .rule import Entry
+from .rule import FLAWED, KEPT, Entry, entry_of
 
 TABLE = "holdfast_idempotency"
 PACKAGE = "holdfast.lockfree.idempotency"
@@ -35,6 +36,7 @@ class SqlLedger:
         self._texts = statements(self._wire.dialect)
 
     def ready(self) -> None:
+        """Asked before anything is begun; what can be read without that may be read inside of a transaction as well."""
         if self._wire.busy():
             raise Misuse(
                 "a transaction is open already on this connection, and the key must be claimed for all to see before the work "
@@ -42,27 +44,25 @@ class SqlLedger:
             )
 
     def _statement(self, name: str, key: str, **values: object) -> Statement:
-        return bind(self._texts[name], self._wire.style, {"name": key, "name_hex": key.encode().hex(), **values})
+        values["name_hex" if self._wire.dialect == MYSQL else "name"] = (
+            key.encode().hex() if self._wire.dialect == MYSQL else key
+        )
+        return bind(self._texts[name], self._wire.style, values)
 
     async def look(self, key: str) -> Entry | None:
         wire, look = self._wire, self._statement("look", key)
-        if wire.reads_apart or wire.standalone():
+        if wire.reads_apart:
             return _entry(await wire.row(look))
-        try:
-            await wire.begin(None)
-            found = await wire.row(look)
-        except BaseException as error:
-            await wire.end(error)
-            raise
-        await wire.end(None)
-        return _entry(found)
+        if not wire.standalone():
+            self.ready()
+        return _entry(await row_alone(wire, look))
 
     async def claim(self, key: str, payload: str | None, runner: str, ttl: float, keep: float) -> Entry:
         claim = self._statement("claim", key, payload=payload, runner=runner, ttl=round(ttl * 1e6))
         look = self._statement("look", key)
         for left in reversed(range(_COLLISIONS)):
             try:
-                found = await self._claimed(claim, look)
+                found = _entry(await row_alone(self._wire, look, after=claim))
             except Exception as error:
                 if not (left and collided(error)):  # MySQL: two first claims can meet in the gap where the row will be
                     raise
@@ -71,22 +71,9 @@ class SqlLedger:
                 return found
         raise Misuse(f"the entry of {key!r} vanishes as soon as it is written: who deletes from {TABLE}?")
 
-    async def _claimed(self, claim: Statement, look: Statement) -> Entry | None:
-        wire = self._wire
-        if wire.standalone():
-            await wire.run(claim)
-            return _entry(await wire.row(look))
-        try:
-            await wire.begin(claim)
-            found = await wire.row(look)
-        except BaseException as error:
-            await wire.end(error)
-            raise
-        await wire.end(None)
-        return _entry(found)
-
     async def finish(self, key: str, entry: Entry, result: bytes | None, flaw: str | None, keep: float) -> bool:
-        values = {"result": result, "result_hex": None if result is None else result.hex(), "flaw": flaw}
+        kept = (flaw or "").encode() if result is None else result
+        values = {"result": kept, "result_hex": kept.hex(), "done": FLAWED if result is None else KEPT}
         outcome = await self._alone("finish", key, entry, keep=round(keep * 1e6), **values)
         return outcome.rows > 0
 
@@ -96,15 +83,7 @@ class SqlLedger:
     async def _alone(self, name: str, key: str, entry: Entry, **values: object) -> Outcome:
         """In the open transaction, or in one of its own."""
         wire, statement = self._wire, self._statement(name, key, token=entry.token, **values)
-        if self._begun or wire.standalone():
-            return await wire.run(statement)
-        try:
-            outcome = await wire.begin(statement)
-        except BaseException as error:
-            await wire.end(error)
-            raise
-        await wire.end(None)
-        return outcome
+        return await (wire.run(statement) if self._begun else run_alone(wire, statement))
 
     async def wait(self, key: str, entry: Entry, seconds: float, round_: int) -> None:
         longest = _POLLS.ceiling(round_)
@@ -137,5 +116,9 @@ class SqlLedger:
 def _entry(found: tuple[Any, ...] | None) -> Entry | None:
     if found is None:
         return None
-    token, runner, payload, done, left, result, flaw = found
-    return Entry(token, runner, payload, bool(done), left / 1e6, None if result is None else bytes(result), flaw)
+    if len(found) == 2:  # MySQL
+        text = found[0].decode() if isinstance(found[0], bytes) else found[0]
+        token, runner, done, left, payload = text.split(" ")
+    else:
+        token, runner, payload, done, left, _ = found
+    return entry_of(int(token), runner, payload or None, int(done), int(left) / 1e6, found[-1])

@@ -1,5 +1,6 @@
 -- Times are µs since 1970, by the clock of the machine that has the file. `expires` is when a run may be taken over, or a
 -- result forgotten.
+-- `done` is 0 while it runs, 1 with a result, 2 if there is none to keep: then `result` says why.
 -- name: create
 CREATE TABLE IF NOT EXISTS holdfast_idempotency (
     name TEXT NOT NULL PRIMARY KEY,
@@ -8,8 +9,7 @@ CREATE TABLE IF NOT EXISTS holdfast_idempotency (
     token INTEGER NOT NULL,
     expires INTEGER NOT NULL,
     done INTEGER NOT NULL,
-    result BLOB,
-    flaw TEXT
+    result BLOB
 ) WITHOUT ROWID;
 
 -- name: create_index
@@ -19,7 +19,7 @@ CREATE INDEX IF NOT EXISTS holdfast_idempotency_expires ON holdfast_idempotency 
 DROP TABLE IF EXISTS holdfast_idempotency;
 
 -- name: look
-SELECT token, runner, payload, done, expires - CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER), result, flaw
+SELECT token, runner, payload, done, expires - CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER), result
 FROM holdfast_idempotency WHERE name = :name;
 
 -- name: claim
@@ -33,15 +33,13 @@ ON CONFLICT (name) DO UPDATE SET
     token = max(holdfast_idempotency.token + 1, excluded.token),
     expires = excluded.expires,
     done = 0,
-    result = NULL,
-    flaw = NULL
+    result = NULL
 WHERE holdfast_idempotency.expires <= CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER);
 
 -- name: finish
 UPDATE holdfast_idempotency SET
-    done = 1,
+    done = :done,
     result = :result,
-    flaw = :flaw,
     expires = CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) + :keep
 WHERE name = :name AND token = :token AND done = 0;
 
@@ -51,4 +49,4 @@ DELETE FROM holdfast_idempotency WHERE name = :name AND token = :token AND done 
 -- A run that nobody took over is remembered as long as a result, so that its key is not used for another payload.
 -- name: purge
 DELETE FROM holdfast_idempotency
-WHERE expires <= CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) - (1 - done) * :keep;
+WHERE expires <= CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) - CASE done WHEN 0 THEN :keep ELSE 0 END;

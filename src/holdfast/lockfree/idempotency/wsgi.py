@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
@@ -11,21 +11,16 @@ from typing import Any
 from ...errors import HoldfastError, Unstorable
 from ...fenced.http.request import Problem
 from ...fenced.http.wsgi import App
-from . import Keys, Once, Run
+from . import Once, Run
 from .request import (
-    ANSWERS,
-    HEADER,
-    MAX_BODY,
-    METHODS,
     REPLAYED,
     Answer,
     Failed,
+    Reception,
     Recorder,
-    TooMuch,
     missing,
     payload_of,
     problem,
-    read_key,
     server_error,
 )
 
@@ -33,39 +28,18 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 
 
-class IdempotencyMiddleware:
+class IdempotencyMiddleware(Reception):
     """A request with a key that was answered before gets that answer again: 400 if the key is missing, 409 while the first is
     being worked on, 422 if it came with another request. Answers of 500 and above are not kept."""
 
-    def __init__(
-        self,
-        app: App,
-        keys: Keys,
-        *,
-        methods: Sequence[str] = METHODS,
-        required: bool = True,
-        caller: Callable[[Environ], str] | None = None,
-        wait: float = 0.0,
-        max_body: int = MAX_BODY,
-    ) -> None:
-        """`caller` tells who asks, so that nobody is given the answer to somebody else's request; `wait`: for so many seconds,
-        before 409."""
-        self._app = app
-        self._keys = keys._with(codec=ANSWERS, atomic=False, timeout=wait)
-        self._limit = keys._rules.limit
-        self._methods = frozenset(methods)
-        self._required = required
-        self._caller = caller
-        self._max_body = max_body
-
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in self._methods:
-            return self._app(environ, start_response)
+            return self._pass(environ, start_response)
         try:
             given = environ.get("HTTP_IDEMPOTENCY_KEY")
-            key = read_key([] if given is None else [given], self._caller(environ) if self._caller else "")
+            key = self._key([] if given is None else [given], environ)
             if key is None:
-                return _tell(start_response, missing()) if self._required else self._app(environ, start_response)
+                return _tell(start_response, missing()) if self._required else self._pass(environ, start_response)
             body = self._body(environ)
             path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
             payload = payload_of(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", ""), body)
@@ -79,6 +53,10 @@ class IdempotencyMiddleware:
         environ["wsgi.input"] = BytesIO(body)
         return _First(self._app, environ, start_response, once, run, self._limit)
 
+    def _pass(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        answer: Iterable[bytes] = self._app(environ, start_response)
+        return answer
+
     def _body(self, environ: Environ) -> bytes:
         length = environ.get("CONTENT_LENGTH") or ""
         if length.isdigit():
@@ -87,11 +65,10 @@ class IdempotencyMiddleware:
             wanted = self._max_body + 1
         else:
             wanted = 0
-        if wanted > self._max_body and length.isdigit():
-            raise TooMuch(f"a request with the header {HEADER} may have {self._max_body} bytes")
+        if length.isdigit():
+            self._checked(wanted)
         body: bytes = environ["wsgi.input"].read(wanted) if wanted else b""
-        if len(body) > self._max_body:
-            raise TooMuch(f"a request with the header {HEADER} may have {self._max_body} bytes")
+        self._checked(len(body))
         return body
 
 

@@ -13,7 +13,7 @@ For asyncio the same names are in `holdfast.lockfree.optimistic.aio`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...drivers.base import finish
@@ -22,13 +22,14 @@ from ...fenced.sql.connections import THREADS
 from . import cells, sql
 from .cells import Cells
 from .etcd import EtcdCells
+from .http import HttpCells
 from .redis import RedisCells
 from .retry import ONCE, Retry
 from .row import Key, Table
 from .sql import VERSION, Change, ChangeAll, Record
 from .zookeeper import ZooKeeperCells
 
-__all__ = ["update", "update_all", "swap", "Redis", "Etcd", "ZooKeeper", "Retry", "ONCE"]
+__all__ = ["update", "update_all", "swap", "Redis", "Etcd", "ZooKeeper", "Http", "Retry", "ONCE"]
 
 _DRIVER = Threads()
 
@@ -112,3 +113,11 @@ class ZooKeeper(_Keyed):
 
     def __init__(self, client: Any) -> None:
         self._cells = ZooKeeperCells(client)
+
+
+class Http(_Keyed):
+    """Resources of a service that gives ETags: `Http(httpx.Client()).update(url, change)`. Bodies are bytes; None: 404. With
+    `expected`, an ETag. What was read is written back with the same content type, unless `headers` says otherwise."""
+
+    def __init__(self, client: Any, headers: Mapping[str, str] | None = None) -> None:
+        self._cells = HttpCells(client, headers)

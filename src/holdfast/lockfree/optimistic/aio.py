@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...drivers.aio import Asyncio
@@ -11,13 +11,14 @@ from ...fenced.sql.connections import ASYNCIO
 from . import cells, sql
 from .cells import Cells
 from .etcd import EtcdCells
+from .http import HttpCells
 from .redis import RedisCells
 from .retry import ONCE, Retry
 from .row import Key, Table
 from .sql import VERSION, Change, ChangeAll, Record
 from .zookeeper import ZooKeeperCells
 
-__all__ = ["update", "update_all", "swap", "Redis", "Etcd", "ZooKeeper", "Retry", "ONCE"]
+__all__ = ["update", "update_all", "swap", "Redis", "Etcd", "ZooKeeper", "Http", "Retry", "ONCE"]
 
 _DRIVER = Asyncio()
 
@@ -103,3 +104,11 @@ class ZooKeeper(_Keyed):
 
     def __init__(self, client: Any) -> None:
         self._cells = ZooKeeperCells(client, asyncio.to_thread)
+
+
+class Http(_Keyed):
+    """Resources of a service that gives ETags: `Http(httpx.AsyncClient()).update(url, change)`. Bodies are bytes; None: 404. With
+    `expected`, an ETag. What was read is written back with the same content type, unless `headers` says otherwise."""
+
+    def __init__(self, client: Any, headers: Mapping[str, str] | None = None) -> None:
+        self._cells = HttpCells(client, headers)

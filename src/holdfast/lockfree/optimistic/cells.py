@@ -19,6 +19,7 @@ class Cell(NamedTuple):
     key: Any
     seen: Any
     value: Any
+    kind: str | None = None  # HTTP: the content type
 
 
 class Cells(Protocol):

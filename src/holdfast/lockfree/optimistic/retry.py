@@ -63,7 +63,9 @@ class Pauses(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
-async def persist(driver: Pauses, retry: Retry, what: str, attempt: Callable[[], Coroutine[Any, Any, Attempt[T]]]) -> T:
+async def persist(
+    driver: Pauses, retry: Retry, what: object, attempt: Callable[[], Coroutine[Any, Any, Attempt[T]]]
+) -> T:
     """The one loop of all optimistic updates. `Conflict`, with the versions seen, if no attempt was written."""
     done = await attempt()  # nearly always this is all
     if done.written:
@@ -75,7 +77,7 @@ async def persist(driver: Pauses, retry: Retry, what: str, attempt: Callable[[],
         if done.written:
             return done.value
         seen.append(done.seen)
-    raise Conflict(_told(what, seen), what, seen=tuple(seen))
+    raise Conflict(_told(str(what), seen), str(what), seen=tuple(seen))
 
 
 def _told(what: str, seen: list[object]) -> str:
@@ -89,8 +91,8 @@ def _told(what: str, seen: list[object]) -> str:
     )
 
 
-def valid_version(version: object, what: str) -> int:
-    """A version as it was read or given: a whole number from 0."""
+def valid_version(version: object, what: object) -> int:
+    """A version as it was read or given: a whole number from 0. `what` is put into words only if it has to be."""
     if type(version) is not int:
         raise Misuse(
             f"the version of {what} must be an integer from 0, not {version!r:.80}: give the row one, such as 0, "
@@ -101,7 +103,7 @@ def valid_version(version: object, what: str) -> int:
     return version
 
 
-def valid_expected(expected: object, what: str) -> int | None:
+def valid_expected(expected: object, what: object) -> int | None:
     return None if expected is None else valid_version(expected, what)
 
 

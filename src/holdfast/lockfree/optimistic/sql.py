@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import Missing, Misuse
 from ...fenced.sql.connections import wire_for
 from ...fenced.sql.wire import Wire, settle
+from ..alone import run_alone
 from ..collisions import collided
 from .retry import Attempt, Pauses, Retry, outdated, persist, retry_of, valid_expected, valid_version
 from .row import Key, Row, Table
@@ -33,7 +34,7 @@ async def update(
 ) -> Record:  # fmt: skip
     wire = wire_for(connection, world, PACKAGE)
     row = Row(table, key, version, wire.dialect, wire.style)
-    expected = valid_expected(expected, str(row)) if expected is not None else None
+    expected = valid_expected(expected, row)
     inside = _joins(wire, connection, retry, expected)
 
     async def attempt() -> Attempt[Record]:
@@ -43,12 +44,12 @@ async def update(
             return await _one(wire, row, change, expected, wire.begin, wire.end)
         return await _transaction(wire, lambda: _one(wire, row, change, expected, wire.run))
 
-    return await persist(driver, retry_of(retry, expected), str(row), attempt)
+    return await persist(driver, retry_of(retry, expected), row, attempt)
 
 
 async def _one(wire: Wire, row: Row, change: Change, expected: object, write: Any, end: Any = None) -> Attempt[Record]:
     record = await _read(wire, row)
-    seen = valid_version(record.get(row.version), f"{row} (column {row.version!r})")
+    seen = valid_version(record.get(row.version), row)
     if expected is not None and seen != expected:
         raise outdated(str(row), expected, seen)
     changes = _valid_changes(await settle(change(dict(record))), row)
@@ -91,10 +92,7 @@ async def update_all(
 
 async def _all(wire: Wire, rows: list[Row], change: ChangeAll) -> Attempt[list[Record]]:
     records = [await _read(wire, row) for row in rows]
-    seen = tuple(
-        valid_version(record.get(row.version), f"{row} (column {row.version!r})")
-        for row, record in zip(rows, records, strict=True)
-    )
+    seen = tuple(valid_version(record.get(row.version), row) for row, record in zip(rows, records, strict=True))
     answer = await settle(change([dict(record) for record in records]))
     if answer is None or isinstance(answer, Mapping) or len(answer) != len(rows):
         raise Misuse(f"the change of {len(rows)} rows must answer with {len(rows)} mappings (or None), one a row")
@@ -118,15 +116,7 @@ async def swap(
 ) -> bool:
     wire = wire_for(connection, world, PACKAGE)
     statement = Row(table, key, VERSION, wire.dialect, wire.style).swap(changes, where, values)
-    if wire.standalone() or _open(wire, connection):
-        outcome = await wire.run(statement)
-    else:
-        try:
-            outcome = await wire.begin(statement)
-        except BaseException as error:
-            await wire.end(error)
-            raise
-        await wire.end(None)
+    outcome = await (wire.run(statement) if _open(wire, connection) else run_alone(wire, statement))
     return outcome.rows > 0 or outcome.last_id > 0
 
 
