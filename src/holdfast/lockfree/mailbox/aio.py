@@ -11,7 +11,10 @@ from ...claim import valid_timeout
 from . import box as boxes
 from .box import FAIR, Box, Boxes, Envelope, OnFailure, Rules, check_chain, full, unfinished
 from .handling import Journaled, Plain
+from .remote_aio import Post, serve
 from .threads import log_failure, tell_failure
+
+__all__ = ["Mailboxes", "Post", "serve"]
 
 
 class Mailboxes:
