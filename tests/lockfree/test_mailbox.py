@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,16 @@ def test_idle_actors_with_a_journal_make_room_for_others(make: Make, events: Any
 # ---- in threads
 
 
+def send(boxes: mailbox.Mailboxes, keys: str, messages: list[Any]) -> None:
+    for number, message in enumerate(messages):
+        boxes.tell(keys[number % len(keys)], message)
+
+
+def hold(began: threading.Event, go: threading.Event) -> None:
+    began.set()
+    go.wait(20)
+
+
 def test_threads_one_message_at_a_time_for_a_key_and_many_keys_at_once() -> None:
     inside: dict[str, int] = {}
     worst: dict[str, int] = {}
@@ -328,9 +339,7 @@ def test_threads_one_message_at_a_time_for_a_key_and_many_keys_at_once() -> None
     with mailbox.Mailboxes(Watched, threads=3) as boxes:
         for key in "abc":
             boxes.tell(key, True)
-        senders = [
-            threading.Thread(target=lambda: [boxes.tell("abc"[n % 3], False) for n in range(300)]) for _ in range(4)
-        ]
+        senders = [threading.Thread(target=send, args=(boxes, "abc", [False] * 300)) for _ in range(4)]
         for sender in senders:
             sender.start()
         for sender in senders:
@@ -349,9 +358,7 @@ def test_threads_the_order_of_each_sender_is_kept() -> None:
             seen.append(message)
 
     with mailbox.Mailboxes(Log, capacity=5) as boxes:  # so small that senders often wait for room
-        senders = [
-            threading.Thread(target=lambda me=me: [boxes.tell("x", (me, n)) for n in range(200)]) for me in range(4)
-        ]
+        senders = [threading.Thread(target=send, args=(boxes, "x", [(me, n) for n in range(200)])) for me in range(4)]
         for sender in senders:
             sender.start()
         for sender in senders:
@@ -372,7 +379,7 @@ def held() -> Iterator[tuple[threading.Event, threading.Event]]:
 def test_threads_a_full_mailbox_refuses_in_time(held: tuple[threading.Event, threading.Event]) -> None:
     began, go = held
     with mailbox.Mailboxes(Counter, capacity=2) as boxes:
-        boxes.tell("a", lambda: (began.set(), go.wait(20)))
+        boxes.tell("a", partial(hold, began, go))
         assert began.wait(20)
         boxes.tell("a", 1)
         boxes.tell("a", 2)
@@ -391,7 +398,7 @@ def test_threads_an_ask_that_runs_out_of_time_says_whether_it_was_begun(
     began, go = held
     with mailbox.Mailboxes(Counter) as boxes:
         with pytest.raises(TimeoutError, match="may finish it"):
-            boxes.ask("a", lambda: (began.set(), go.wait(20)), timeout=0.1)
+            boxes.ask("a", partial(hold, began, go), timeout=0.1)
         assert began.is_set()
         with pytest.raises(TimeoutError, match="will not be handled"):
             boxes.ask("a", 100, timeout=0.05)
@@ -457,7 +464,7 @@ def test_threads_what_was_told_to_a_failing_actor_waits_for_its_revival(
 ) -> None:
     began, go = held
     with mailbox.Mailboxes(Counter, restarts=0, on_failure=lambda *_: None) as boxes:
-        boxes.tell("a", lambda: (began.set(), go.wait(20)))
+        boxes.tell("a", partial(hold, began, go))
         assert began.wait(20)
         boxes.tell("a", "fail")
         boxes.tell("a", 5)
@@ -503,7 +510,7 @@ def test_asyncio_one_message_at_a_time_though_it_waits_in_between() -> None:
 
     async def main() -> list[int]:
         async with mailbox.aio.Mailboxes(Slow) as boxes:
-            return await asyncio.gather(*(boxes.ask("a", number) for number in range(20)))
+            return list(await asyncio.gather(*(boxes.ask("a", number) for number in range(20))))
 
     assert asyncio.run(main()) == list(range(20))
     assert worst == 1

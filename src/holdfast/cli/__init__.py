@@ -62,6 +62,10 @@ def _dispatch(options: Options) -> int:
         from .fence import fence
 
         return fence(options)
+    if options.command == "advise":
+        from .advise import advise
+
+        return advise(options)
     from . import asking
 
     return asking.COMMANDS[options.command](options)

@@ -11,6 +11,7 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast why NAME                      the same as a story: who waits for whom, and what can be done
   holdfast release NAME --token T        put out one holder, the one you looked at
   holdfast fence install --table T       print or apply the trigger that refuses a stale token in a table
+  holdfast advise                        do you need the lock at all? Asks, explains, ends in code to run
   holdfast demo                          see updates get lost, and then not (10 s)
   holdfast COMMAND --help                more, with examples
 
@@ -123,7 +124,44 @@ Examples:
   holdfast fence install --table orders --dialect postgresql > migration.sql
   holdfast fence install --table orders --column fence --apply --database postgresql://localhost/shop"""
 
-PAGES = {"": OVERVIEW, "fence": FENCE, "run": RUN, "ls": LS, "show": SHOW, "why": WHY, "release": RELEASE, "demo": DEMO}
+ADVISE = """\
+holdfast advise [answers] [--store S] [--code | --json]   do you need the lock at all?
+holdfast advise --graph mermaid|svg                       the whole tree, drawn
+
+Asks a few questions, says what each answer means, and ends in a recommendation with code that runs on your own store; or
+in "this design needs changing", when nothing would be safe. On a terminal it asks; elsewhere, answer by options:
+
+  --idempotent yes|no                 is doing it twice the same as doing it once?
+  --conflicts rare|frequent           how often do two want the same thing at the same moment?
+  --storage-check version|token|no    what can the storage check at the moment of the write?
+  --shard yes|no                      can the work be divided by an entity?
+  --history yes|no                    does what happened matter as much as what is now?
+  --one-process yes|no                does one process handle all of it?
+  --goal efficiency|correctness       is the lock to save work, or to keep data right?
+  --ttl-predictable yes|no            is it known how long the work takes, and is that short?
+  --store S                           sqlite, postgresql, mysql or redis; else by the URL of the store, else sqlite
+  --code                              print the code alone
+  --json                              print JSON; with answers missing, the next question, and exit code 1
+
+Exit codes: 0 fine · 1 --json: a question is open; --code: there is no code for that end · 125 an answer makes no sense
+
+Examples:
+  holdfast advise
+  holdfast advise --idempotent no --conflicts rare --storage-check version --store postgresql
+  holdfast advise --idempotent yes --code | python
+  holdfast advise --graph svg > tree.svg"""
+
+PAGES = {
+    "": OVERVIEW,
+    "advise": ADVISE,
+    "fence": FENCE,
+    "run": RUN,
+    "ls": LS,
+    "show": SHOW,
+    "why": WHY,
+    "release": RELEASE,
+    "demo": DEMO,
+}
 
 
 def page(command: str) -> str:

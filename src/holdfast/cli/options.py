@@ -106,6 +106,25 @@ FENCE: Spec = {
     "--database": ("database", str),
 }
 
+ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imported for every command
+    **{
+        f"--{key}": (key, str)
+        for key in (
+            "idempotent",
+            "conflicts",
+            "storage-check",
+            "shard",
+            "history",
+            "one-process",
+            "goal",
+            "ttl-predictable",
+            "store",
+            "graph",
+        )
+    },
+    "--code": ("code", None),
+}
+
 COMMANDS: dict[str, Spec] = {
     "run": RUN,
     "ls": {},
@@ -114,7 +133,9 @@ COMMANDS: dict[str, Spec] = {
     "release": RELEASE,
     "demo": {},
     "fence": FENCE,
+    "advise": ADVISE,
 }
+NAMELESS = ("demo", "advise")
 
 
 def parse(words: Sequence[str]) -> Options:
@@ -146,7 +167,7 @@ def _read(words: list[str], options: Options) -> None:
                 raise Usage(f"there is no command {word!r}{_like(word, COMMANDS)}")
             options.command = word
             spec = {**EVERYWHERE, **COMMANDS[word]}
-        elif not options.named and options.command != "demo":
+        elif not options.named and options.command not in NAMELESS:
             options.call(word)
         else:  # from its first word on, all that follows is the command's own
             _rest([word, *words], options)
@@ -157,7 +178,7 @@ def _rest(words: list[str], options: Options) -> None:
     if options.command == "run" and options.named:
         options.argv = words
         return
-    if options.command and options.command != "demo" and not options.named and words:  # a name that begins with -
+    if options.command and options.command not in NAMELESS and not options.named and words:  # a name that begins with -
         options.call(words.pop(0))
     if words and options.command == "run":
         _rest(words[words[0] == "--" :], options)

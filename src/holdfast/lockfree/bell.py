@@ -20,7 +20,7 @@ class PostgresBell:
 
     def _hears(self) -> bool:
         """A connection inside a transaction hears nothing until that ends."""
-        return self._wire.dialect == POSTGRESQL and self._wire.alone() and not self._wire.busy()
+        return self._wire.dialect == POSTGRESQL and self._wire.standalone() and not self._wire.busy()
 
     async def listen(self) -> None:
         if not self._hears():

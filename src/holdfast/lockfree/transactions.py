@@ -15,7 +15,7 @@ async def alone(wire: Wire, *, whole: bool = False) -> AsyncIterator[None]:
 
     A connection that commits each statement by itself is left to do so, unless several must be one (`whole`).
     """
-    if wire.busy() or (wire.alone() and not whole):
+    if wire.busy() or (wire.standalone() and not whole):
         yield
         return
     try:

@@ -64,9 +64,6 @@ class DjangoWire:
             cursor.execute(statement.text, statement.values)
             return [tuple(one) for one in cursor.fetchall()]
 
-    def alone(self) -> bool:
-        return bool(self._connection.get_autocommit())
-
     async def end(self, error: BaseException | None) -> None:
         atomic, self._atomic = self._atomic, None
         if atomic is None:

@@ -64,9 +64,6 @@ class MySqlWire:
         await settle(cursor.close())
         return [tuple(one.values() if isinstance(one, dict) else one) for one in found]
 
-    def alone(self) -> bool:
-        return False
-
     async def end(self, error: BaseException | None) -> None:
         begun, self._begun = self._begun, False
         if begun:

@@ -93,9 +93,6 @@ class PsycopgWire:
         found: list[tuple[Any, ...]] = await settle(cursor.fetchall())
         return found
 
-    def alone(self) -> bool:
-        return bool(self._connection.autocommit)
-
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
@@ -142,9 +139,6 @@ class AsyncpgWire:
 
     async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
         return [tuple(one) for one in await self._connection.fetch(statement.text, *statement.values)]
-
-    def alone(self) -> bool:
-        return True
 
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None

@@ -65,9 +65,6 @@ class SqlAlchemyWire:
         result = await settle(self._connection.execute(self._text(statement.text), statement.named))
         return [tuple(one) for one in result.fetchall()]
 
-    def alone(self) -> bool:
-        return False
-
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is not None and transaction.is_active:

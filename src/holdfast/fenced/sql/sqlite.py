@@ -64,9 +64,6 @@ class SqliteWire:
         await settle(cursor.close())
         return [tuple(one) for one in found]
 
-    def alone(self) -> bool:
-        return not self._always_open and self._connection.isolation_level is None
-
     async def end(self, error: BaseException | None) -> None:
         if not self._connection.in_transaction:
             return

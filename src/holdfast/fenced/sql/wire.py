@@ -49,8 +49,5 @@ class Wire(Protocol):
     async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
         """All rows of a query."""
 
-    def alone(self) -> bool:
-        """Does a statement outside of a transaction commit by itself? Then a single one needs no BEGIN."""
-
     async def end(self, error: BaseException | None) -> None:
         """Commit, or roll back because of `error`. Nothing was begun? Then nothing is done."""

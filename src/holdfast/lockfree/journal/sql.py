@@ -46,7 +46,7 @@ class SqlRoll:
         return None
 
     async def _run(self, saying: Statement) -> int:
-        if self._wire.alone():  # the usual case, and the one that is in a hurry
+        if self._wire.standalone():  # the usual case, and the one that is in a hurry
             return await self._counted(saying)
         async with alone(self._wire):
             return await self._counted(saying)

@@ -15,10 +15,13 @@ CREATE TABLE IF NOT EXISTS holdfast_journal_snapshots (
     state TEXT NOT NULL
 ) WITHOUT ROWID;
 
+-- Without a version the row is ignored. (As INSERT … SELECT … WHERE it would go through a temporary table, and take twice as long.)
 -- name: append
-INSERT INTO holdfast_journal (stream, version, data)
-SELECT :stream, :expected + 1, :data
-WHERE :expected = (SELECT coalesce(max(version), 0) FROM holdfast_journal WHERE stream = :stream);
+INSERT OR IGNORE INTO holdfast_journal (stream, version, data) VALUES (
+    :stream,
+    CASE WHEN :expected = (SELECT coalesce(max(version), 0) FROM holdfast_journal WHERE stream = :stream) THEN :expected + 1 END,
+    :data
+);
 
 -- name: append_many
 INSERT INTO holdfast_journal (stream, version, data)

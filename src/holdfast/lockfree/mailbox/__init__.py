@@ -14,6 +14,7 @@
         accounts.tell("alice", 10)
         accounts.ask("alice", 5)             # 15
 
+Between processes, `Post(queue)` sends and `serve(queue, accounts)` handles, through a `partition.Queue` that they share.
 For asyncio the same names are in `mailbox.aio`; there, `receive` may be an `async def`.
 """
 
@@ -22,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import GaveUp, MailboxFull
 from .box import Record
+from .remote import Post, serve
 from .threads import Mailboxes
 
 if TYPE_CHECKING:
     from . import aio
 
-__all__ = ["Mailboxes", "Record", "MailboxFull", "GaveUp", "aio"]
+__all__ = ["Mailboxes", "Record", "Post", "serve", "MailboxFull", "GaveUp", "aio"]
 
 
 def __getattr__(name: str) -> Any:

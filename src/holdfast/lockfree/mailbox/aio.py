@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from ...claim import valid_timeout
 from . import box as boxes
-from .box import FAIR, Box, Boxes, Envelope, OnFailure, Rules, check_chain, full, unfinished
+from .box import FAIR, Box, Boxes, Envelope, OnFailure, Rules, check_chain, full, told, unfinished
 from .handling import Journaled, Plain
+from .remote_aio import Post, serve
 from .threads import log_failure, tell_failure
+
+__all__ = ["Mailboxes", "Post", "serve"]
 
 
 class Mailboxes:
@@ -48,7 +52,7 @@ class Mailboxes:
         box = self._boxes.get(key)
         if len(box.queue) >= self._capacity:
             await self._wait_for_room(box, valid_timeout(timeout))
-        box.queue.append(Envelope(message))
+        box.queue.append(told(message))
         if not box.running:
             self._start(box)
 
@@ -115,15 +119,18 @@ class Mailboxes:
         await self.close()
 
     async def _wait_for_room(self, box: Box, timeout: float | None) -> None:
-        if (id(self), box.key) in boxes.chain.get():
-            raise full(box, self._capacity, 0)  # only we could make room, and not while we wait for it
-        if timeout == 0:
-            raise full(box, self._capacity, 0)
+        if timeout == 0 or (id(self), box.key) in boxes.chain.get():
+            raise full(
+                box, self._capacity, 0
+            )  # in its own message, only we could make room, and not while we wait for it
         if box.room is None:
-            box.room = asyncio.Condition()
+            box.room = deque()
         try:
-            async with asyncio.timeout(timeout), box.room:
-                await box.room.wait_for(lambda: len(box.queue) < self._capacity or box.given_up is not None)
+            async with asyncio.timeout(timeout):
+                while len(box.queue) >= self._capacity and box.given_up is None:
+                    room = asyncio.get_running_loop().create_future()
+                    box.room.append(room)
+                    await room
         except TimeoutError:
             raise full(box, self._capacity, timeout) from None
         self._boxes.get(box.key)  # it may have been given up meanwhile
@@ -136,32 +143,33 @@ class Mailboxes:
 
     async def _pump(self, box: Box) -> None:
         handle, queue, me = self._handling.handle, box.queue, ((id(self), box.key),)
+        enough = self._capacity // 2  # let senders in by the half mailbox, not one by one
         turns = 0
+        asked_by: tuple[tuple[int, str], ...] | None = None
         try:
             while queue and box.given_up is None:
-                envelope = queue.popleft()
-                if box.room is not None:
-                    async with box.room:
-                        box.room.notify_all()
-                boxes.chain.set(envelope.asked_by + me)
-                reply = envelope.reply
+                message, reply, asking = queue.popleft()
+                if box.room and len(queue) <= enough:
+                    _let_in(box)
+                if asking is not asked_by:
+                    asked_by = asking
+                    boxes.chain.set(asking + me)
                 if reply is not None and reply.done():
                     continue  # the asker has left
                 try:
-                    answer = await handle(box, envelope.message)
+                    answer = await handle(box, message)
                 except Exception as error:
-                    self._failed(box, envelope, error)
+                    self._failed(box, Envelope(message, reply, asking), error)
                 else:
                     if reply is not None and not reply.done():
                         reply.set_result(answer)
                 turns += 1
                 if turns % FAIR == 0:
                     await asyncio.sleep(0)
-            if box.room is not None:  # given up: let those who wait for room hear of it
-                async with box.room:
-                    box.room.notify_all()
         finally:
             box.running = False
+            if box.room:  # given up, or done: let those who wait for room hear of it
+                _let_in(box)
 
     def _failed(self, box: Box, envelope: Envelope, error: Exception) -> None:
         asking = [] if box.failed(error, self._boxes.rules) else box.askers()
@@ -171,3 +179,11 @@ class Mailboxes:
             if not one.reply.done():
                 one.reply.set_exception(box.refused(self._boxes.rules))
         tell_failure(self._on_failure, box.key, envelope.message, error)
+
+
+def _let_in(box: Box) -> None:
+    """Wake all who wait for room; those who find none wait again."""
+    while box.room:
+        room = box.room.popleft()
+        if not room.done():
+            room.set_result(None)

@@ -35,6 +35,11 @@ class Envelope(NamedTuple):
     asked_by: tuple[tuple[int, str], ...] = ()
 
 
+def told(message: Any) -> Envelope:
+    """An envelope without an asker, made in half the time."""
+    return tuple.__new__(Envelope, (message, None, ()))
+
+
 class Rules(NamedTuple):
     """How mailboxes behave; checked once."""
 

@@ -158,19 +158,7 @@ class Queue:
         They are ours until `release`, or until `ttl` seconds after the last `ack`; then somebody else may have them, and
         our token is refused.
         """
-        patience = Patience(valid_timeout(timeout))
-        listening = False
-        try:
-            while (batch := await self._line.take(most)) is None and not patience.over():
-                if not listening:
-                    await self._line.shelf.listen()
-                    listening = True
-                elif not await self._line.shelf.wait(patience.block()):
-                    await asyncio.sleep(patience.pause())
-            return batch
-        finally:
-            if listening:
-                await self._line.shelf.unlisten()
+        return await taken(self._line, most, valid_timeout(timeout))
 
     async def ack(self, batch: Batch, message: Message) -> bool:
         """It is done, and will not come again. `StaleToken` if somebody else has the partition; False: it was acknowledged.
@@ -201,3 +189,19 @@ class Queue:
     async def waiting(self) -> int:
         """How many messages are not acknowledged yet."""
         return await self._line.shelf.count()
+
+
+async def taken(line: Line, most: int, timeout: float | None) -> Batch | None:
+    patience = Patience(timeout)
+    listening = False
+    try:
+        while (batch := await line.take(most)) is None and not patience.over():
+            if not listening:
+                await line.shelf.listen()
+                listening = True
+            elif not await line.shelf.wait(patience.block()):
+                await asyncio.sleep(patience.pause())
+        return batch
+    finally:
+        if listening:
+            await line.shelf.unlisten()

@@ -37,6 +37,9 @@ class Shelf(Protocol):
 
     async def count(self) -> int: ...
 
+    async def discard(self) -> None:
+        """Forget the whole queue. Only for one whose name is never used again: its tokens go, too."""
+
     async def listen(self) -> None: ...
 
     async def wait(self, timeout: float) -> bool: ...
@@ -54,6 +57,12 @@ class Line:
         self._coder = Coder(*coding)
         valid_name(self._resource(self.partitions), "queue's name, with what is added to it,")
         self.shelf = _shelf(connection, world, self.name)
+        self._made_of = connection, world, ttl, coding
+
+    def replies(self, name: str) -> Line:
+        """A queue of one partition on the same connection, for the answers to one who asks."""
+        connection, world, ttl, coding = self._made_of
+        return Line(connection, world, name, 1, ttl, coding)
 
     def _resource(self, partition: int) -> str:
         return f"{self.name}/partition/{partition}"

@@ -67,6 +67,10 @@ class PostgresShelf:
         async with alone(self._wire):
             return (await self._wire.run(self._say("release", partition=partition, token=token))).rows > 0
 
+    async def discard(self) -> None:
+        async with alone(self._wire):
+            await self._wire.run(self._say("discard"))
+
     async def count(self) -> int:
         return int((await self._rows("count"))[0][0])
 

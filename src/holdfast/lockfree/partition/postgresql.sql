@@ -69,5 +69,9 @@ SELECT token FROM holdfast_queue_partitions WHERE queue = :queue AND partition =
 UPDATE holdfast_queue_partitions SET until = clock_timestamp()
 WHERE queue = :queue AND partition = :partition AND token = :token;
 
+-- name: discard
+WITH gone AS (DELETE FROM holdfast_queue WHERE queue = :queue)
+DELETE FROM holdfast_queue_partitions WHERE queue = :queue;
+
 -- name: count
 SELECT count(*) FROM holdfast_queue WHERE queue = :queue;

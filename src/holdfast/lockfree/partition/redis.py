@@ -43,6 +43,11 @@ class RedisShelf:
     async def release(self, partition: int, token: int) -> bool:
         return (await self.ack(partition, token, "", 0))[0] == token
 
+    async def discard(self) -> None:
+        partitions = await settle(self._client.zrange(self._until, 0, -1))
+        streams = [f"{self._stream}{word(partition)}" for partition in partitions]
+        await settle(self._client.delete(self._until, self._tokens, self._bell, *streams))
+
     async def count(self) -> int:
         """Partitions without messages leave the set when they are next looked at."""
         total = 0

@@ -144,19 +144,7 @@ class Queue:
         They are ours until `release`, or until `ttl` seconds after the last `ack`; then somebody else may have them, and
         our token is refused.
         """
-        patience = Patience(valid_timeout(timeout))
-        listening = False
-        try:
-            while (batch := finish(self._line.take(most))) is None and not patience.over():
-                if not listening:
-                    finish(self._line.shelf.listen())
-                    listening = True
-                elif not finish(self._line.shelf.wait(patience.block())):
-                    time.sleep(patience.pause())
-            return batch
-        finally:
-            if listening:
-                finish(self._line.shelf.unlisten())
+        return taken(self._line, most, valid_timeout(timeout))
 
     def ack(self, batch: Batch, message: Message) -> bool:
         """It is done, and will not come again. `StaleToken` if somebody else has the partition; False: it was acknowledged.
@@ -187,3 +175,19 @@ class Queue:
     def waiting(self) -> int:
         """How many messages are not acknowledged yet."""
         return finish(self._line.shelf.count())
+
+
+def taken(line: Line, most: int, timeout: float | None) -> Batch | None:
+    patience = Patience(timeout)
+    listening = False
+    try:
+        while (batch := finish(line.take(most))) is None and not patience.over():
+            if not listening:
+                finish(line.shelf.listen())
+                listening = True
+            elif not finish(line.shelf.wait(patience.block())):
+                time.sleep(patience.pause())
+        return batch
+    finally:
+        if listening:
+            finish(line.shelf.unlisten())

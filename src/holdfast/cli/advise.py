@@ -1,0 +1,126 @@
+"""`holdfast advise`: do you need the lock at all? Asks, explains, and ends in code to run, or in an honest no."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from ..advice import QUESTIONS, STORES, Leaf, Question, Step, sample, walk
+from ..advice.tree import ALTERNATIVE, LOCK, REDESIGN
+from ..errors import Misuse
+from . import exits
+from .options import Options, Usage
+from .terminal import Paint, wrapped
+
+_SCHEMES = {
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "redis": "redis",
+    "rediss": "redis",
+    "valkey": "redis",
+}
+_DRAWN = ("mermaid", "svg")
+
+
+def advise(options: Options) -> int:
+    if drawn := options.get("graph"):
+        return _draw(drawn)
+    answers = {key: options.get(key) for key in QUESTIONS if options.get(key) is not None}
+    store = _store(options)
+    asking = sys.stdin.isatty() and sys.stdout.isatty() and not options.flag("json")
+    try:
+        steps, end = walk(answers)
+    except Misuse as error:
+        raise Usage(str(error), "advise") from None
+    while isinstance(end, Question) and asking:
+        answers[end.key] = _ask(end)
+        steps, end = walk(answers)
+    if options.flag("json"):
+        return _json(steps, end, store)
+    if isinstance(end, Question):
+        raise Usage(_unanswered(end), "advise")
+    if options.flag("code"):
+        return _code(end, store)
+    _tell(steps, end, store)
+    return exits.OK
+
+
+def _draw(how: str) -> int:
+    from ..advice import drawing
+
+    if how not in _DRAWN:
+        raise Usage(f"--graph is one of {', '.join(_DRAWN)}, not {how!r}", "advise")
+    print(drawing.svg() if how == "svg" else drawing.mermaid(), end="")
+    return exits.OK
+
+
+def _store(options: Options) -> str:
+    said = options.get("store")
+    if said is None:
+        url = options.get("url") or os.environ.get("HOLDFAST_URL", "")
+        return _SCHEMES.get(url.partition(":")[0].partition("+")[0], "sqlite")
+    if said not in STORES:
+        raise Usage(f"--store is one of {', '.join(STORES)}, not {said!r}", "advise")
+    return str(said)
+
+
+def _ask(question: Question) -> str:
+    paint = Paint(sys.stdout)
+    print(*wrapped([paint("bold", question.text), paint("dim", question.why)], sys.stdout), sep="\n")
+    choices = list(question.answers)
+    for number, answer in enumerate(choices, 1):
+        print(f"  {number}. {paint('cyan', answer)}: {question.answers[answer]}")
+    while True:
+        try:
+            said = input(f"{', '.join(choices)}? ").strip().lower()
+        except EOFError:
+            raise KeyboardInterrupt from None
+        if said.isdigit() and 1 <= int(said) <= len(choices):
+            return choices[int(said) - 1]
+        found = [answer for answer in choices if said and answer.startswith(said)]
+        if len(found) == 1:
+            print()
+            return found[0]
+        print(f"Please say one of: {', '.join(choices)}")
+
+
+def _unanswered(question: Question) -> str:
+    return f"{question.text} Say {question.flag} {'|'.join(question.answers)}"
+
+
+def _tell(steps: list[Step], leaf: Leaf, store: str) -> None:
+    paint = Paint(sys.stdout)
+    lines = [f"{QUESTIONS[step.question].text} {paint('cyan', step.answer)}. {step.means}" for step in steps]
+    style = {ALTERNATIVE: "green", LOCK: "yellow"}.get(leaf.kind, "red")
+    title = f"{leaf.title}." if leaf.kind == REDESIGN else f"{leaf.title} ({leaf.kind})."
+    lines += ["", paint(style, title), leaf.advice]
+    lines.append(f"What it does not give: {leaf.limits}")
+    print(*wrapped(lines, sys.stdout), sep="\n")
+    if code := sample(leaf, store):
+        print(f"\nFor {store} (as a file: the same command with --code):\n")
+        print("".join(f"    {line}" if line.strip() else line for line in code.splitlines(keepends=True)), end="")
+
+
+def _code(leaf: Leaf, store: str) -> int:
+    code = sample(leaf, store)
+    if not code:
+        print(f"holdfast advise: {leaf.title}: there is no code for that. {leaf.advice}", file=sys.stderr)
+        return exits.NO
+    print(code, end="")
+    return exits.OK
+
+
+def _json(steps: list[Step], end: Leaf | Question, store: str) -> int:
+    import json
+
+    found: dict[str, Any] = {"store": store, "steps": [step._asdict() for step in steps]}
+    if isinstance(end, Question):
+        found["question"] = {**end._asdict(), "answers": dict(end.answers), "flag": end.flag}
+    else:
+        found["advice"] = {**end._asdict(), "sample": sample(end, store) or None}
+    print(json.dumps(found, indent=2, ensure_ascii=False))
+    return exits.NO if isinstance(end, Question) else exits.OK

@@ -1,0 +1,42 @@
+"""Messages to actors in other processes, as a queue carries them."""
+
+from __future__ import annotations
+
+import time
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+from ...errors import HoldfastError, Misuse
+
+
+class Letter(NamedTuple):
+    message: Any
+    reply_to: str = ""  # a queue of the asker's own
+    until: float = 0.0  # wall time, since it is read on another machine: past it, nobody waits any more
+
+    @staticmethod
+    def read(data: Any) -> Letter:
+        try:
+            return Letter(data["message"], data["reply_to"], float(data["until"]))
+        except (TypeError, KeyError, ValueError):
+            raise Misuse(f"this is no message of a Post: {data!r:.80}") from None
+
+    def written(self) -> dict[str, Any]:
+        return self._asdict()
+
+    def withdrawn(self) -> bool:
+        return bool(self.reply_to) and time.time() > self.until
+
+
+def question(message: Any, name: str, timeout: float) -> Letter:
+    return Letter(message, f"{name}/reply/{token_hex(8)}", time.time() + timeout)
+
+
+def answer_of(key: str, data: Any) -> Any:
+    if "error" in data:
+        raise HoldfastError(f"the actor {key!r}, in another process, failed: {data['error']}")
+    return data["answer"]
+
+
+def failure(error: BaseException) -> dict[str, str]:
+    return {"error": f"{type(error).__name__}: {str(error)[:500]}"}

@@ -1,0 +1,64 @@
+"""Actors wherever their partition's owner is: a queue carries the messages, and who has the partition handles them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...claim import valid_timeout
+from ...drivers.base import boot_time, finish
+from ...errors import Misuse
+from ..partition import Queue
+from ..partition.threads import taken
+from .box import unfinished
+from .letters import Letter, answer_of, failure, question
+from .threads import Mailboxes
+
+
+class Post:
+    """Sends to actors that other processes `serve`, through a queue that they share."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._line = queue._line
+
+    def tell(self, key: str, message: Any) -> None:
+        """Leave a message; it is kept until it is handled."""
+        self._queue.put(key, Letter(message).written())
+
+    def ask(self, key: str, message: Any, *, timeout: float = 30.0) -> Any:
+        """Leave a message and wait for the answer. After `TimeoutError` it is not begun any more, by the clock's leave."""
+        wait = valid_timeout(timeout)
+        if wait is None:
+            raise Misuse("an ask to another process needs a timeout: that one may be gone")
+        give_up = boot_time() + wait
+        letter = question(message, self._line.name, wait)
+        replies = self._line.replies(letter.reply_to)
+        self._queue.put(key, letter.written())
+        try:
+            batch = taken(replies, 1, max(0.0, give_up - boot_time()))
+        finally:
+            finish(replies.shelf.discard())
+        if batch is None:
+            raise unfinished(key, timeout, begun=True)
+        return answer_of(key, batch.messages[0].data)
+
+
+def serve(queue: Queue, mailboxes: Mailboxes, *, timeout: float | None = None) -> int:
+    """Handle what comes, each key's in order, until nothing came for `timeout` seconds; returns how many.
+
+    A message is acknowledged when its actor is done with it, or has failed at it. If this process dies before, it comes
+    again: at least once.
+    """
+    count = 0
+    for message in queue.consume(timeout=timeout):
+        letter = Letter.read(message.data)
+        count += 1
+        if letter.withdrawn():
+            continue
+        try:
+            answer = {"answer": mailboxes.ask(message.key, letter.message, timeout=None)}
+        except Exception as error:  # told to the mailboxes' on_failure as well
+            answer = failure(error)
+        if letter.reply_to and not letter.withdrawn():
+            finish(queue._line.replies(letter.reply_to).put(message.key, answer))
+    return count

@@ -1,0 +1,121 @@
+"""Actors in another process: messages through a queue, handled by whoever has the partition."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast import HoldfastError, Misuse
+from holdfast.lockfree import mailbox, partition
+
+from .conftest import SERVER, Database
+from .test_mailbox import Counter
+
+pytestmark = [SERVER, pytest.mark.parametrize("database", ["psycopg", "redis"], indirect=True)]
+
+_SERVER = """
+import sys
+from holdfast.lockfree import mailbox, partition
+from tests.lockfree.conftest import Database
+from tests.lockfree.test_mailbox import Counter
+driver, address, name = sys.argv[1:]
+queue = partition.Queue(Database(driver, address, None).connect(), name, partitions=4, ttl=2)
+print("ready", flush=True)
+mailbox.serve(queue, mailbox.Mailboxes(Counter, on_failure=lambda *_: None))
+"""
+
+
+@pytest.fixture
+def queue(database: Database) -> partition.Queue:
+    made = partition.Queue(database.connect(), f"post:{time.time_ns()}", partitions=4, ttl=2)
+    made.create_table()
+    return made
+
+
+@pytest.fixture
+def server(database: Database, queue: partition.Queue) -> Iterator[Any]:
+    command = [sys.executable, "-c", _SERVER, database.driver, database.address, queue._line.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+def test_an_actor_in_another_process_is_told_and_asked(queue: partition.Queue, server: Any) -> None:
+    post = mailbox.Post(queue)
+    post.tell("a", 5)
+    assert post.ask("a", 1) == 6
+    assert post.ask("b", 1) == 1
+    with pytest.raises(HoldfastError, match="in another process, failed: RuntimeError: a could not"):
+        post.ask("a", "fail")
+    assert post.ask("a", 2) == 2  # it began anew
+    assert queue.waiting() == 0
+
+
+def test_an_ask_that_nobody_handles_in_time_is_withdrawn(database: Database, queue: partition.Queue) -> None:
+    post = mailbox.Post(queue)
+    with pytest.raises(TimeoutError):
+        post.ask("a", 100, timeout=0.05)
+    post.tell("a", 1)
+    with mailbox.Mailboxes(Counter) as boxes:
+        assert mailbox.serve(queue, boxes, timeout=0) == 2
+        assert boxes.ask("a", 0) == 1
+    with pytest.raises(Misuse, match="needs a timeout"):
+        post.ask("a", 1, timeout=None)  # type: ignore[arg-type]
+    queue.put("a", "no letter")
+    with mailbox.Mailboxes(Counter) as boxes, pytest.raises(Misuse, match="no message of a Post"):
+        mailbox.serve(queue, boxes, timeout=0)
+
+
+def test_in_asyncio_with_the_same_names(database: Database, queue: partition.Queue) -> None:
+    name = queue._line.name
+
+    async def main() -> None:
+        other = Database(f"{database.driver}-async", database.address, database.runner)
+        connections = [await _connect(other) for _ in range(2)]
+        asking, serving = (partition.aio.Queue(one, name, partitions=4, ttl=2) for one in connections)
+        async with mailbox.aio.Mailboxes(Counter, on_failure=lambda *_: None) as boxes:
+            task = asyncio.ensure_future(mailbox.aio.serve(serving, boxes, timeout=1))
+            post = mailbox.aio.Post(asking)
+            await post.tell("a", 5)
+            assert await post.ask("a", 1) == 6
+            with pytest.raises(HoldfastError, match="RuntimeError"):
+                await post.ask("a", "fail")
+            assert await task == 3
+        for one in connections:
+            await (one.aclose() if hasattr(one, "aclose") else one.close())
+
+    asyncio.run(main())
+
+
+async def _connect(database: Database) -> Any:
+    if database.driver == "psycopg-async":
+        import psycopg
+
+        return await psycopg.AsyncConnection.connect(database.address, autocommit=True)
+    return database._connect()
+
+
+def test_each_asker_gets_its_own_answer(database: Database, queue: partition.Queue, server: Any) -> None:
+    found: list[Any] = []
+
+    def ask(key: str) -> None:
+        mine = Database(database.driver, database.address, database.runner)
+        post = mailbox.Post(partition.Queue(mine.connect(), queue._line.name, partitions=4, ttl=2))
+        found.append((key, [post.ask(key, 1) for _ in range(5)]))
+        mine.close()
+
+    threads = [threading.Thread(target=ask, args=(key,)) for key in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(found) == [(key, [1, 2, 3, 4, 5]) for key in "abc"]
