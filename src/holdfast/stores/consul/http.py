@@ -111,6 +111,8 @@ def refusal(status: int, body: bytes, where: str) -> HoldfastError:
             f"Consul at {where} denies access ({said}): the token needs key_prefix write on the prefix, and session write "
             "on the node (see least privilege in docs/consul.md)"
         )
+    if status == 413:
+        return Misuse(f"Consul at {where} refuses so large a value: too many wait for one name ({said})")
     if status == 400:
         return Misuse(f"Consul at {where} refuses the request: {said}")
     return Unavailable(f"Consul at {where} cannot serve now ({status}: {said})")

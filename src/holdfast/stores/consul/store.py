@@ -43,6 +43,7 @@ from .wire import Wire
 T = TypeVar("T")
 RETENTION = 3600.0  # how long a forced release can be looked up
 _MOST_LOOKED_AFTER = 60  # sessions or books in one transaction, of which Consul takes 64 operations
+_MOST_TRIES = 100
 _MOST_OBSTACLES = 4  # listened to at once by one waiter; behind more, it looks again every second
 
 
@@ -206,7 +207,7 @@ class ConsulStore:
         doubted: set[str] = set()
         tries = 0
         while True:
-            if book is None:
+            if book is None or (book.known and not book.empty and book.capacity != claim.capacity):
                 book = await self._ledger.read(claim.name)
             ours = {session.id, former}
             if doubted or book.blocks(claim, who):
@@ -217,6 +218,9 @@ class ConsulStore:
             entry, changed = book.enter(claim, who, session.id, former, _wall_ms(), self._target.lock_delay)
             if entry is None and claim.queue:
                 mine = self._expect(claim, who, session, sent)
+            if not changed and book.known:  # nothing to write, so nobody would tell us that it is no longer true
+                book = None
+                continue
             if changed:
                 steps = [Step(operations.unchanged(self._keys.alive(session.id), session.stamp), "alive"), *struck]
                 steps += self._ledger.write(claim.name, book, dead | delayed)
@@ -225,7 +229,8 @@ class ConsulStore:
                 try:
                     done = await self._ledger.commit(steps)
                 except BaseException:  # it may still arrive: whoever takes the claim back has to know
-                    self._keeper.keep(claim, who, session, sent + claim.ttl, 0).uncertain = True
+                    mine = mine or self._keeper.keep(claim, who, session, sent + claim.ttl, 0)
+                    mine.uncertain = True
                     raise
                 if isinstance(done, Failed):
                     if done.delayed and done.about != "prune":  # the name was last held by a session that died
@@ -240,8 +245,12 @@ class ConsulStore:
                     elif done.about == "theirs":
                         doubted.add(done.session)
                     book = None
-                    await self._driver.sleep(self._driver.uniform(0, 0.005 * tries))  # not all at once again
-                    tries = min(tries + 1, 8)
+                    await self._driver.sleep(self._driver.uniform(0, 0.005 * min(tries, 8)))  # not all at once again
+                    tries += 1
+                    if tries > _MOST_TRIES:
+                        raise Unavailable(
+                            f"others were quicker to write {claim.name!r} in Consul {tries} times in a row"
+                        )
                     continue
                 book.written(done)
             self._desk.put(claim.name, book, session.id)

@@ -26,6 +26,9 @@ MOST_AT_ONCE = 32  # Consul lets one client have 200 connections
 _CHUNK = 65536
 
 
+GATE_PATIENCE = 4  # times the timeout: a crowd of this process may have to pass first
+
+
 class Gate(Protocol):
     """One at a time."""
 
@@ -54,11 +57,13 @@ class Wire(Protocol):
 
 
 class _ThreadGate:
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
         self._lock = threading.Lock()
+        self._patience = GATE_PATIENCE * target.timeout
 
     async def __aenter__(self) -> None:
-        self._lock.acquire()
+        if not self._lock.acquire(timeout=self._patience):
+            raise crowded(self._patience)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -124,6 +129,10 @@ def tls_context(target: Target) -> ssl.SSLContext:
     return context
 
 
+def crowded(seconds: float) -> Unavailable:
+    return Unavailable(f"waited {seconds:g} s for others of this process who ask Consul for the same")
+
+
 def no_tls(address: Address, error: Exception) -> Misuse:
     return Misuse(f"no TLS with Consul at {show(address)}: {error}; see the options ca, cert, cert_key")
 
@@ -151,7 +160,7 @@ class BlockingWire:
         self._closed = False
 
     def gate(self) -> Gate:
-        return _ThreadGate()
+        return _ThreadGate(self.target)
 
     async def ask(self, method: str, path: str, body: bytes, within: float) -> Answer:
         if not self._room.acquire(timeout=within):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from types import TracebackType
 
 from ...errors import Unavailable
 from .http import Answer, Reader, request
 from .url import Address, Target, show
-from .wire import _CHUNK, _MOST_IDLE, MOST_AT_ONCE, Gate, lost, no_tls, share, tls_context
+from .wire import _CHUNK, _MOST_IDLE, GATE_PATIENCE, MOST_AT_ONCE, Gate, crowded, lost, no_tls, share, tls_context
 
 
 class _Connection:
@@ -37,6 +38,24 @@ class _Connection:
         self.writer.transport.abort()
 
 
+class _LoopGate:
+    def __init__(self, target: Target) -> None:
+        self._lock = asyncio.Lock()
+        self._patience = GATE_PATIENCE * target.timeout
+
+    async def __aenter__(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise crowded(self._patience) from None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+
 class AioWire:
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -56,7 +75,7 @@ class AioWire:
             self._room = asyncio.Semaphore(MOST_AT_ONCE)
 
     def gate(self) -> Gate:
-        return asyncio.Lock()
+        return _LoopGate(self.target)
 
     async def ask(self, method: str, path: str, body: bytes, within: float) -> Answer:
         self._here()
