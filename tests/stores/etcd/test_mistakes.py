@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -25,12 +25,19 @@ from .hands import Connect, admin, ask, claim_of, leases_of, store_of, until
 
 pytestmark = pytest.mark.server
 HERE = "holdfast.stores.etcd"
-Stage = tuple[Cluster[Etcd], Connect, str]
+
+
+class Stage(NamedTuple):
+    cluster: Cluster[Etcd]
+    connect: Connect
+    url: str
+
+
 Patch = pytest.MonkeyPatch
 
 
 def a_dead_session_takes_its_locks_along(stage: Stage, _: Patch) -> None:
-    cluster, connect, _ = stage
+    cluster, connect = stage.cluster, stage.connect
     a = connect()
     ask(a, claim_of("x"))
     admin(cluster.members[0], "/v3/lease/revoke", ID=str(leases_of(a)[0]))
@@ -38,7 +45,7 @@ def a_dead_session_takes_its_locks_along(stage: Stage, _: Patch) -> None:
 
 
 def nobody_overtakes(stage: Stage, _: Patch) -> None:
-    _, connect, _ = stage
+    connect = stage.connect
     a = connect()
     assert isinstance(ask(a, claim_of("x", capacity=2)), Grant)
     assert isinstance(ask(a, claim_of("x", capacity=2, units=2)), Place)
@@ -46,7 +53,7 @@ def nobody_overtakes(stage: Stage, _: Patch) -> None:
 
 
 def who_enters_while_another_counts_is_counted(stage: Stage, patch: Patch) -> None:
-    _, connect, _ = stage
+    connect = stage.connect
     a, b = connect(), connect()
     ask(a, claim_of("x", capacity=2))
     decide = entering.may_enter
@@ -65,7 +72,7 @@ def who_enters_while_another_counts_is_counted(stage: Stage, patch: Patch) -> No
 
 
 def a_release_before_the_watch_is_heard(stage: Stage, _: Patch) -> None:
-    _, connect, _ = stage
+    connect = stage.connect
     a, b = connect(), connect()
     mine, next_one = claim_of("x"), claim_of("x")
     ask(a, mine)
@@ -77,7 +84,7 @@ def a_release_before_the_watch_is_heard(stage: Stage, _: Patch) -> None:
 
 
 def a_key_that_is_gone_is_not_renewed(stage: Stage, _: Patch) -> None:
-    _, connect, _ = stage
+    connect = stage.connect
     a, b = connect(), connect()
     grant = ask(a, claim_of("x"))
     b.force_release("x", token=grant.token)
@@ -92,7 +99,7 @@ def a_keep_alive_of_another_term_counts_for_nothing(stage: Stage, _: Patch) -> N
 
 
 def what_nobody_renews_ends_although_its_session_lives(stage: Stage, _: Patch) -> None:
-    _, connect, _ = stage
+    connect = stage.connect
     a = connect()
     lease = a.lock("other", ttl=0.9).acquire()
     ask(a, claim_of("x", 0.9))
@@ -101,7 +108,7 @@ def what_nobody_renews_ends_although_its_session_lives(stage: Stage, _: Patch) -
 
 
 def two_of_one_name_never_share_a_token(stage: Stage, _: Patch) -> None:
-    _, _, url = stage
+    url = stage.url
 
     async def main() -> list[int]:
         async with aio.connect(url) as locks:
@@ -190,8 +197,8 @@ def test_the_mistake_is_found_and_its_absence_too(
     monkeypatch: Patch,
 ) -> None:
     with monkeypatch.context() as patch:
-        scenario((cluster, lambda: connect(f"{url}/right"), f"{url}/right"), patch)
+        scenario(Stage(cluster, lambda: connect(f"{url}/right"), f"{url}/right"), patch)
     with monkeypatch.context() as patch:
         mistake(patch)
         with pytest.raises(AssertionError):
-            scenario((cluster, lambda: connect(f"{url}/wrong"), f"{url}/wrong"), patch)
+            scenario(Stage(cluster, lambda: connect(f"{url}/wrong"), f"{url}/wrong"), patch)
