@@ -112,6 +112,7 @@ def two_of_one_name_never_share_a_token(stage: Stage, _: Patch) -> None:
 
     async def main() -> list[int]:
         async with aio.connect(url) as locks:
+            await (await locks.lock("warm").acquire(timeout=5)).release()  # the session is there: all ask at once
             leases = await asyncio.gather(*(locks.semaphore("x", 3).acquire(timeout=5) for _ in range(3)))
             tokens = [lease.token for lease in leases]
             for lease in leases:
