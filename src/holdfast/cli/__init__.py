@@ -62,6 +62,10 @@ def _dispatch(options: Options) -> int:
         from .fence import fence
 
         return fence(options)
+    if options.command == "migrate":
+        from .migrate import migrate
+
+        return migrate(options)
     from . import asking
 
     return asking.COMMANDS[options.command](options)

@@ -11,6 +11,7 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast why NAME                      the same as a story: who waits for whom, and what can be done
   holdfast release NAME --token T        put out one holder, the one you looked at
   holdfast fence install --table T       print or apply the trigger that refuses a stale token in a table
+  holdfast migrate --sql                 print what a SQL store creates in its database
   holdfast demo                          see updates get lost, and then not (10 s)
   holdfast COMMAND --help                more, with examples
 
@@ -123,7 +124,26 @@ Examples:
   holdfast fence install --table orders --dialect postgresql > migration.sql
   holdfast fence install --table orders --column fence --apply --database postgresql://localhost/shop"""
 
-PAGES = {"": OVERVIEW, "fence": FENCE, "run": RUN, "ls": LS, "show": SHOW, "why": WHY, "release": RELEASE, "demo": DEMO}
+MIGRATE = """\
+holdfast migrate --sql [--json]   print the tables and functions that the store of --url creates in its database
+
+For those whose application may not create: have it run by one who may. Running it again does no harm. The database is
+not contacted.
+
+Example:
+  holdfast migrate --sql --url postgresql://localhost/shop | psql shop"""
+
+PAGES = {
+    "": OVERVIEW,
+    "migrate": MIGRATE,
+    "fence": FENCE,
+    "run": RUN,
+    "ls": LS,
+    "show": SHOW,
+    "why": WHY,
+    "release": RELEASE,
+    "demo": DEMO,
+}
 
 
 def page(command: str) -> str:

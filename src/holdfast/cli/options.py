@@ -106,6 +106,8 @@ FENCE: Spec = {
     "--database": ("database", str),
 }
 
+MIGRATE: Spec = {"--sql": ("sql", None)}
+
 COMMANDS: dict[str, Spec] = {
     "run": RUN,
     "ls": {},
@@ -114,7 +116,9 @@ COMMANDS: dict[str, Spec] = {
     "release": RELEASE,
     "demo": {},
     "fence": FENCE,
+    "migrate": MIGRATE,
 }
+NAMELESS = ("demo", "migrate")
 
 
 def parse(words: Sequence[str]) -> Options:
@@ -146,7 +150,7 @@ def _read(words: list[str], options: Options) -> None:
                 raise Usage(f"there is no command {word!r}{_like(word, COMMANDS)}")
             options.command = word
             spec = {**EVERYWHERE, **COMMANDS[word]}
-        elif not options.named and options.command != "demo":
+        elif not options.named and options.command not in NAMELESS:
             options.call(word)
         else:  # from its first word on, all that follows is the command's own
             _rest([word, *words], options)
@@ -157,7 +161,7 @@ def _rest(words: list[str], options: Options) -> None:
     if options.command == "run" and options.named:
         options.argv = words
         return
-    if options.command and options.command != "demo" and not options.named and words:  # a name that begins with -
+    if options.command and options.command not in NAMELESS and not options.named and words:  # a name that begins with -
         options.call(words.pop(0))
     if words and options.command == "run":
         _rest(words[words[0] == "--" :], options)
