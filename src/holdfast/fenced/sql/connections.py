@@ -34,10 +34,10 @@ _KNOWN = {
 _found: dict[type, tuple[Any, str]] = {}  # by now
 
 
-def wire_for(connection: Any, world: str) -> Wire:
+def wire_for(connection: Any, world: str, home: str = "holdfast.fenced") -> Wire:
     wire_class, lives_in = _known(type(connection))
     if lives_in != world:
-        right = "holdfast.fenced.aio" if lives_in == ASYNCIO else "holdfast.fenced"
+        right = f"{home}.aio" if lives_in == ASYNCIO else home
         raise Misuse(f"{_shown(type(connection))} is a connection for {lives_in}: use the same function of {right}")
     wire: Wire = wire_class(connection)
     return wire
@@ -53,7 +53,7 @@ def _known(kind: type) -> tuple[Any, str]:
             found = _found[kind] = getattr(import_module(f"{__package__}.{module}"), name), known[1]
             return found
     drivers = ", ".join(sorted({f"{module} {name}" for module, name in _KNOWN}))
-    raise Misuse(f"{_shown(kind)} is no connection that fenced storage knows. It knows: {drivers}")
+    raise Misuse(f"{_shown(kind)} is no connection that holdfast knows. It knows: {drivers}")
 
 
 def _shown(kind: type) -> str:

@@ -45,6 +45,9 @@ class PsycopgWire:
     def busy(self) -> bool:
         return bool(self._connection.info.transaction_status != 0)  # IDLE
 
+    async def lasts(self) -> bool:
+        return self.busy() or not self._connection.autocommit
+
     async def begin(self, first: Statement) -> Outcome:
         """BEGIN and the seal travel together: a fenced transaction makes as many round trips as any other."""
         if not self._pipelined:
@@ -99,6 +102,9 @@ class AsyncpgWire:
 
     def busy(self) -> bool:
         return bool(self._connection.is_in_transaction())
+
+    async def lasts(self) -> bool:
+        return self.busy()
 
     async def begin(self, first: Statement) -> Outcome:
         transaction = self._connection.transaction()

@@ -45,7 +45,12 @@ def load(dialect: str, package: str = __package__ or "", file: str = "") -> dict
 
 
 def statement(dialect: str, name: str, style: str, values: Mapping[str, object], **slots: str) -> Statement:
-    text, order = _compiled(load(dialect)[name], style, tuple(slots.items()) if slots else ())
+    return compose(load(dialect)[name], style, values, **slots)
+
+
+def compose(template: str, style: str, values: Mapping[str, object], **slots: str) -> Statement:
+    """A statement with `:name` for values and `{name}` for slots, in the words of one driver."""
+    text, order = _compiled(template, style, tuple(slots.items()) if slots else ())
     if style == NAMED:
         return Statement(text, (), {key: values[key] for key in order})
     return Statement(text, tuple([values[key] for key in order]), {})
