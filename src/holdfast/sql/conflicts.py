@@ -24,11 +24,11 @@ def code_of(error: BaseException | None) -> object:
     """The database's own code: an SQLSTATE of PostgreSQL, a number of MySQL. SQLAlchemy and Django wrap the driver's error."""
     seen = 0
     while error is not None and seen < 10:
+        if error.args and type(error.args[0]) is int and not isinstance(error, OSError):
+            return error.args[0]  # first: MySQL's drivers may tell an SQLSTATE too, which says less
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
         if state:
             return state
-        if error.args and type(error.args[0]) is int and not isinstance(error, OSError):
-            return error.args[0]
         error = getattr(error, "orig", None) or error.__cause__
         seen += 1
     return None
