@@ -31,6 +31,9 @@ class SqliteWire:
     def busy(self) -> bool:
         return not self._always_open and bool(self._connection.in_transaction)
 
+    async def lasts(self) -> bool:
+        return bool(self._connection.in_transaction)
+
     async def begin(self, first: Statement | None) -> Outcome:
         if not self._always_open:
             await settle(self._connection.execute("BEGIN IMMEDIATE"))
