@@ -61,11 +61,6 @@ class Engine:
         self._owners: dict[str, str] = {}
         self._mine: dict[tuple[str, int], list[Lease]] = {}
         self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex)
-        tell_losses = getattr(self.store, "tell_losses", None)
-        if (
-            tell_losses is not None
-        ):  # a store whose locks live with connections learns of a loss before any renewal does
-            tell_losses(self.renewer.hurry)
 
     def forked(self) -> None:
         """In a forked child, which owns nothing: the parent goes on holding what it held."""

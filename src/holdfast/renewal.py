@@ -70,16 +70,6 @@ class Renewer:
             del self._by_ttl[lease._grant.ttl]  # an empty dict is kept for the next lease, but not for ever
             self._latest.pop(lease._grant.ttl, None)
 
-    def hurry(self, holder: str) -> None:
-        """The store says that this one may be lost: ask now, not when its turn comes."""
-        with self._mutex:
-            lease = next((one for one in self._all() if one._grant.claim.holder == holder), None)
-            if lease is not None:
-                self.remove(lease)
-                lease._due = self._driver.now()
-                self._odd[id(lease)] = lease
-                self._wake(lease._due)
-
     def leases(self) -> list[Lease]:
         with self._mutex:
             return list(self._all())

@@ -44,6 +44,8 @@ EXCEPTIONS = {
 
 
 class TestPostgreSQLSessions(Suite):
+    ttl_short = 0.8  # the first lock opens two connections, which on a busy machine takes a while
+
     @pytest.fixture
     def url(self, postgresql: PostgreSQL) -> str:
         postgresql.query("TRUNCATE holdfast.locks")

@@ -8,7 +8,10 @@ from uuid import uuid4
 import pytest
 
 from holdfast.testing import servers
-from holdfast.testing.conformance import Suite
+from holdfast.testing.conformance import Suite, World
+from holdfast.testing.conformance.exclusion import Exclusion
+from holdfast.testing.conformance.order import Order
+from holdfast.testing.conformance.tokens import Tokens
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.zookeeper import ZooKeeper
 
@@ -29,3 +32,24 @@ class TestZooKeeper(Suite):
     @pytest.fixture
     def url(self, ensemble: Cluster[ZooKeeper]) -> str:
         return f"{ensemble.url}/test-{uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="module")
+def two_of_three() -> Iterator[Cluster[ZooKeeper]]:
+    with servers.cluster("zookeeper", 3, "maxSessionTimeout=1000000", "forceSync=no") as cluster:
+        leader = cluster.leader()
+        leader.kill()
+        cluster.leader()
+        yield cluster
+
+
+class TestWithOneMemberDown(Exclusion, Order, Tokens):
+    @pytest.fixture
+    def url(self, two_of_three: Cluster[ZooKeeper]) -> str:
+        return f"{two_of_three.url}/test-{uuid4().hex[:8]}"
+
+    @pytest.fixture(params=["threads", "asyncio"])
+    def world(self, request: pytest.FixtureRequest, url: str) -> Iterator[World]:
+        stage = World(url, request.param, TestZooKeeper.ttl_short, Suite.slack)
+        yield stage
+        stage.end()

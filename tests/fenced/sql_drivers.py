@@ -165,10 +165,10 @@ def django(url: str) -> Any:
         settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
         setup()
     _pymysql_for_django()
-    alias = url.partition(":")[0] if ":" in url else "sqlite"
+    alias = url  # so that every server has connections of its own
     if alias not in connections.settings:
         parts = urlsplit(url)
-        engine = {"postgresql": "postgresql", "mysql": "mysql", "sqlite": "sqlite3"}[alias]
+        engine = {"postgresql": "postgresql", "mysql": "mysql"}.get(parts.scheme, "sqlite3")
         connections.settings[alias] = {
             **connections.settings["default"],
             "ENGINE": f"django.db.backends.{engine}",

@@ -203,6 +203,21 @@ def test_sqlite_that_always_has_a_transaction_open(db: sqlite3.Connection, sqlit
     db.execute("PRAGMA journal_mode = DELETE")
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit=True came with Python 3.12")
+def test_sqlite_whose_own_commit_does_nothing(db: sqlite3.Connection, sqlite_file: str) -> None:
+    options: Any = {"autocommit": True}
+    other = sqlite3.connect(sqlite_file, timeout=1, **options)
+    with fenced.transaction(other, ("alice", 2)) as tx:
+        tx.execute("UPDATE account SET balance = 7 WHERE id = 'alice'")
+    assert not other.in_transaction
+    with pytest.raises(KeyError), fenced.transaction(other, ("alice", 3)) as tx:
+        tx.execute("UPDATE account SET balance = 8 WHERE id = 'alice'")
+        raise KeyError
+    assert not other.in_transaction
+    assert db.execute("SELECT balance FROM account WHERE id = 'alice'").fetchone() == (7,)
+    other.close()
+
+
 def test_a_row_carries_its_own_mark(db: sqlite3.Connection) -> None:
     alice = Row("account", {"id": "alice"})
     with fenced.transaction(db, ("account:alice", 3), row=alice) as tx:

@@ -65,9 +65,14 @@ class Fire:
         give_up = time.monotonic() + SECONDS
         for number in range(faults):
             before = len(self.acknowledged())
+            stuck = time.monotonic() + 1
             while len(self.acknowledged()) <= before:
                 self._check(give_up)
                 time.sleep(0.01)
+                if (
+                    time.monotonic() > stuck
+                ):  # one was stopped in mid-write: SQLite lets nobody else write until it is done
+                    self._wake_all()
             place = luck.randrange(PROCESSES)
             process = self._processes[place]
             if number % 2:
@@ -82,11 +87,15 @@ class Fire:
                 self._stopped.add(place)
                 process.send_signal(signal.SIGSTOP)
             time.sleep(luck.uniform(0, 0.1))
-        for place in self._stopped:  # late, and sure that nothing has changed
-            self._processes[place].send_signal(signal.SIGCONT)
+        self._wake_all()  # late, and sure that nothing has changed
         while len(self.acknowledged()) < ENOUGH:
             self._check(give_up)
             time.sleep(0.02)
+
+    def _wake_all(self) -> None:
+        for place in self._stopped:
+            self._processes[place].send_signal(signal.SIGCONT)
+        self._stopped.clear()
 
     def _check(self, give_up: float) -> None:
         for process in self._processes:

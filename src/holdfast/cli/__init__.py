@@ -66,6 +66,10 @@ def _dispatch(options: Options) -> int:
         from .advise import advise
 
         return advise(options)
+    if options.command == "migrate":
+        from .migrate import migrate
+
+        return migrate(options)
     from . import asking
 
     return asking.COMMANDS[options.command](options)

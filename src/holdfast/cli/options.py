@@ -124,6 +124,7 @@ ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imp
     },
     "--code": ("code", None),
 }
+MIGRATE: Spec = {"--sql": ("sql", None)}
 
 COMMANDS: dict[str, Spec] = {
     "run": RUN,
@@ -134,8 +135,9 @@ COMMANDS: dict[str, Spec] = {
     "demo": {},
     "fence": FENCE,
     "advise": ADVISE,
+    "migrate": MIGRATE,
 }
-NAMELESS = ("demo", "advise")
+NAMELESS = ("demo", "advise", "migrate")
 
 
 def parse(words: Sequence[str]) -> Options:

@@ -9,7 +9,11 @@ from ..claim import Claim, Grant, Place, Snapshot, Traits
 
 
 class Store(Protocol):
-    """One backend. Every method is one bounded conversation; it raises Unavailable when that fails."""
+    """One backend. Every method is one bounded conversation; it raises Unavailable when that fails.
+
+    A store whose locks live with a connection may also have `tell_losses_to(listener)`: it then calls `listener(holder, why)`,
+    from any thread, when it learns of a loss before any renewal does.
+    """
 
     @property
     def traits(self) -> Traits:

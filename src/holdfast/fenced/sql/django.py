@@ -29,6 +29,9 @@ class DjangoWire:
     def busy(self) -> bool:
         return False  # `durable` knows better: it lets a TestCase wrap the test in a transaction of its own
 
+    async def lasts(self) -> bool:
+        return bool(self._connection.in_atomic_block or not self._connection.get_autocommit())
+
     async def begin(self, first: Statement | None) -> Outcome:
         from django.db import transaction
 

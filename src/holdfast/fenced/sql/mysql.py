@@ -28,6 +28,9 @@ class MySqlWire:
         status = getattr(self._connection, "get_transaction_status", None)
         return bool(status() if status else self._connection.server_status & _IN_TRANSACTION)
 
+    async def lasts(self) -> bool:
+        return self.busy() or not self._connection.get_autocommit()
+
     async def begin(self, first: Statement | None) -> Outcome:
         await settle(self._connection.begin())
         self._begun = True

@@ -49,6 +49,9 @@ class PsycopgWire:
     def busy(self) -> bool:
         return bool(self._connection.pgconn.transaction_status != 0)  # IDLE
 
+    async def lasts(self) -> bool:
+        return self.busy() or not self._connection.autocommit
+
     async def begin(self, first: Statement | None) -> Outcome:
         """BEGIN and the seal travel together: a fenced transaction makes as many round trips as any other."""
         if not self._pipelined or first is None:
@@ -118,6 +121,9 @@ class AsyncpgWire:
 
     def busy(self) -> bool:
         return bool(self._connection.is_in_transaction())
+
+    async def lasts(self) -> bool:
+        return self.busy()
 
     async def begin(self, first: Statement | None) -> Outcome:
         transaction = self._connection.transaction()

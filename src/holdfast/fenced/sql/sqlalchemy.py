@@ -34,19 +34,19 @@ class SqlAlchemyWire:
 
     async def begin(self, first: Statement | None) -> Outcome:
         self._transaction = await settle(self._connection.begin())
-        await self._refuse_autocommit()
+        if not await self.lasts():
+            raise Misuse("this connection is in AUTOCOMMIT mode: a fenced transaction has to be a transaction")
         return await self.run(first) if first else NOTHING
 
-    async def _refuse_autocommit(self) -> None:
-        """Under isolation level AUTOCOMMIT begin() begins nothing, and the mark would be unlocked at once."""
+    async def lasts(self) -> bool:
+        """Under isolation level AUTOCOMMIT begin() begins nothing, and a lock would be gone at once."""
         inner = self._connection
         if hasattr(inner, "get_bind"):  # a session
             inner = await settle(inner.connection())
         inner = getattr(inner, "sync_connection", inner)
         options = inner.get_execution_options()
         default = getattr(self._engine_dialect, "_on_connect_isolation_level", None)
-        if "AUTOCOMMIT" in (options.get("isolation_level", default), default):
-            raise Misuse("this connection is in AUTOCOMMIT mode: a fenced transaction has to be a transaction")
+        return "AUTOCOMMIT" not in (options.get("isolation_level", default), default)
 
     async def run(self, statement: Statement) -> Outcome:
         result = await settle(self._connection.execute(self._text(statement.text), statement.named))

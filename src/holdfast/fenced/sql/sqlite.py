@@ -21,6 +21,8 @@ class SqliteWire:
         # (aiosqlite's own connection may be asked only in its own thread; there, such a one is refused as open.)
         plain = isinstance(connection, sqlite3.Connection)
         self._always_open = plain and getattr(connection, "autocommit", None) is False
+        # And with autocommit=True its commit() and rollback() do nothing, whatever was begun by hand.
+        self._by_hand = plain and getattr(connection, "autocommit", None) is True
         self.reads_apart = not self._always_open
 
     def standalone(self) -> bool:
@@ -28,6 +30,9 @@ class SqliteWire:
 
     def busy(self) -> bool:
         return not self._always_open and bool(self._connection.in_transaction)
+
+    async def lasts(self) -> bool:
+        return bool(self._connection.in_transaction)
 
     async def begin(self, first: Statement | None) -> Outcome:
         if not self._always_open:
@@ -68,10 +73,13 @@ class SqliteWire:
         if not self._connection.in_transaction:
             return
         if error is not None:
-            await settle(self._connection.rollback())
+            await self._roll_back()
             return
         try:
-            await settle(self._connection.commit())
+            await settle(self._connection.execute("COMMIT") if self._by_hand else self._connection.commit())
         except BaseException:  # busy, say: what is not committed must not linger until the next commit
-            await settle(self._connection.rollback())
+            await self._roll_back()
             raise
+
+    async def _roll_back(self) -> None:
+        await settle(self._connection.execute("ROLLBACK") if self._by_hand else self._connection.rollback())

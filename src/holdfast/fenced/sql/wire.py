@@ -34,6 +34,9 @@ class Wire(Protocol):
     def busy(self) -> bool:
         """Is a transaction open already?"""
 
+    async def lasts(self) -> bool:
+        """Would a lock that the next statement takes outlive it? Not under autocommit, with no transaction open."""
+
     async def begin(self, first: Statement | None) -> Outcome:
         """Begin a transaction with this statement; in one round trip, where the driver can. If it raises, `end` follows."""
 

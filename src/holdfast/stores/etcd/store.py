@@ -145,7 +145,7 @@ class EtcdStore:
             return await looking.names(self._wire, self._keys, prefix)
 
     def proof(self, grant: Grant) -> tuple[bytes, int] | None:
-        """The key of a grant of this connection, and the revision that created it: true while it is held, and only then."""
+        """The key of a grant of this connection, and the revision that created it: both are so only while it is held."""
         entry = self._entries.get(grant.claim.holder)
         if entry is None or entry.token != grant.token or entry.moving:
             return None

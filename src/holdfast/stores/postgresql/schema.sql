@@ -1,4 +1,5 @@
 -- holdfast's lease table in PostgreSQL 14 and later, version 1. Running it again does no harm.
+-- (ASCII only: it has to fit into a database of any encoding.)
 -- An application role that may not create needs, besides CONNECT, only:
 --   GRANT USAGE ON SCHEMA "holdfast" TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON "holdfast".locks TO app;
 -- (Everybody may execute a new function; where that was revoked: GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "holdfast" TO app.)
@@ -11,7 +12,7 @@ CREATE SCHEMA IF NOT EXISTS "holdfast";
 -- Whoever else is inside stands at places below 0, whoever waits above 0 in the order of arrival.
 -- Names and owners are UTF-8 as bytes: they fit into a database of any encoding, and no collation has a say.
 -- Functions are called by their full names and look nowhere but in pg_catalog, whatever the caller's search_path says.
--- Times are µs since 1970 by the server's clock, whatever the time zone.
+-- Times are us since 1970 by the server's clock, whatever the time zone.
 CREATE TABLE IF NOT EXISTS "holdfast".locks (
     name bytea NOT NULL,
     place bigint NOT NULL,
@@ -24,8 +25,8 @@ CREATE TABLE IF NOT EXISTS "holdfast".locks (
     since bigint NOT NULL DEFAULT 0,
     ttl bigint NOT NULL DEFAULT 0,
     ends bigint NOT NULL DEFAULT 0,
-    ear bigint NOT NULL DEFAULT 0, -- where to ring: the channel of a process …
-    seat bigint NOT NULL DEFAULT 0, -- … and which of its waiters
+    ear bigint NOT NULL DEFAULT 0, -- where to ring: the channel of a process ...
+    seat bigint NOT NULL DEFAULT 0, -- ... and which of its waiters
     -- Of the name:
     last bigint NOT NULL DEFAULT 0, -- the last token
     capacity integer NOT NULL DEFAULT 0,
@@ -131,7 +132,7 @@ END $$;
 
 -- Enter, or join the line. Repeating it is harmless.
 -- a_flags: 1 fair, 2 join the line, 4 do not wait for the disk, 8 nothing else is in this transaction
--- kind 0: inside, the token · 1: not yet, µs until the line may move by itself · 2: the capacity is another, which ·
+-- kind 0: inside, the token | 1: not yet, us until the line may move by itself | 2: the capacity is another, which |
 -- 3: no more tokens, the last
 CREATE OR REPLACE FUNCTION "holdfast".claim(
     a_name bytea, a_holder bytea, a_owner bytea, a_note bytea, a_ttl bigint, a_units integer, a_capacity integer,
@@ -313,7 +314,7 @@ BEGIN
 END $$;
 
 -- Have changes of the newest token inside told for some time.
--- kind 0: it is another already · 1: µs until somebody's time runs out
+-- kind 0: it is another already | 1: us until somebody's time runs out
 CREATE OR REPLACE FUNCTION "holdfast".watch(a_name bytea, a_token bigint, a_long bigint, OUT kind integer, OUT value bigint) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

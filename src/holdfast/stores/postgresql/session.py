@@ -101,12 +101,12 @@ class SessionStore:
         self._sql = statements
         self._driver = driver
         self._parties: dict[str, Party] = {}
-        self._lost: Callable[[str], None] = lambda holder: None
+        self._lost: Callable[[str, str], None] = lambda holder, why: None
         self._direct = False
         self._releases = itertools.count(int(driver.uniform(0, _SWEEP_EVERY)))
 
-    def tell_losses(self, lost: Callable[[str], None]) -> None:
-        """Call `lost(holder)` as soon as a connection has ended."""
+    def tell_losses_to(self, lost: Callable[[str, str], None]) -> None:
+        """Call `lost(holder, why)` as soon as a connection has ended."""
         self._lost = lost
 
     # ---- the protocol
@@ -249,7 +249,7 @@ class SessionStore:
 
     def _gone(self, holder: str) -> None:
         if self._parties.pop(holder, None) is not None:
-            self._lost(holder)
+            self._lost(holder, "the server, or the network, ended the connection that it lived with")
 
     async def _drop(self, party: Party) -> None:
         self._parties.pop(party.claim.holder, None)

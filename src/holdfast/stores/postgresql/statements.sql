@@ -1,4 +1,4 @@
--- What a client asks: each is one line "-- name (types of the parameters)" and one statement. "…_many" is the same for an
+-- What a client asks: each is one line "-- name (types of the parameters)" and one statement. "..._many" is the same for an
 -- array of each parameter; it answers in their order.
 
 -- claim (bytea, bytea, bytea, bytea, bigint, integer, integer, integer, bigint, bigint)

@@ -79,7 +79,7 @@ class BlockingLine(Line):
 
     def is_stale(self) -> bool:
         """Did the server close it, or say something unasked, while it lay idle?"""
-        return bool(self._readable(0))
+        return self._ready(select.POLLIN, 0)  # an object of its own: two threads may ask
 
 
 def dial(target: Target, timeout: float) -> BlockingLine:

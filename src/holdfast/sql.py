@@ -1,1 +1,0 @@
-"""Locks for people who are in a transaction already."""

@@ -1,0 +1,205 @@
+"""The store with one mistake each: the scenario that is meant to find it does, and passes without it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+
+from holdfast import aio, rule
+from holdfast.claim import Grant, Place
+from holdfast.drivers.base import finish
+from holdfast.stores.etcd import entering, proto
+from holdfast.stores.etcd.gather import Gatherer
+from holdfast.stores.etcd.renewing import Renewal
+from holdfast.stores.etcd.session import Session
+from holdfast.stores.etcd.sweeping import Sweeper
+from holdfast.testing.servers.clusters import Cluster
+from holdfast.testing.servers.etcd import Etcd
+
+from .hands import Connect, admin, ask, claim_of, leases_of, store_of, until
+
+pytestmark = pytest.mark.server
+HERE = "holdfast.stores.etcd"
+
+
+class Stage(NamedTuple):
+    cluster: Cluster[Etcd]
+    connect: Connect
+    url: str
+
+
+Patch = pytest.MonkeyPatch
+
+
+def a_dead_session_takes_its_locks_along(stage: Stage, _: Patch) -> None:
+    cluster, connect = stage.cluster, stage.connect
+    a = connect()
+    ask(a, claim_of("x"))
+    admin(cluster.members[0], "/v3/lease/revoke", ID=str(leases_of(a)[0]))
+    until(lambda: not a.names(), within=2)
+
+
+def nobody_overtakes(stage: Stage, _: Patch) -> None:
+    connect = stage.connect
+    a = connect()
+    assert isinstance(ask(a, claim_of("x", capacity=2)), Grant)
+    assert isinstance(ask(a, claim_of("x", capacity=2, units=2)), Place)
+    assert isinstance(ask(a, claim_of("x", capacity=2, queue=False)), Place)
+
+
+def who_enters_while_another_counts_is_counted(stage: Stage, patch: Patch) -> None:
+    connect = stage.connect
+    a, b = connect(), connect()
+    ask(a, claim_of("x", capacity=2))
+    decide = entering.may_enter
+    rival = claim_of("x", capacity=2, fair=False)
+
+    def slowly(entry: Any, sight: Any) -> bool:
+        verdict = decide(entry, sight)
+        if entry.claim is not rival and rival.holder not in store_of(b)._entries:
+            ask(b, rival)  # the last unit goes to another
+        return verdict
+
+    patch.setattr(f"{HERE}.store.may_enter", slowly)
+    answer = ask(a, claim_of("x", capacity=2))
+    assert isinstance(answer, Place)
+    assert a.inspect("x").used == 2
+
+
+def a_release_before_the_watch_is_heard(stage: Stage, _: Patch) -> None:
+    connect = stage.connect
+    a, b = connect(), connect()
+    mine, next_one = claim_of("x"), claim_of("x")
+    ask(a, mine)
+    place = ask(b, next_one)
+    finish(store_of(a).release(mine))
+    before = time.monotonic()
+    finish(store_of(b).wait(place, 2.5))
+    assert time.monotonic() - before < 2
+
+
+def a_key_that_is_gone_is_not_renewed(stage: Stage, _: Patch) -> None:
+    connect = stage.connect
+    a, b = connect(), connect()
+    grant = ask(a, claim_of("x"))
+    b.force_release("x", token=grant.token)
+    assert finish(store_of(a).renew([grant], 3)) == [None]
+
+
+def a_keep_alive_of_another_term_counts_for_nothing(stage: Stage, _: Patch) -> None:
+    session = Session(1, 10.0, 100.0)
+    session.kept(105.0, 7)
+    session.confirm(8)
+    assert session.live_until == 110.0
+
+
+def what_nobody_renews_ends_although_its_session_lives(stage: Stage, _: Patch) -> None:
+    connect = stage.connect
+    a = connect()
+    lease = a.lock("other", ttl=0.9).acquire()
+    ask(a, claim_of("x", 0.9))
+    until(lambda: a.names() == ["other"], within=3)
+    lease.check()
+
+
+def two_of_one_name_never_share_a_token(stage: Stage, _: Patch) -> None:
+    url = stage.url
+
+    async def main() -> list[int]:
+        async with aio.connect(url) as locks:
+            await (await locks.lock("warm").acquire(timeout=5)).release()  # the session is there: all ask at once
+            leases = await asyncio.gather(*(locks.semaphore("x", 3).acquire(timeout=5) for _ in range(3)))
+            tokens = [lease.token for lease in leases]
+            for lease in leases:
+                await lease.release()
+            return tokens
+
+    assert len(set(asyncio.run(main()))) == 3
+
+
+# ---- the mistakes
+
+
+def without_a_lease(patch: Patch) -> None:
+    put = proto.op_put
+    patch.setattr(f"{HERE}.entering.op_put", lambda key, value, lease: put(key, value, 0))
+
+
+def without_the_line(patch: Patch) -> None:
+    enter = entering.enter
+
+    def unfair(entry: Any, *args: Any) -> bytes:
+        entry.claim = entry.claim._replace(fair=False)
+        return enter(entry, *args)
+
+    patch.setattr(f"{HERE}.entering.enter", unfair)
+    patch.setattr(f"{HERE}.store.enter", unfair)
+    admit = rule.admit
+    patch.setattr(rule, "admit", lambda *args, ahead, fair: admit(*args, ahead=False))
+
+
+def counted_for_ever(patch: Patch) -> None:
+    enter = entering.enter
+    patch.setattr(
+        f"{HERE}.store.enter", lambda entry, value, lease, at=0: enter(entry, value, lease, 2**60 if at else 0)
+    )
+
+
+def watched_from_now_on(patch: Patch) -> None:
+    look = entering.what_to_wait_for
+    patch.setattr(f"{HERE}.store.what_to_wait_for", lambda *args: (look(*args)[0], 0))
+
+
+def renewed_unseen(patch: Patch) -> None:
+    patch.setattr(Renewal, "_still", staticmethod(lambda *_: True))
+
+
+def whatever_the_term(patch: Patch) -> None:
+    def confirm(self: Session, term: int) -> None:
+        assert self.asked is not None
+        self.live_until = self.asked.at + self.length
+
+    patch.setattr(Session, "confirm", confirm)
+
+
+def never_swept(patch: Patch) -> None:
+    patch.setattr(Sweeper, "expect", lambda self, deadline: None)
+
+
+def all_in_one(patch: Patch) -> None:
+    transact = Gatherer.transact
+    patch.setattr(Gatherer, "transact", lambda self, name, request: transact(self, uuid4().hex, request))
+
+
+MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Stage, Patch], None]]] = [
+    (without_a_lease, a_dead_session_takes_its_locks_along),
+    (without_the_line, nobody_overtakes),
+    (counted_for_ever, who_enters_while_another_counts_is_counted),
+    (watched_from_now_on, a_release_before_the_watch_is_heard),
+    (renewed_unseen, a_key_that_is_gone_is_not_renewed),
+    (whatever_the_term, a_keep_alive_of_another_term_counts_for_nothing),
+    (never_swept, what_nobody_renews_ends_although_its_session_lives),
+    (all_in_one, two_of_one_name_never_share_a_token),
+]
+
+
+@pytest.mark.parametrize(("mistake", "scenario"), MISTAKES, ids=lambda one: one.__name__)
+def test_the_mistake_is_found_and_its_absence_too(
+    mistake: Callable[[Patch], None],
+    scenario: Callable[[Stage, Patch], None],
+    cluster: Cluster[Etcd],
+    connect: Connect,
+    url: str,
+    monkeypatch: Patch,
+) -> None:
+    with monkeypatch.context() as patch:
+        scenario(Stage(cluster, lambda: connect(f"{url}/right"), f"{url}/right"), patch)
+    with monkeypatch.context() as patch:
+        mistake(patch)
+        with pytest.raises(AssertionError):
+            scenario(Stage(cluster, lambda: connect(f"{url}/wrong"), f"{url}/wrong"), patch)
