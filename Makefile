@@ -37,7 +37,7 @@ versions: $(VENV)/ready
 
 soak: $(VENV)/ready
 	$(BIN)/python -m holdfast.testing.simulation --seconds $(or $(SECONDS),600)
-	HOLDFAST_ROUNDS=200 $(BIN)/python -m pytest tests/fenced/test_end_to_end.py
+	HOLDFAST_ROUNDS=200 $(BIN)/python -m pytest --timeout=1800 tests/fenced/test_end_to_end.py tests/lockfree -k 'end_to_end or fire'
 
 bench: $(VENV)/ready
 	$(BIN)/python -m pip install -q -e '.[bench]'
