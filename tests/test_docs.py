@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing import servers
+from holdfast.testing.servers.needs import cache_folder
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = re.compile(r"^( *)```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
@@ -47,6 +48,11 @@ def needs(code: str) -> list[str]:
     return [variable for variable in SERVERS if variable in code]
 
 
+def serves(code: str) -> bool:
+    """Does it need a server, ours or one that it starts itself?"""
+    return bool(needs(code)) or "servers.start(" in code
+
+
 @pytest.fixture(scope="module")
 def urls() -> Iterator[Callable[[str], str]]:
     """The URL of a server, by the variable that examples read; each is started when it is first asked for."""
@@ -63,7 +69,7 @@ def urls() -> Iterator[Callable[[str], str]]:
 
 @pytest.mark.parametrize(
     "code",
-    [pytest.param(code, id=name, marks=[pytest.mark.server] if needs(code) else []) for name, code in examples()],
+    [pytest.param(code, id=name, marks=[pytest.mark.server] if serves(code) else []) for name, code in examples()],
 )
 def test_an_example_runs_as_written(code: str, tmp_path: Path, urls: Callable[[str], str]) -> None:
     done = subprocess.run(
@@ -73,6 +79,7 @@ def test_an_example_runs_as_written(code: str, tmp_path: Path, urls: Callable[[s
             "PATH": "/usr/bin:/bin",
             "HOME": str(tmp_path),
             "XDG_STATE_HOME": str(tmp_path / "state"),
+            "XDG_CACHE_HOME": str(cache_folder().parents[1]),  # where the servers are
             **{variable: urls(variable) for variable in needs(code)},
         },
         capture_output=True,

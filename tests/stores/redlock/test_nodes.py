@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import holdfast
-from holdfast import Misuse, NotAcquired, Unavailable
+from holdfast import LeaseLost, Misuse, NotAcquired, Unavailable
 from holdfast.sync import Lease, Locks
 from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
@@ -68,7 +68,7 @@ def test_tokens_rise_while_two_of_five_are_killed_and_restarted(nodes: list[Redi
                     try:
                         with mine.lock("x", ttl=5, timeout=20) as lease:
                             tokens.append(lease.token)  # inside: so in the order of the grants
-                    except Unavailable:
+                    except (Unavailable, LeaseLost):  # with two nodes gone, what the rest says of it need not be a yes
                         continue
         except BaseException as error:
             failures.append(error)
