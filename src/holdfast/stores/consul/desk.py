@@ -46,7 +46,7 @@ class Desk:
 
     def put(self, name: str, book: Book, session: str) -> None:
         book.known = False
-        if any(entry.session != session for entry in book.entries()):
+        if book.sessions() - {session}:
             if len(self._shared) >= _MOST:
                 self._shared.clear()
             self._shared[name] = None
