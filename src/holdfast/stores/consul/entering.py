@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...claim import Claim, Grant, Place
-from ...errors import Unavailable
 from . import keys as operations
 from .book import Book
 from .ears import its_end
@@ -14,7 +13,6 @@ from .ledger import Failed, Step
 from .parts import MOST_LOOKED_AFTER, Parts, wall_ms
 from .sessions import Session
 
-_MOST_TRIES = 100
 _MOST_OBSTACLES = 4  # listened to at once by one waiter; behind more, it looks again every second
 _LOOK_AGAIN = 1.0  # seconds, where nobody would tell us: while a lock-delay lasts, or behind many
 
@@ -36,7 +34,8 @@ class Entering:
         """At the desk: nobody else of this process writes in this book meanwhile."""
         claim, desk = self._claim, self._parts.desk
         book = desk.take(claim.name)
-        for tries in range(_MOST_TRIES):
+        tries = 0
+        while True:
             if book is None or (book.known and not book.empty and book.capacity != claim.capacity):
                 book = await self._parts.ledger.read(claim.name)
             await self._find_the_dead(book)
@@ -52,9 +51,8 @@ class Entering:
                         return Place(claim, _LOOK_AGAIN)
                     await self._learn(done)
                     book = None
-                    await self._parts.driver.sleep(
-                        self._parts.driver.uniform(0, 0.005 * min(tries, 8))
-                    )  # not all at once
+                    await self._parts.try_again(claim.name, tries)
+                    tries += 1
                     continue
                 book.written(done)
             elif book.known:  # nothing to write, so nobody would tell us that it is no longer true
@@ -62,7 +60,6 @@ class Entering:
                 continue
             desk.put(claim.name, book, self._session.id)
             return self._answer(book, entry)
-        raise Unavailable(f"others were quicker to write {claim.name!r} in Consul {_MOST_TRIES} times in a row")
 
     # ---- before
 

@@ -41,6 +41,7 @@ class _Leaving:
             # What has not arrived by now never will.
             await self._parts.sessions.stamp(mine.session, self._parts.target.timeout)
             mine.uncertain, book = False, None
+        tries = 0
         while True:
             if book is None:
                 book = await ledger.read(name)
@@ -64,6 +65,8 @@ class _Leaving:
             self._sent, book = False, None
             if done.about == "theirs":
                 doubted.add(done.session)
+            await self._parts.try_again(name, tries)
+            tries += 1
 
 
 async def evict(parts: Parts, name: str, token: int, by: str) -> int | None:
@@ -71,6 +74,7 @@ async def evict(parts: Parts, name: str, token: int, by: str) -> int | None:
     ledger, keys = parts.ledger, parts.keys
     parts.desk.take(name)  # what we knew of it is about to be wrong
     dead: set[str] = set()
+    tries = 0
     while True:
         book = await ledger.read(name)
         dead |= await ledger.dead_among({entry.session for entry in book.inside.values()} - dead)
@@ -89,6 +93,8 @@ async def evict(parts: Parts, name: str, token: int, by: str) -> int | None:
             return done
         if done.session:
             dead |= await ledger.dead_among({done.session})
+        await parts.try_again(name, tries)
+        tries += 1
 
 
 async def _forget_old_evictions(parts: Parts) -> None:

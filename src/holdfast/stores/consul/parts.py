@@ -17,6 +17,7 @@ from .sessions import Sessions
 from .url import Target
 
 T = TypeVar("T")
+_MOST_TRIES = 100
 MOST_LOOKED_AFTER = 60  # sessions or books in one transaction, of which Consul takes 64 operations
 
 
@@ -40,6 +41,12 @@ class Parts(NamedTuple):
                 if self.driver.now() >= deadline:
                     raise
                 await self.driver.sleep(self.driver.uniform(0.02, 0.1))
+
+    async def try_again(self, name: str, tries: int) -> None:
+        """Others were quicker to write in this book: a moment later, and not all at once."""
+        if tries >= _MOST_TRIES:
+            raise Unavailable(f"others were quicker to write {name!r} in Consul {tries} times in a row")
+        await self.driver.sleep(self.driver.uniform(0, 0.005 * min(tries, 8)))
 
 
 def wall_ms() -> int:
