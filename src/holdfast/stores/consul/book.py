@@ -26,11 +26,12 @@ _NEXT = ",\n"
 
 
 class Book:
-    __slots__ = ("capacity", "index", "inside", "keeper", "known", "line")
+    __slots__ = ("capacity", "index", "inside", "keeper", "known", "line", "next_keeper")
 
     def __init__(self, index: int = 0, keeper: str = "") -> None:
         self.index = index  # 0: there is none yet
         self.keeper = keeper  # the session that holds the key itself
+        self.next_keeper = ""  # that will hold it, once what was made of the book is written
         self.known = False  # from what we wrote last, not from Consul: somebody may have come since
         self.capacity = 0
         self.inside: dict[str, Entry] = {}
@@ -63,7 +64,7 @@ class Book:
     def written(self, index: int) -> None:
         """It is in Consul now as it is here."""
         self.index = 0 if self.empty else index
-        self.keeper = self.only_session()
+        self.keeper = "" if self.empty else self.next_keeper
         for entry in self.inside.values():
             entry.token = entry.token or index
 

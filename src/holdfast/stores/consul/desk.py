@@ -46,7 +46,7 @@ class Desk:
 
     def put(self, name: str, book: Book, session: str) -> None:
         book.known = False
-        if book.sessions() - {session}:
+        if not book.empty and book.keeper != session:  # a session keeps the key of a book that is all its own
             if len(self._shared) >= _MOST:
                 self._shared.clear()
             self._shared[name] = None

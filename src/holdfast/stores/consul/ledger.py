@@ -96,6 +96,7 @@ class Ledger:
         keeper = book.only_session()
         if keeper in dead:  # it waits for its lock-delay to end
             keeper = ""
+        book.next_keeper = keeper
         if book.keeper and book.keeper != keeper:
             steps.append(Step(operations.let_go(key, book.keeper, value), "book"))
         elif not keeper:
