@@ -25,6 +25,7 @@ SERVERS = {
     "REDIS_URL": ("redis", "{url}"),
     "ETCD_URL": ("etcd", "http://127.0.0.1:{port}"),
     "ZOOKEEPER_HOSTS": ("zookeeper", "127.0.0.1:{port}"),
+    "CONSUL_URL": ("consul", "{url}"),
     "S3_URL": ("seaweedfs", "{url}"),
 }
 ENDS_IN_LEASE_LOST = "force_release("

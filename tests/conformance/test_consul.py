@@ -14,6 +14,7 @@ from holdfast.testing.conformance.exclusion import Exclusion
 from holdfast.testing.conformance.order import Order
 from holdfast.testing.conformance.semaphores import Semaphores
 from holdfast.testing.conformance.tokens import Tokens
+from holdfast.testing.conformance.world import World
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul
 
@@ -36,8 +37,9 @@ def crippled(cluster: Cluster[Consul]) -> Cluster[Consul]:
 
 
 class TestConsul(Suite):
-    ttl_short = 0.8
+    ttl_short = 0.6
     slack = 4.0  # Consul takes up to 9/4 of the ttl to end a session
+    turns_at_a_time = 17  # an answer takes a quorum, and a loop many turns
 
     @pytest.fixture
     def url(self, cluster: Cluster[Consul]) -> str:
@@ -45,12 +47,14 @@ class TestConsul(Suite):
 
 
 class TestConsulWithOneServerDown(Exclusion, Order, Tokens, Claims, Semaphores):
-    """What is about safety and order. (The whole suite passes so too; it takes a minute that is not always there.)"""
-
-    ttl_short = TestConsul.ttl_short
-    slack = TestConsul.slack
-    world = Suite.world
+    """What is about safety and order, in asyncio. (How threads pass over a server is in tests/stores/consul/test_faults.py.)"""
 
     @pytest.fixture
     def url(self, crippled: Cluster[Consul]) -> str:
         return f"{crippled.url}/{uuid4().hex[:8]}?min_ttl=0.1"
+
+    @pytest.fixture
+    def world(self, url: str) -> Iterator[World]:
+        stage = World(url, "asyncio", TestConsul.ttl_short, TestConsul.slack)
+        yield stage
+        stage.end()

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 import holdfast
 from holdfast import Misuse, aio
+from holdfast.stores.consul.book import Book
+from holdfast.stores.consul.entry import Entry
 from holdfast.stores.consul.http import Reader
+from holdfast.stores.consul.keys import pseudonym
 from holdfast.stores.consul.url import parse
 from holdfast.testing import servers
 from holdfast.testing.ports import ReservedPort
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul
 
-from .hands import Background, Connect, keys, until
+from .hands import Background, Connect, ask, claim_of, keys, until
 
 server = pytest.mark.server
 
@@ -100,7 +105,7 @@ def test_a_handoff_takes_as_many_requests_whatever_the_length_of_the_line(
 @server
 def test_what_stays_taken_on_purpose_outlives_its_process(cluster: Cluster[Consul], connect: Connect) -> None:
     locks, others = connect(*cluster.addresses), connect(*cluster.addresses)
-    locks.once("job", at_least=2.0, at_most=20)(lambda: None)()
+    locks.once("job", at_least=1.0, at_most=20)(lambda: None)()
     locks.close()
     assert others.names() == ["job"]
     until(lambda: others.names() == [], within=15)
@@ -194,3 +199,44 @@ def test_answers_are_put_together_from_any_pieces(size: int) -> None:
         assert [answer.body for answer in found] == [b"hello"]
     with pytest.raises(ValueError, match="no answer of HTTP"):
         Reader().feed(b"SSH-2.0-OpenSSH \r\n\r\n")
+
+
+# ---- the book
+
+
+def test_a_long_book_is_written_and_read_without_loss() -> None:
+    book = Book()
+    for number in range(100):
+        claim = claim_of("x")._replace(owner='h\n/"],[\n/é', note="n" * number, fair=number % 2 == 0)
+        book.enter(claim, pseudonym(claim.holder), str(uuid4()), "", number, 1.5 if number % 3 else 0.0)
+    again = Book.read(book.packed(), 7, "")
+    assert again.packed() != book.packed()  # who was let in by this write has its token now
+    book.written(7)
+    assert again.packed() == book.packed()
+    assert list(again.line) == list(book.line)
+    assert len(again.line) == 99
+    assert [vars_of(one) for one in again.waiting()] == [vars_of(one) for one in book.waiting()]
+    assert again.sessions() == book.sessions()
+    (inside,) = again.inside.values()
+    assert inside.token == 7
+
+
+def vars_of(entry: Entry) -> list[object]:
+    return [getattr(entry, name) for name in Entry.__slots__]
+
+
+@pytest.mark.parametrize("value", [b"", b"hello", b"[]", b"[1,[\n\n]]", b"\x00", b'{"a": 1}', b"[1,[\nx\n],[\n\n]]"])
+def test_what_is_no_book_is_not_taken_for_one(value: bytes) -> None:
+    with pytest.raises((ValueError, TypeError, zlib.error)):
+        Book.read(value, 7, "")
+
+
+@server
+def test_a_key_of_somebody_else_is_left_alone_and_named(
+    cluster: Cluster[Consul], connect: Connect, prefix: str
+) -> None:
+    member = cluster.members[0]
+    ask(member, "PUT", f"/v1/kv/{prefix}/locks/x%3A", "somebody's own")
+    with pytest.raises(Misuse, match="is not holdfast's"):
+        connect(*cluster.addresses).lock("x", ttl=20).acquire(timeout=1)
+    assert f"{prefix}/locks/x:" in keys(member, prefix)

@@ -21,9 +21,10 @@ pytestmark = pytest.mark.server
 
 
 class Stage:
-    def __init__(self, consul: Consul, prefix: str, a: Locks, b: Locks) -> None:
+    def __init__(self, consul: Consul, prefix: str, a: Locks, b: Locks, patience: float) -> None:
         self.consul = consul
         self.prefix = prefix
+        self.patience = patience  # for what does not come, if there is a mistake
         self.a: Any = a._engine.store
         self.b: Any = b._engine.store
 
@@ -83,13 +84,13 @@ def the_next_in_line_is_rung(stage: Stage) -> None:
     finish(stage.a.claim(mine))
     place = finish(stage.b.claim(theirs))
     finish(stage.a.release(mine))
-    finish(stage.b.wait(place, 5))
+    finish(stage.b.wait(place, stage.patience))
     assert stage.b._keeper.find(theirs.holder).rung
 
 
 def an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at(stage: Stage) -> None:
     grants = [finish(stage.a.claim(claim_of(f"x{number}"))) for number in range(70)]
-    stage.a._turn = 0
+    stage.a._renewing.turn = 0
     last = grants[-1]
     assert finish(stage.b.evict("x69", last.token, "admin"))
     assert finish(stage.a.renew(grants, 10))[-1] is None
@@ -158,7 +159,8 @@ def test_a_mistake_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scenario, make = MISTAKES[mistake]
-    stage = Stage(cluster.members[0], prefix, connect(*cluster.addresses), connect(*cluster.addresses))
+    a, b = connect(*cluster.addresses), connect(*cluster.addresses)
+    stage = Stage(cluster.members[0], prefix, a, b, 0.5 if mistaken else 20)
     if not mistaken:
         scenario(stage)
         return

@@ -4,102 +4,67 @@ A book is changed only by a transaction that checks its index, so whoever writes
 
 A token is the index of the write that let its holder in. The writer cannot know that number, so it leaves a 0, and
 whoever reads the book puts the book's own index there: nobody has written since. One write lets in one claim.
+
+It is JSON, one entry a line. Those in line are left as they were read until somebody asks for more than whose they are:
+so a long line costs little more than a short one.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator, Set
 
 from ... import rule
 from ...claim import Claim
+from .entry import SESSION, WHO, Entry, is_fair
 
 _PACKED_FROM = 600  # bytes; a short book stays readable for people
-
-
-class Entry:
-    """Somebody in the book: inside when it is in `inside`, else in line."""
-
-    __slots__ = ("at", "delay", "fair", "note", "owner", "session", "token", "ttl", "units", "who")
-
-    def __init__(
-        self,
-        who: str,
-        session: str,
-        owner: str,
-        units: int,
-        ttl: float,
-        at: int,
-        fair: bool = True,
-        note: str = "",
-        token: int = 0,
-        delay: float = 0.0,
-    ) -> None:
-        self.who = who
-        self.session = session
-        self.owner = owner
-        self.units = units
-        self.ttl = ttl
-        self.at = at  # by the wall clock of whoever wrote it, in ms: for people to read, and for nothing else
-        self.fair = fair
-        self.note = note
-        self.token = token
-        self.delay = delay  # the lock-delay that its session asked for
-
-    def packed(self) -> list[Any]:
-        return [
-            self.who,
-            self.session,
-            self.owner,
-            self.units,
-            self.ttl,
-            self.at,
-            self.fair,
-            self.note,
-            self.token,
-            self.delay,
-        ]
+# The capacity, those inside, those in line. (A line break within an entry is written as \\n, so these are ours.)
+_LAYOUT = re.compile(r"\[(\d+),\[\n(.*?)\n\],\[\n(.*)\n\]\]", re.DOTALL)
+_NEXT = ",\n"
 
 
 class Book:
-    __slots__ = ("capacity", "index", "inside", "keeper", "known", "line")
+    __slots__ = ("capacity", "index", "inside", "keeper", "known", "line", "next_keeper")
 
     def __init__(self, index: int = 0, keeper: str = "") -> None:
         self.index = index  # 0: there is none yet
         self.keeper = keeper  # the session that holds the key itself
+        self.next_keeper = ""  # that will hold it, once what was made of the book is written
         self.known = False  # from what we wrote last, not from Consul: somebody may have come since
         self.capacity = 0
         self.inside: dict[str, Entry] = {}
-        self.line: dict[str, Entry] = {}  # a dict keeps the order of arrival
+        self.line: dict[str, str] = {}  # packed entries; a dict keeps the order of arrival
 
     @classmethod
     def read(cls, value: bytes, index: int, keeper: str) -> Book:
+        """ValueError, TypeError, zlib.error: that is no book."""
         book = cls(index, keeper)
-        if value[:1] != b"[":
-            value = zlib.decompress(value)
-        book.capacity, inside, line = json.loads(value)
-        for packed in inside:
-            entry = Entry(*packed)
+        text = (value if value[:1] == b"[" else zlib.decompress(value)).decode()
+        found = _LAYOUT.fullmatch(text)
+        if found is None:
+            raise ValueError("no book")
+        book.capacity = int(found[1])
+        for packed in found[2].split(_NEXT) if found[2] else ():
+            entry = Entry.read(packed)
             entry.token = entry.token or index
             book.inside[entry.who] = entry
-        for packed in line:
-            entry = Entry(*packed)
-            book.line[entry.who] = entry
+        if found[3]:
+            book.line = {packed[WHO]: packed for packed in found[3].split(_NEXT)}
         return book
 
     def packed(self) -> bytes:
-        inside = [entry.packed() for entry in self.inside.values()]
-        line = [entry.packed() for entry in self.line.values()]
-        value = json.dumps([self.capacity, inside, line], separators=(",", ":")).encode()
+        inside = _NEXT.join([entry.packed() for entry in self.inside.values()])
+        line = _NEXT.join(self.line.values())
+        value = f"[{self.capacity},[\n{inside}\n],[\n{line}\n]]".encode()
         # A long line says the same things again and again: packed, what is written hardly grows with it.
         return value if len(value) < _PACKED_FROM else zlib.compress(value, 1)
 
     def written(self, index: int) -> None:
         """It is in Consul now as it is here."""
         self.index = 0 if self.empty else index
-        self.keeper = self.only_session()
+        self.keeper = "" if self.empty else self.next_keeper
         for entry in self.inside.values():
             entry.token = entry.token or index
 
@@ -111,105 +76,127 @@ class Book:
     def used(self) -> int:
         return sum(entry.units for entry in self.inside.values())
 
-    def entries(self) -> Iterator[Entry]:
-        yield from self.inside.values()
-        yield from self.line.values()
+    def waiting(self) -> Iterator[Entry]:
+        return map(Entry.read, self.line.values())
+
+    def sessions(self) -> set[str]:
+        """Of everybody in the book."""
+        return {entry.session for entry in self.inside.values()} | {packed[SESSION] for packed in self.line.values()}
 
     def only_session(self) -> str:
         """The session of everybody in the book, if that is one: it may keep the key, which then goes with it."""
-        sessions = {entry.session for entry in self.entries()}
+        sessions = self.sessions()
         return sessions.pop() if len(sessions) == 1 else ""
 
     # ---- changes
 
-    def without(self, dead: Iterable[str], *, delayed: bool = False) -> bool:
+    def without(self, dead: Set[str], *, delayed: bool = False) -> bool:
         """Strike out those whose session is over; who asked for a lock-delay stays inside, unless `delayed`.
 
         Did that change anything?
         """
-        gone = set(dead)
+        if not dead:
+            return False
         before = len(self.inside) + len(self.line)
         self.inside = {
             who: entry
             for who, entry in self.inside.items()
-            if entry.session not in gone or (entry.delay and not delayed)
+            if entry.session not in dead or (entry.delay and not delayed)
         }
-        self.line = {who: entry for who, entry in self.line.items() if entry.session not in gone}
+        self.line = {who: packed for who, packed in self.line.items() if packed[SESSION] not in dead}
         return len(self.inside) + len(self.line) != before
 
-    def leave(self, who: str) -> Entry | None:
-        return self.inside.pop(who, None) or self.line.pop(who, None)
-
-    def blocks(self, claim: Claim, who: str) -> bool:
-        """Will this claim not get in as things stand?"""
-        if who in self.inside or self.empty:
-            return False
-        ahead = next(iter(self.line), who) != who
-        fits = rule.admit(claim.units, self.capacity, self.used, ahead=ahead, fair=claim.fair)
-        return claim.capacity != self.capacity or not fits
-
-    def ahead_of(self, who: str, most: int) -> list[Entry]:
-        """Those inside, and those in line before this one."""
-        found = list(self.inside.values())
-        for entry in self.line.values():
-            if entry.who == who or len(found) >= most:
-                break
-            found.append(entry)
-        return found[:most]
+    def leave(self, who: str) -> bool:
+        """Was it there?"""
+        return self.inside.pop(who, None) is not None or self.line.pop(who, None) is not None
 
     def enter(
         self, claim: Claim, who: str, session: str, former: str, at: int, delay: float
     ) -> tuple[Entry | None, bool]:
         """Let a claim in, or into the line. Its entry if it is inside now; and whether anything changed."""
-        changed = False
-        for part in (self.inside, self.line):
-            old = part.get(who)
-            if old is None or old.session == session:
-                continue
-            changed = True
-            if old.session == former:  # it goes on, with another ttl
-                old.session, old.ttl = session, claim.ttl
-            else:  # from a session that we have lost: it is over
-                del part[who]
+        changed = self._move(claim, who, session, former)
         entry = self.inside.get(who)
         if entry is not None:  # repeated: the answer was lost, or fewer units will do
             fewer = claim.units < entry.units
             entry.units = min(entry.units, claim.units)
             return entry, changed or fewer
-        if self.inside or self.line:
+        if not self.empty:
             rule.same_capacity(claim.name, claim.capacity, self.capacity)
         self.capacity = claim.capacity
-        ahead = next(iter(self.line), who) != who
-        if rule.admit(claim.units, self.capacity, self.used, ahead=ahead, fair=claim.fair):
+        entry = Entry(who, session, claim.fair, claim.units, claim.ttl, at, claim.owner, claim.note, 0, delay)
+        if rule.admit(claim.units, self.capacity, self.used, ahead=self._somebody_before(who), fair=claim.fair):
             self.line.pop(who, None)
-            entry = Entry(who, session, claim.owner, claim.units, claim.ttl, at, claim.fair, claim.note, delay=delay)
             self.inside[who] = entry
             return entry, True
         if claim.queue and who not in self.line:
-            self.line[who] = Entry(
-                who, session, claim.owner, claim.units, claim.ttl, at, claim.fair, claim.note, delay=delay
-            )
+            self.line[who] = entry.packed()
             changed = True
         return None, changed
 
+    def _move(self, claim: Claim, who: str, session: str, former: str) -> bool:
+        """What this claim has in the book from another session of ours goes on, with another ttl; or is over with it."""
+        inside = self.inside.get(who)
+        if inside is not None and inside.session != session:
+            if inside.session == former:
+                inside.session, inside.ttl = session, claim.ttl
+            else:
+                del self.inside[who]
+            return True
+        packed = self.line.get(who)
+        if packed is not None and packed[SESSION] != session:
+            if packed[SESSION] == former:
+                waiting = Entry.read(packed)
+                waiting.session, waiting.ttl = session, claim.ttl
+                self.line[who] = waiting.packed()
+            else:
+                del self.line[who]
+            return True
+        return False
+
+    # ---- who is next, and who is in the way
+
+    def _somebody_before(self, who: str) -> bool:
+        return next(iter(self.line), who) != who
+
+    def blocks(self, claim: Claim, who: str) -> bool:
+        """Will this claim not get in as things stand?"""
+        if who in self.inside or self.empty:
+            return False
+        fits = rule.admit(claim.units, self.capacity, self.used, ahead=self._somebody_before(who), fair=claim.fair)
+        return claim.capacity != self.capacity or not fits
+
+    def ahead_of(self, who: str, most: int) -> set[str]:
+        """The sessions of those inside, and of those in line before this one: of the first `most` of them."""
+        found = [entry.session for entry in self.inside.values()]
+        for one, packed in self.line.items():
+            if one == who or len(found) >= most:
+                break
+            found.append(packed[SESSION])
+        return set(found[:most])
+
     def heir(self) -> Entry | None:
         """The head of the line, if it may enter now, or else the first who need not wait for it."""
-        ahead = False
         used = self.used
-        for entry in self.line.values():
-            if rule.admit(entry.units, self.capacity, used, ahead=ahead, fair=entry.fair):
-                return entry
+        if used >= self.capacity:
+            return None
+        ahead = False
+        for packed in self.line.values():
+            if not (ahead and is_fair(packed)):
+                entry = Entry.read(packed)
+                if rule.admit(entry.units, self.capacity, used, ahead=ahead, fair=entry.fair):
+                    return entry
             ahead = True
         return None
 
-    def obstacles(self, who: str) -> list[Entry]:
-        """Whose end would let this one go on: those inside if it is at the head, else the one right before it."""
-        before: Entry | None = None
-        for entry in self.line.values():
-            if entry.who == who:
-                break
-            before = entry
+    def obstacles(self, who: str) -> set[str]:
+        """The sessions whose end would let this one go on: of those inside if it is at the head, else of the one before it."""
         mine = self.line.get(who)
-        if before is None or (mine is not None and not mine.fair):
-            return list(self.inside.values())
-        return [before]
+        if mine is None or is_fair(mine):
+            before = ""
+            for one, packed in self.line.items():
+                if one == who:
+                    break
+                before = packed
+            if before:
+                return {before[SESSION]}
+        return {entry.session for entry in self.inside.values()}

@@ -46,7 +46,7 @@ class Desk:
 
     def put(self, name: str, book: Book, session: str) -> None:
         book.known = False
-        if any(entry.session != session for entry in book.entries()):
+        if not book.empty and book.keeper != session:  # a session keeps the key of a book that is all its own
             if len(self._shared) >= _MOST:
                 self._shared.clear()
             self._shared[name] = None

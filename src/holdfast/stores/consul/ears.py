@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ...drivers.base import Driver
+from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError
 from .http import Answer, checked
 from .wire import Wire
@@ -82,9 +82,7 @@ class Ears:
                     self._tell(ear, answer)
                     if answer.status == 404 and ear.final:
                         return
-                    if (
-                        answer.status == 404
-                    ):  # of a key that is not there, Consul tells us also what does not concern it
+                    if answer.status == 404:  # then Consul tells us also what does not concern this key
                         await self._driver.sleep(0.05)
                 index = answer.at if answer.at >= index else 0
         finally:
@@ -107,3 +105,20 @@ class Ears:
                 del self._ears[ear.path]
         for heard in told:
             heard(answer)
+
+
+def any_change(bell: Bell) -> Heard:
+    def heard(answer: Answer) -> None:
+        bell.ring()
+
+    return heard
+
+
+def its_end(bell: Bell) -> Heard:
+    """Ring when the key is gone."""
+
+    def heard(answer: Answer) -> None:
+        if answer.status == 404:
+            bell.ring()
+
+    return heard

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -71,7 +72,7 @@ class Ledger:
     def open(self, name: str, item: Item) -> Book:
         try:
             return Book.read(item.value, item.at, item.session)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, zlib.error):
             raise Misuse(
                 f"the key {item.key!r} in Consul at {self._wire.where} is not holdfast's: delete it, or choose another prefix"
             ) from None
@@ -95,6 +96,7 @@ class Ledger:
         keeper = book.only_session()
         if keeper in dead:  # it waits for its lock-delay to end
             keeper = ""
+        book.next_keeper = keeper
         if book.keeper and book.keeper != keeper:
             steps.append(Step(operations.let_go(key, book.keeper, value), "book"))
         elif not keeper:

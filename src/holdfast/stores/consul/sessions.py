@@ -124,11 +124,6 @@ class Sessions:
             self.lose(session)
             await self._end_quietly(session, within)
 
-    async def end_all(self, within: float) -> None:
-        for session in list(self._by_ttl.values()):
-            self.lose(session)
-            await self._end_quietly(session, within)
-
     async def _end_quietly(self, session: Session, within: float) -> None:
         try:
             await self._wire.ask("PUT", f"/v1/session/destroy/{session.id}", b"", within)

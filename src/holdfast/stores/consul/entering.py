@@ -1,0 +1,146 @@
+"""One claim at the book of its name: written in, or into the line, as soon as nobody else is quicker."""
+
+from __future__ import annotations
+
+from ...claim import Claim, Grant, Place
+from . import keys as operations
+from .book import Book
+from .ears import its_end
+from .entry import Entry
+from .keeper import Mine
+from .keys import pseudonym, url_of
+from .ledger import Failed, Step
+from .parts import MOST_LOOKED_AFTER, Parts, wall_ms
+from .sessions import Session
+
+_MOST_OBSTACLES = 4  # listened to at once by one waiter; behind more, it looks again every second
+_LOOK_AGAIN = 1.0  # seconds, where nobody would tell us: while a lock-delay lasts, or behind many
+
+
+class Entering:
+    def __init__(self, parts: Parts, claim: Claim, mine: Mine | None, session: Session, sent: float) -> None:
+        self._parts = parts
+        self._claim = claim
+        self._mine = mine
+        self._session = session
+        self._sent = sent  # before anything was asked: from here its time runs
+        self._former = mine.session.id if mine is not None and not mine.session.lost else ""
+        self._who = pseudonym(claim.holder)
+        self._dead: set[str] = set()
+        self._delayed: set[str] = set()  # dead, and their lock-delay is not over
+        self._doubted: set[str] = set()  # Consul would not take a bell for them
+
+    async def run(self) -> Grant | Place:
+        """At the desk: nobody else of this process writes in this book meanwhile."""
+        claim, desk = self._claim, self._parts.desk
+        book = desk.take(claim.name)
+        tries = 0
+        while True:
+            if book is None or (book.known and not book.empty and book.capacity != claim.capacity):
+                book = await self._parts.ledger.read(claim.name)
+            await self._find_the_dead(book)
+            struck = self._strike(book)
+            lock_delay = self._parts.target.lock_delay
+            entry, changed = book.enter(claim, self._who, self._session.id, self._former, wall_ms(), lock_delay)
+            if entry is None and claim.queue:
+                self._expect_bell()
+            if changed:
+                done = await self._write(book, entry, struck)
+                if isinstance(done, Failed):
+                    if done.delayed and done.about != "prune":  # the name was last held by a session that died
+                        return Place(claim, _LOOK_AGAIN)
+                    await self._learn(done)
+                    book = None
+                    await self._parts.try_again(claim.name, tries)
+                    tries += 1
+                    continue
+                book.written(done)
+            elif book.known:  # nothing to write, so nobody would tell us that it is no longer true
+                book = None
+                continue
+            desk.put(claim.name, book, self._session.id)
+            return self._answer(book, entry)
+
+    # ---- before
+
+    async def _find_the_dead(self, book: Book) -> None:
+        """Whoever is in the way has to be alive."""
+        if not self._doubted and not book.blocks(self._claim, self._who):
+            return
+        asked = book.ahead_of(self._who, MOST_LOOKED_AFTER) | self._doubted
+        known = {self._session.id, self._former} | self._dead | self._delayed
+        self._dead |= await self._parts.ledger.dead_among(asked - known)
+        self._doubted = set()
+
+    def _strike(self, book: Book) -> list[Step]:
+        """Strike out the dead. Those that asked for a lock-delay, only when Consul says that it is over."""
+        dead = self._dead - self._delayed
+        delays = {entry.session for entry in book.inside.values() if entry.session in dead and entry.delay}
+        book.without(dead, delayed=True)
+        steps = []
+        for one in sorted(delays):
+            key = self._parts.keys.alive(one)
+            steps += [
+                Step(operations.hold(key, self._session.id), "prune", one),
+                Step(operations.delete(key), "prune", one),
+            ]
+        return steps
+
+    def _expect_bell(self) -> None:
+        """Be ready to hear the bell before anybody can know where to ring."""
+        self._mine = self._keep(0)
+        mailbox = self._parts.keys.session(self._session.id)
+        self._parts.keeper.expect_bell(self._mine, url_of(mailbox) + "?recurse")
+
+    def _keep(self, token: int) -> Mine:
+        deadline = self._sent + self._claim.ttl
+        return self._parts.keeper.keep(self._claim, self._who, self._session, deadline, token)
+
+    # ---- the write, and what it teaches
+
+    async def _write(self, book: Book, entry: Entry | None, struck: list[Step]) -> int | Failed:
+        keys, ledger = self._parts.keys, self._parts.ledger
+        alive = Step(operations.unchanged(keys.alive(self._session.id), self._session.stamp), "alive")
+        steps = [alive, *struck, *ledger.write(self._claim.name, book, self._dead | self._delayed)]
+        if entry is not None and self._mine is not None:
+            steps.append(Step(operations.delete(keys.bell(self._mine.session.id, self._who)), "bell"))
+        try:
+            return await ledger.commit(steps)
+        except BaseException:  # it may still arrive: whoever takes the claim back has to know
+            mine = self._mine or self._keep(0)
+            mine.uncertain = True
+            raise
+
+    async def _learn(self, failed: Failed) -> None:
+        sessions, timeout = self._parts.sessions, self._parts.target.timeout
+        if failed.about == "alive":
+            if not await sessions.look_after(self._session, timeout):
+                self._parts.keeper.lose(self._session)
+                self._session, self._former = await sessions.fit_for(self._claim.ttl, timeout), ""
+        elif failed.about == "prune":
+            self._delayed |= {failed.session} if failed.delayed else set()
+            self._dead.discard(failed.session)
+        elif failed.about == "theirs":
+            self._doubted.add(failed.session)
+
+    # ---- after
+
+    def _answer(self, book: Book, entry: Entry | None) -> Grant | Place:
+        if entry is not None:
+            self._keep(entry.token)
+            return Grant(self._claim, entry.token, self._claim.ttl)
+        return Place(self._claim, self._listen(book, self._mine) if self._mine is not None else _LOOK_AGAIN)
+
+    def _listen(self, book: Book, mine: Mine) -> float:
+        """To the end of those in the way; returns when to look again without having heard anything."""
+        ears = self._parts.ears
+        others = book.obstacles(self._who) - {mine.session.id}
+        paths = {url_of(self._parts.keys.alive(session)) for session in sorted(others)[:_MOST_OBSTACLES]}
+        heard = len(others) <= _MOST_OBSTACLES and not others & self._delayed
+        for path in paths - mine.heard:
+            heard &= ears.listen(path, mine, its_end(mine.bell), final=True)
+            mine.heard.add(path)
+        for path in mine.heard - paths:
+            ears.forget(path, mine)
+            mine.heard.discard(path)
+        return mine.claim.ttl if heard else _LOOK_AGAIN

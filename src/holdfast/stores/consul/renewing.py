@@ -1,0 +1,77 @@
+"""Renewal: two requests for all locks of a session, however many.
+
+An eviction leaves word under the session, so it is seen at once. What somebody deleted by hand is seen when the turn
+comes to that book: of up to 60 names at once, of more when their turn comes round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...claim import Grant
+from . import keys as operations
+from .keeper import Mine
+from .keys import pseudonym
+from .ledger import Item, Step
+from .parts import MOST_LOOKED_AFTER, Parts
+from .sessions import Session
+
+
+class Renewing:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.turn = 0  # of whose books are looked into next
+
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+        keeper = self._parts.keeper
+        now = self._parts.driver.now()
+        kept: dict[str, Mine] = {}
+        by_session: dict[Session, list[Grant]] = {}
+        for grant in grants:
+            mine = keeper.find(grant.claim.holder)
+            if mine is not None and mine.token == grant.token and mine.deadline > now and not mine.session.lost:
+                kept[grant.claim.holder] = mine
+                by_session.setdefault(mine.session, []).append(grant)
+        share = within / (2 * max(len(by_session), 1))
+        for session, some in by_session.items():
+            for holder in await self._gone(session, some, share):
+                keeper.forget(kept.pop(holder))
+        answers: list[Grant | None] = []
+        for grant in grants:
+            mine = kept.get(grant.claim.holder)
+            if mine is None or keeper.find(grant.claim.holder) is not mine or mine.token != grant.token:
+                answers.append(None)
+            else:
+                mine.deadline = mine.look_at = now + grant.claim.ttl
+                answers.append(Grant(grant.claim, grant.token, grant.claim.ttl))
+        return answers
+
+    async def _gone(self, session: Session, grants: list[Grant], within: float) -> list[str]:
+        """Keep the session alive, and find out which holders are in the book no longer."""
+        parts, keys = self._parts, self._parts.keys
+        holders = [grant.claim.holder for grant in grants]
+        if not await parts.sessions.renew(session, within):
+            parts.keeper.lose(session)
+            return holders
+        first = self.turn % len(grants)
+        self.turn += MOST_LOOKED_AFTER
+        some = (grants[first:] + grants[:first])[:MOST_LOOKED_AFTER]
+        mailbox = keys.session(session.id)
+        trees = [mailbox, *{keys.book(grant.claim.name) for grant in some}]
+        items = {item.key: item for item in await parts.ledger.look(trees, within, apart=True)}
+        if keys.alive(session.id) not in items:  # deleted by hand: everybody else takes us for dead
+            parts.keeper.lose(session)
+            return holders
+        gone = [holder for holder in holders if keys.out(session.id, pseudonym(holder)) in items]
+        gone += [grant.claim.holder for grant in some if not self._is_inside(grant, items)]
+        notices = [key for key in items if key.startswith(f"{mailbox}out-")]
+        if notices:  # they have been read; were this to fail, the session takes them along
+            await parts.ledger.commit([Step(operations.delete(key), "notice") for key in notices[:MOST_LOOKED_AFTER]])
+        return list(dict.fromkeys(gone))
+
+    def _is_inside(self, grant: Grant, items: dict[str, Item]) -> bool:
+        item = items.get(self._parts.keys.book(grant.claim.name))
+        if item is None:
+            return False
+        entry = self._parts.ledger.open(grant.claim.name, item).inside.get(pseudonym(grant.claim.holder))
+        return entry is not None and entry.token == grant.token
