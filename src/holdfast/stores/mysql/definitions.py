@@ -37,7 +37,7 @@ def procedures() -> Iterator[tuple[str, str]]:
 
 
 def schema(url: str) -> str:
-    """All of it, as a script for the mysql or mariadb client, in the database that the URL names. Running it again does no harm."""
+    """What `holdfast migrate --sql` prints: all of it, for the mysql or mariadb client and the database that the URL names."""
     database = parse(url).database.replace("`", "``")
     grants = GRANTS.format(database=database if database.isprintable() else "...")  # a line's end would end the comment
     parts = [
