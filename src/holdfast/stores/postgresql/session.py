@@ -1,9 +1,9 @@
 """Session locks: PostgreSQL's advisory locks, each on a connection of its own, from the waiting to the end.
 
 The lock lives with the connection: while that is open nobody else gets in, and when it ends the server lets go at once.
-So the connection is watched, and its end is a loss told at once. The ttl is kept from this side: a holder that is not
-renewed for so long hangs up. (One that is stopped, or cut off, cannot: the server keeps its lock until it finds the
-connection dead. That is the price of this mode; in the lease table the ttl ends it.)
+So the connection is watched, and its end is a loss told at once. The ttl is kept on both sides: a holder that is not
+renewed for so long hangs up; and the server ends a connection that was silent for so long (idle_session_timeout), so that a holder that is
+stopped, or cut off, keeps nobody out for longer. The server's ttl begins later than the holder's, so it never ends first.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ TRAITS = Traits(
     fair=True,
     bell=True,
     durable="tokens; a lock lives with its connection, and no crash of the server leaves it behind",
-    clock="none on the server: a lock lives as long as its connection; the ttl is kept by the holder's own process, which hangs "
-    "up if it could not renew",
+    clock="none: a lock lives as long as its connection; one that was silent for a ttl is ended, by the holder or by the server",
     survives="kill -9 of any client. A restart or failover of the server ends all locks: their holders are told at once",
+)
+RELAXED = (
+    "tokens, by the server's clock: one of the last 0.6 s may be forgotten in a crash, which ends its lock too "
+    "(durability=relaxed)"
 )
 _FOREIGN = b"\xff"  # what names begin with in the table
 _LOOK_AGAIN = 10.0
@@ -90,8 +93,6 @@ class Party:
 
 
 class SessionStore:
-    traits = TRAITS
-
     def __init__(
         self, target: Target, wire: SessionWire, greeting: Greeting, statements: SessionStatements, driver: Driver
     ) -> None:
@@ -109,6 +110,10 @@ class SessionStore:
         """Call `lost(holder, why)` as soon as a connection has ended."""
         self._lost = lost
 
+    @property
+    def traits(self) -> Traits:
+        return TRAITS._replace(durable=RELAXED) if self._target.relaxed else TRAITS
+
     # ---- the protocol
 
     async def claim(self, claim: Claim) -> Grant | Place:
@@ -119,6 +124,8 @@ class SessionStore:
             party = None
         if party is None:
             return await self._first(claim)
+        if party.token and claim.ttl != party.claim.ttl:
+            await self._ask(party, self._sql.patience, (long(int(claim.ttl * _SECOND)),))
         if not party.token:
             try:
                 rows = party.session.outcome()
