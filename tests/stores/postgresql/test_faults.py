@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import psycopg
 import pytest
@@ -221,6 +222,44 @@ def test_a_row_locked_by_a_stranger_is_told_and_leaves_no_ghost(postgresql: Post
         other.rollback()
     assert locks.names() == []
     assert locks.lock("x").acquire(timeout=1).release()
+
+
+# ---- what it costs
+
+
+def test_where_there_was_a_line_an_acquisition_asks_twice_to_join_and_to_enter(
+    postgresql: PostgreSQL, connect: Connect
+) -> None:
+    """And does not first find out, once more, that it has to wait."""
+    locks, others = connect(postgresql.url), connect(postgresql.url)
+    store, asked = others._engine.store, []
+    talk, join = store._talk, store._join  # type: ignore[attr-defined]
+
+    def told(what: str, original: Any) -> Any:
+        def wrapper(*words: Any) -> Any:
+            asked.append(what)
+            return original(*words)
+
+        return wrapper
+
+    store._talk, store._join = told("claim", talk), told("join", join)  # type: ignore[attr-defined]
+
+    def wait_once() -> None:
+        held = locks.lock("x").acquire(timeout=SOON)
+        thread = in_background(lambda: others.lock("x", timeout=SOON).acquire())
+        until(lambda: bool(locks.inspect("x").waiters))
+        held.release()
+        thread.join(SOON)
+        asked.append("inside")
+
+    wait_once()
+    assert asked == ["claim", "join", "join", "inside"]
+    asked.clear()
+    (lease,) = others._engine.renewer.leases()
+    lease.release()  # type: ignore[attr-defined]
+    asked.clear()
+    wait_once()
+    assert asked == ["join", "join", "inside"]
 
 
 # ---- nothing is left behind

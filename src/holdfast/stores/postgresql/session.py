@@ -2,8 +2,8 @@
 
 The lock lives with the connection: while that is open nobody else gets in, and when it ends the server lets go at once.
 So the connection is watched, and its end is a loss told at once. The ttl is kept on both sides: a holder that is not
-renewed for so long hangs up; and the server ends a connection that was silent for so long (idle_session_timeout), so that a holder that is
-stopped, or cut off, keeps nobody out for longer. The server's ttl begins later than the holder's, so it never ends first.
+renewed for so long hangs up; and the server ends a connection that was silent for so long (idle_session_timeout),
+so that a holder that is stopped, or cut off, keeps nobody out for longer. Its ttl begins later, so it never ends first.
 """
 
 from __future__ import annotations

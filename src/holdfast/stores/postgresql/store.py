@@ -103,8 +103,10 @@ class PostgresStore:
     async def claim(self, claim: Claim) -> Grant | Place:
         name, holder, owner, ttl, units, capacity, fair, queue, note = claim
         if holder in self._bells or (name in self._crowded and queue and (self._polls or self._wire.ear.is_open)):
-            self._crowded.discard(name)  # unless it turns out to be so again
+            is_first_asking = holder not in self._bells
             kind, value = await self._join(claim)
+            if kind == 0 and is_first_asking:
+                self._crowded.discard(name)  # whoever had to wait leaves it: there was a line a moment ago
         else:
             terms = (name, owner, ttl, units, capacity, fair, note)
             packed = self._packed.get(terms)
