@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ... import rule
 from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
@@ -20,9 +19,10 @@ from ...errors import Misuse, Unavailable, Unsupported
 from . import replies
 from .greeting import Greeting
 from .replies import ServerError
+from .snapshots import snapshot
 from .statements import Params, Row, SessionStatements, Statement, long, read, whole
-from .store import snapshot
 from .url import Target
+from .wires import Session, SessionWire
 
 TRAITS = Traits(
     system="postgresql",
@@ -43,42 +43,6 @@ _FOREIGN = b"\xff"  # what names begin with in the table
 _LOOK_AGAIN = 10.0
 _SWEEP_EVERY = 64
 _SECOND = 1_000_000
-
-
-class Session(Protocol):
-    """One dedicated connection. `ask` is a bounded conversation, `begin` one that may take long."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def alive(self) -> bool: ...
-    async def ask(self, statement: Statement, params: Params, timeout: float) -> list[Row]: ...
-    def begin(self, statement: Statement, params: Params) -> None: ...
-    def outcome(self) -> list[Row] | None:
-        """Of what was begun; None: not yet."""
-        ...
-
-    async def until(self, timeout: float) -> None: ...
-    def expire_at(self, deadline: float, lost: Callable[[], None]) -> None:
-        """Hang up then; and call `lost` whenever, and however, it ends."""
-        ...
-
-    def close(self) -> None: ...
-    def disown(self) -> None: ...
-
-
-class SessionWire(Protocol):
-    @property
-    def where(self) -> str: ...
-    async def ask(self, statement: Statement, params: Params) -> list[Row]: ...
-    async def session(self) -> Session:
-        """From those that are free, or a new one."""
-        ...
-
-    def free(self, session: Session) -> None: ...
-    async def is_shared(self) -> bool: ...
-    def forked(self) -> None: ...
-    async def close(self) -> None: ...
 
 
 class Party:
