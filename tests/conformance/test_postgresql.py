@@ -45,7 +45,7 @@ EXCEPTIONS = {
 
 class TestPostgreSQLSessions(Suite):
     turns_at_a_time = 2
-    ttl_short = 0.8  # the first lock opens two connections, which on a busy machine takes a while
+    ttl_short = 0.6  # the first lock opens two connections, which on a busy machine takes a while
 
     @pytest.fixture
     def url(self, postgresql: PostgreSQL) -> str:
