@@ -26,10 +26,11 @@ from .measure import Verdict, interleaved, report
 
 TASKS = 64
 PROCESSES = 8
-SECONDS = 2.0
-# Inside, and elsewhere. Without the latter a poller that asks again at once passes the lock to itself all the time, and what
-# would be measured is how long the others sleep meanwhile.
-HOLD, ELSEWHERE = 0.001, 0.02
+SECONDS = 3.0  # long enough that one acquisition more or less is no unfairness
+ROUNDS = 2
+# Seconds inside, and elsewhere. In a tight loop a poller that asks again at once passes the lock to itself all the time,
+# unopposed, while the others sleep: many cycles, and nobody else gets a turn. With something to do elsewhere it cannot.
+TIGHT, SPARSE = (0.0, 0.0), (0.001, 0.02)
 
 
 def main() -> bool:
@@ -152,44 +153,58 @@ async def concurrent(server: PostgreSQL) -> list[Verdict]:
 # ---- eight processes, one name
 
 
-def holdfast_worker(url: str, seconds: float, results: Any, ready: Any) -> None:
+Work = tuple[float, float]
+
+
+def holdfast_worker(url: str, work: Work, seconds: float, results: Any, ready: Any) -> None:
     locks = holdfast.connect(url)
     lock = locks.lock("contended")
     lock.acquire().release()
-    count = 0
-    ready.wait()
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+
+    def cycle() -> bool:
         lease = lock.acquire()
-        time.sleep(HOLD)
-        lease.release()
-        count += 1
-        time.sleep(ELSEWHERE)
-    results.put(count)
+        _pass(work[0])
+        return lease.release()
+
+    _count(cycle, work, seconds, results, ready)
     locks.close()
 
 
-def peer_worker(url: str, seconds: float, results: Any, ready: Any) -> None:
+def peer_worker(url: str, work: Work, seconds: float, results: Any, ready: Any) -> None:
     dlock: Any = importlib.import_module("sqlalchemy_dlock")
     sqlalchemy: Any = importlib.import_module("sqlalchemy")
     connection = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:")).connect()
+
+    def cycle() -> bool:
+        lock = dlock.create_sadlock(connection, "contended")
+        if not lock.acquire(timeout=seconds):
+            return False
+        _pass(work[0])
+        lock.release()
+        return True
+
+    _count(cycle, work, seconds, results, ready)
+
+
+def _count(cycle: Callable[[], bool], work: Work, seconds: float, results: Any, ready: Any) -> None:
     count = 0
     ready.wait()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        lock = dlock.create_sadlock(connection, "contended")
-        if lock.acquire(timeout=seconds):
-            time.sleep(HOLD)
-            lock.release()
-            count += 1
-            time.sleep(ELSEWHERE)
+        count += cycle()
+        _pass(work[1])
     results.put(count)
 
 
-def crowd(worker: Callable[..., None], url: str) -> list[int]:
+def _pass(seconds: float) -> None:
+    if seconds:
+        time.sleep(seconds)
+
+
+def crowd(worker: Callable[..., None], url: str, work: Work) -> list[int]:
     context = multiprocessing.get_context("spawn")
     results, ready = context.Queue(), context.Barrier(PROCESSES)
-    processes = [context.Process(target=worker, args=(url, SECONDS, results, ready)) for _ in range(PROCESSES)]
+    processes = [context.Process(target=worker, args=(url, work, SECONDS, results, ready)) for _ in range(PROCESSES)]
     for process in processes:
         process.start()
     counts = [results.get(timeout=120) for _ in processes]
@@ -199,28 +214,48 @@ def crowd(worker: Callable[..., None], url: str) -> list[int]:
 
 
 def contended(server: PostgreSQL) -> list[Verdict]:
-    rates, fairness, fastest, peers = [], [], 0.0, 0.0
-    for _ in range(3):
-        ours = crowd(holdfast_worker, server.url)
-        fairness.append(min(ours) / max(ours))
-        fastest = max(fastest, sum(ours) / SECONDS)
-        if peer(server):
-            theirs = sum(crowd(peer_worker, server.url))
-            peers = max(peers, theirs / SECONDS)
-            rates.append(sum(ours) / max(theirs, 1))
-    detail = (
-        f"{fastest:.0f}/s, theirs {peers:.0f}/s" if rates else f"{fastest:.0f}/s; sqlalchemy-dlock is not installed"
-    )
-    return [
-        Verdict(
-            f"{PROCESSES} processes on one name, against sqlalchemy-dlock with a timeout",
-            statistics.median(rates) if rates else float("nan"),
-            3,
-            at_least=True,
-            detail=detail,
-        ),
-        Verdict("fairness: fewest / most acquisitions", statistics.median(fairness), 0.95, unit="", at_least=True),
-    ]
+    """Throughput and fairness belong together: see TIGHT."""
+    there = bool(peer(server))
+    rows: dict[str, tuple[str, Work]] = {
+        "a tight loop": ("", TIGHT),
+        "a tight loop, ?mode=session": ("?mode=session", TIGHT),
+        "a tight loop, ?mode=session&durability=relaxed": ("?mode=session&durability=relaxed", TIGHT),
+        "1 ms inside, 20 ms elsewhere": ("", SPARSE),
+    }
+    ours: dict[str, list[list[int]]] = {what: [] for what in rows}
+    theirs: dict[Work, list[list[int]]] = {TIGHT: [], SPARSE: []}
+    for _ in range(ROUNDS):
+        for work in theirs:
+            if there:
+                theirs[work].append(crowd(peer_worker, server.url, work))
+            for what, (options, same) in rows.items():
+                if same == work:
+                    ours[what].append(crowd(holdfast_worker, server.url + options, work))
+    verdicts = []
+    for what, (_, work) in rows.items():
+        peers = theirs[work]
+        times = [sum(one) / max(sum(other), 1) for one, other in zip(ours[what], peers, strict=False)]
+        said = f"{_rate(ours[what])}; sqlalchemy-dlock {_rate(peers)}" if there else "sqlalchemy-dlock is not installed"
+        verdicts += [
+            Verdict(
+                f"{PROCESSES} processes, one name, {what}: against sqlalchemy-dlock with a timeout",
+                statistics.median(times) if times else float("nan"),
+                3,
+                at_least=True,
+                detail=said,
+            ),
+            Verdict("  fairness there: fewest / most acquisitions", _fairness(ours[what]), 0.95, "", at_least=True),
+        ]
+    return verdicts
+
+
+def _fairness(rounds: list[list[int]]) -> float:
+    return statistics.median(min(counts) / max(counts) for counts in rounds)
+
+
+def _rate(rounds: list[list[int]]) -> str:
+    rate = statistics.median(sum(counts) / SECONDS for counts in rounds)
+    return f"{rate:.0f}/s, fairness {_fairness(rounds):.2f}"
 
 
 # ---- ten thousand leases

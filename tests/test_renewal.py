@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from holdfast import Locks, Unavailable, events
+from holdfast import LeaseLost, Locks, Unavailable, events
 from holdfast.claim import Grant
 from holdfast.drivers.base import finish
 from holdfast.engine import Ask
@@ -155,6 +155,48 @@ def test_an_evicted_lease_is_told_at_its_next_renewal(driver: Manual, locks: Loc
     assert [event.kind for event in told] == [events.LOST]
     assert "evicted" in told[0].detail
     assert lost == [lease]
+
+
+def test_what_the_store_itself_reports_as_lost_is_told_at_once_and_of_that_holder_only(
+    driver: Manual, locks: Locks, hand: Tampered, told: list[Event]
+) -> None:
+    """A store whose locks live with a connection knows of its end before any renewal does."""
+    lease, other = locks.lock("x", ttl=30).acquire(), locks.lock("y", ttl=30).acquire()
+    lost: list[Any] = []
+    lease.on_lost(lost.append)
+    renewer = locks._engine.renewer
+    renewer.taken_away(lease._grant.claim.holder, "its connection has ended")
+    assert lost == [lease]
+    assert [(event.kind, event.name, event.token) for event in told] == [(events.LOST, "x", lease.token)]
+    assert "its connection has ended" in told[0].detail
+    with pytest.raises(LeaseLost, match="its connection has ended"):
+        lease.check()
+    renewer.taken_away(lease._grant.claim.holder, "again")
+    renewer.taken_away("nobody", "never heard of")
+    assert lost == [lease]
+    assert len(told) == 1
+    assert "renew" not in hand.calls
+    driver.pass_time(100)
+    assert other.held
+
+
+def test_a_loss_reported_after_the_release_is_nobodys(driver: Manual, locks: Locks, told: list[Event]) -> None:
+    lease = locks.lock("x", ttl=30).acquire()
+    holder = lease._grant.claim.holder
+    lease.release()
+    locks._engine.renewer.taken_away(holder, "its connection has ended")
+    assert told == []
+    assert not lease.lost
+
+
+def test_a_store_that_can_tell_of_losses_is_given_the_renewers_ear(driver: Manual, locks: Locks) -> None:
+    class Telling:
+        def tell_losses_to(self, listener: Callable[[str, str], None]) -> None:
+            self.listener = listener
+
+    store, engine = Telling(), locks._engine
+    renewer = Renewer(store, driver, engine.hook, engine.mutex)  # type: ignore[arg-type]  # all that is asked of it here
+    assert store.listener == renewer.taken_away
 
 
 def test_a_slow_answer_to_a_claim_does_not_make_its_first_renewal_late(

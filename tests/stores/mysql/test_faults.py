@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -167,6 +169,29 @@ def test_tokens_rise_through_the_loss_of_all_data_and_waiters_join_again(
         assert got[0].token > before.token
         assert before.release() is False
         got[0].release()
+
+
+def test_tokens_rise_though_a_backup_was_put_back(url: str, mariadb: MariaDB, admin: Admin) -> None:
+    backup = mariadb.folder / "backup"
+    with holdfast.connect(url) as locks, holdfast.connect(url) as others:
+        locks.lock("x", ttl=2).acquire().release()
+        mariadb.kill()  # so that the copy is of one moment
+        subprocess.run(["cp", "-a", str(mariadb.data), str(backup)], check=True, timeout=60)
+        mariadb.restart()
+        tokens = []
+        for _ in range(5):
+            with locks.lock("x").acquire(timeout=20) as lease:
+                tokens.append(lease.token)
+        held = locks.lock("x", ttl=2).acquire(timeout=20)
+        mariadb.kill()
+        shutil.rmtree(mariadb.data)
+        backup.rename(mariadb.data)
+        mariadb.restart()
+        admin.reconnect()
+        after = others.lock("x").acquire(timeout=20)
+        assert after.token > held.token > max(tokens)
+        assert held.lost.wait(20)  # the backup does not know it
+        assert after.release()
 
 
 def test_a_stopped_server_is_unavailable_in_time(url: str, mariadb: MariaDB) -> None:

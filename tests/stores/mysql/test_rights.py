@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ import pytest
 
 import holdfast
 from holdfast.errors import Misuse, Unavailable, Unsupported
-from holdfast.stores.mysql import schema
 from holdfast.stores.mysql.conversation import check_version
 from holdfast.testing.servers.mariadb import MariaDB
 
@@ -32,8 +32,10 @@ def empty(admin: Admin) -> Iterator[str]:
 
 def run_script(mariadb: MariaDB, database: str) -> None:
     """As an administrator would: with the client that comes with the server."""
+    migrate = [sys.executable, "-m", "holdfast", "migrate", "--sql", "--url", f"mariadb://nowhere/{database}"]
+    printed = subprocess.run(migrate, check=True, stdout=subprocess.PIPE, timeout=30).stdout
     command = ["mariadb", "--no-defaults", "-h127.0.0.1", f"-P{mariadb.port}", "-uroot", database]
-    subprocess.run(command, input=schema().encode(), check=True, timeout=30)
+    subprocess.run(command, input=printed, check=True, timeout=30)
 
 
 def place(mariadb: MariaDB, user: str, database: str = "small", password: str = "geheim") -> str:

@@ -10,6 +10,7 @@ from holdfast.claim import Claim, new_holder
 from holdfast.sync import Locks
 
 SOON = 10.0
+BACKENDS = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'holdfast'"
 Connect = Callable[..., Locks]
 
 

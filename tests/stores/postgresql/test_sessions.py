@@ -100,6 +100,27 @@ def test_a_process_that_holds_nothing_keeps_nothing(postgresql: PostgreSQL, conn
     assert postgresql.query(ADVISORY) == [("0",)]
 
 
+def test_relaxed_tokens_rise_and_the_traits_say_so(postgresql: PostgreSQL, connect: Connect) -> None:
+    locks = connect(postgresql.url, f"{SESSION}&durability=relaxed")
+    tokens = []
+    for _ in range(3):
+        with locks.lock("x") as lease:
+            tokens.append(lease.token)
+    assert tokens == sorted(set(tokens))
+    assert "relaxed" in locks.traits.durable
+    assert "relaxed" not in connect(postgresql.url, SESSION).traits.durable
+
+
+def test_a_connection_that_was_given_back_may_be_silent_again(postgresql: PostgreSQL, connect: Connect) -> None:
+    """The server's patience with a holder is the ttl; with a connection that holds nothing it has no end."""
+    locks = connect(postgresql.url, SESSION)
+    locks.lock("x", ttl=0.3, renew=False).acquire().release()
+    patience = "SELECT pid FROM pg_stat_activity WHERE application_name = 'holdfast'"
+    before = postgresql.query(patience)
+    time.sleep(0.6)
+    assert postgresql.query(patience) == before
+
+
 def test_semaphores_are_refused_at_once(postgresql: PostgreSQL, connect: Connect) -> None:
     with pytest.raises(Unsupported, match="lease table"):
         connect(postgresql.url, SESSION).semaphore("x", 3, timeout=0).acquire()

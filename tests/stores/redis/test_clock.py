@@ -15,27 +15,25 @@ from holdfast.sync import Locks
 from holdfast.testing import servers
 from holdfast.testing.servers.redis import Redis
 
+from .. import clock
+
 pytestmark = pytest.mark.server
 Connect = Callable[[str], Locks]
 
 
 @pytest.fixture
-def shim(tmp_path: Path) -> Path:
-    built = tmp_path / "clock.so"
-    source = Path(__file__).with_name("clock.c")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(built), str(source), "-ldl"], check=True)
-    return built
+def shim() -> Iterator[Path]:
+    with clock.shim() as built:
+        yield built
 
 
 @pytest.fixture
-def jumping(tmp_path: Path, shim: Path) -> Iterator[tuple[Redis, Callable[[int], None]]]:
-    offset = tmp_path / "offset"
-    offset.write_text("0")
-    environ = {"LD_PRELOAD": str(shim), "CLOCK_OFFSET": str(offset)}
-    with servers.start("redis", "--appendonly", "no", environ=environ) as server:
+def jumping(shim: Path) -> Iterator[tuple[Redis, Callable[[int], None]]]:
+    wall = clock.WallClock(shim)
+    with servers.start("redis", "--appendonly", "no", environ=wall.environ) as server:
 
         def jump(seconds: int) -> None:
-            offset.write_text(str(seconds))
+            wall.jump(seconds)
             deadline = time.monotonic() + 5
             while abs(_now(server) - time.time() - seconds) > 5:
                 assert time.monotonic() < deadline

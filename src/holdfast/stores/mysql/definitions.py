@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from .faults import CREATE, GRANTS
+from .url import parse
+
 VERSION = 1  # also the end of every procedure's name: a newer schema drops the old ones, and we find that out
 # Procedures remember the sql_mode of their creation: whatever the callers' is, they run in this one.
 SQL_MODE = "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
@@ -33,9 +36,15 @@ def procedures() -> Iterator[tuple[str, str]]:
         yield name, body.strip()
 
 
-def schema() -> str:
-    """All of it, as a script for the mysql or mariadb client. Running it again changes nothing."""
-    parts = [f"{SQL_MODE};"]
+def schema(url: str) -> str:
+    """What `holdfast migrate --sql` prints: all of it, for the mysql or mariadb client and the database that the URL names."""
+    database = parse(url).database.replace("`", "``")
+    grants = GRANTS.format(database=database if database.isprintable() else "...")  # a line's end would end the comment
+    parts = [
+        f"-- holdfast's tables and procedures in MySQL or MariaDB, version {VERSION}. Running it again does no harm.\n"
+        f"-- It takes the rights {CREATE}; an application that may not create needs only:\n--   {grants}",
+        f"{SQL_MODE};",
+    ]
     parts += [f"{statement};" for statement in tables()]
     parts.append("DELIMITER //")
     for name, body in procedures():

@@ -38,7 +38,7 @@ def explained(error: ServerError, where: str, database: str) -> HoldfastError:
     if code in _FORBIDDEN:
         return Misuse(
             f"MySQL at {where} forbids what locks need ({text}). Once, somebody who has the rights {CREATE} runs the script "
-            f"of holdfast.stores.mysql.schema(), or `holdfast migrate --sql`; from then on: "
+            f"of `holdfast migrate --sql --url …`; from then on: "
             f"{GRANTS.format(database=database)}"
         )
     if code in (1054, 1136, 1318):

@@ -28,7 +28,8 @@ def open_store(url: str, driver: Driver) -> Store:
 def _lease(target: Target, driver: Driver, asynchronous: bool) -> Store:
     from .greeting import Greeting
     from .statements import Statements
-    from .store import PostgresStore, Wire
+    from .store import PostgresStore
+    from .wires import Wire
 
     statements = Statements(target.schema)
     greeting = Greeting(target, statements)

@@ -396,6 +396,13 @@ END $$;
 -- Their names begin with \xff, which no UTF-8 does; `ear` is the backend that holds or waits. A row counts only while its
 -- backend has the advisory lock, or waits for it: what a dead one left behind is swept away in time.
 
+-- The server ends a session that is silent for so long, and with it the lock of a holder that was stopped or cut off.
+-- 0: as long as it likes.
+CREATE OR REPLACE FUNCTION "holdfast".session_patience(a_ttl bigint) RETURNS text LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT set_config('idle_session_timeout', least((a_ttl + 999) / 1000, 2147483647)::text, false)
+$$;
+
 -- Inside: mint the token, and say who we are.
 CREATE OR REPLACE FUNCTION "holdfast".session_enter(
     a_name bytea, a_holder bytea, a_owner bytea, a_note bytea, a_ttl bigint, a_units integer, a_capacity integer
@@ -404,7 +411,12 @@ DECLARE
     now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
     book "holdfast".locks;
 BEGIN
-    IF current_setting('synchronous_commit') = 'off' THEN PERFORM set_config('synchronous_commit', 'on', true); END IF;
+    -- A connection of durability=relaxed says so by a setting of ours.
+    IF current_setting('holdfast.relaxed', true) = 'yes' THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
     INSERT INTO "holdfast".locks AS l (name, place, last, last_place, ends) VALUES (a_name, 0, now_us, 1, now_us)
     ON CONFLICT (name, place) DO UPDATE SET
         last = greatest(l.last + 1, now_us), last_place = l.last_place + 1, ends = now_us
@@ -415,6 +427,7 @@ BEGIN
         WHERE p.name = a_name AND p.place <> 0 AND (p.holder = a_holder OR p.place < 0 AND a_units = a_capacity);
     INSERT INTO "holdfast".locks (name, place, token, holder, owner, note, units, capacity, since, ttl, ends, ear)
     VALUES (a_name, -book.last_place, book.last, a_holder, a_owner, a_note, a_units, a_capacity, now_us, a_ttl, now_us, pg_backend_pid());
+    PERFORM "holdfast".session_patience(a_ttl);
     RETURN book.last;
 END $$;
 
@@ -468,6 +481,7 @@ BEGIN
     DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place <> 0 AND p.holder = a_holder
         RETURNING p.place < 0 INTO was_inside;
     PERFORM pg_advisory_unlock_all();
+    PERFORM "holdfast".session_patience(0);
     RETURN coalesce(was_inside, false);
 END $$;
 

@@ -1,9 +1,9 @@
 """Session locks: PostgreSQL's advisory locks, each on a connection of its own, from the waiting to the end.
 
 The lock lives with the connection: while that is open nobody else gets in, and when it ends the server lets go at once.
-So the connection is watched, and its end is a loss told at once. The ttl is kept from this side: a holder that is not
-renewed for so long hangs up. (One that is stopped, or cut off, cannot: the server keeps its lock until it finds the
-connection dead. That is the price of this mode; in the lease table the ttl ends it.)
+So the connection is watched, and its end is a loss told at once. The ttl is kept on both sides: a holder that is not
+renewed for so long hangs up; and the server ends a connection that was silent for so long (idle_session_timeout),
+so that a holder that is stopped, or cut off, keeps nobody out for longer. Its ttl begins later, so it never ends first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ... import rule
 from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
@@ -20,9 +19,10 @@ from ...errors import Misuse, Unavailable, Unsupported
 from . import replies
 from .greeting import Greeting
 from .replies import ServerError
+from .snapshots import snapshot
 from .statements import Params, Row, SessionStatements, Statement, long, read, whole
-from .store import snapshot
 from .url import Target
+from .wires import Session, SessionWire
 
 TRAITS = Traits(
     system="postgresql",
@@ -32,50 +32,17 @@ TRAITS = Traits(
     fair=True,
     bell=True,
     durable="tokens; a lock lives with its connection, and no crash of the server leaves it behind",
-    clock="none on the server: a lock lives as long as its connection; the ttl is kept by the holder's own process, which hangs "
-    "up if it could not renew",
+    clock="none: a lock lives as long as its connection; one that was silent for a ttl is ended, by the holder or by the server",
     survives="kill -9 of any client. A restart or failover of the server ends all locks: their holders are told at once",
+)
+RELAXED = (
+    "tokens, by the server's clock: one of the last 0.6 s may be forgotten in a crash, which ends its lock too "
+    "(durability=relaxed)"
 )
 _FOREIGN = b"\xff"  # what names begin with in the table
 _LOOK_AGAIN = 10.0
 _SWEEP_EVERY = 64
 _SECOND = 1_000_000
-
-
-class Session(Protocol):
-    """One dedicated connection. `ask` is a bounded conversation, `begin` one that may take long."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def alive(self) -> bool: ...
-    async def ask(self, statement: Statement, params: Params, timeout: float) -> list[Row]: ...
-    def begin(self, statement: Statement, params: Params) -> None: ...
-    def outcome(self) -> list[Row] | None:
-        """Of what was begun; None: not yet."""
-        ...
-
-    async def until(self, timeout: float) -> None: ...
-    def expire_at(self, deadline: float, lost: Callable[[], None]) -> None:
-        """Hang up then; and call `lost` whenever, and however, it ends."""
-        ...
-
-    def close(self) -> None: ...
-    def disown(self) -> None: ...
-
-
-class SessionWire(Protocol):
-    @property
-    def where(self) -> str: ...
-    async def ask(self, statement: Statement, params: Params) -> list[Row]: ...
-    async def session(self) -> Session:
-        """From those that are free, or a new one."""
-        ...
-
-    def free(self, session: Session) -> None: ...
-    async def is_shared(self) -> bool: ...
-    def forked(self) -> None: ...
-    async def close(self) -> None: ...
 
 
 class Party:
@@ -90,8 +57,6 @@ class Party:
 
 
 class SessionStore:
-    traits = TRAITS
-
     def __init__(
         self, target: Target, wire: SessionWire, greeting: Greeting, statements: SessionStatements, driver: Driver
     ) -> None:
@@ -109,6 +74,10 @@ class SessionStore:
         """Call `lost(holder, why)` as soon as a connection has ended."""
         self._lost = lost
 
+    @property
+    def traits(self) -> Traits:
+        return TRAITS._replace(durable=RELAXED) if self._target.relaxed else TRAITS
+
     # ---- the protocol
 
     async def claim(self, claim: Claim) -> Grant | Place:
@@ -119,6 +88,8 @@ class SessionStore:
             party = None
         if party is None:
             return await self._first(claim)
+        if party.token and claim.ttl != party.claim.ttl:
+            await self._ask(party, self._sql.patience, (long(int(claim.ttl * _SECOND)),))
         if not party.token:
             try:
                 rows = party.session.outcome()

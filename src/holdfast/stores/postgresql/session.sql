@@ -12,6 +12,9 @@ SELECT "holdfast".session_downgrade($1, $2, $3, $4)
 -- leave (bytea, bytea)
 SELECT "holdfast".session_leave($1, $2)
 
+-- patience (bigint)
+SELECT "holdfast".session_patience($1)
+
 -- ping (bigint)
 SELECT $1
 

@@ -15,7 +15,14 @@ from .statements import Params, Row, Statement
 from .wire import BlockingLine, BlockingWire
 
 _NEVER = float("inf")
-FREE_SETTINGS = "SET lock_timeout = 0; SET statement_timeout = 0; SET client_connection_check_interval = 1000"
+
+
+def settings(relaxed: bool) -> str:
+    """Of a connection that waits as long as it takes."""
+    return (
+        "SET lock_timeout = 0; SET statement_timeout = 0; SET client_connection_check_interval = 1000; "
+        f"SET holdfast.relaxed = {'yes' if relaxed else 'no'}"
+    )
 
 
 class BlockingSession:
@@ -203,7 +210,7 @@ class BlockingSessionWire(BlockingWire):
                 return session
             session.close()
         line = self.open(self.target.timeout)
-        line.tell(FREE_SETTINGS, self.target.timeout)
+        line.tell(settings(self.target.relaxed), self.target.timeout)
         return BlockingSession(line, self._watcher)
 
     def free(self, session: BlockingSession) -> None:

@@ -10,7 +10,7 @@ from ...drivers.base import boot_time
 from ...errors import Unavailable
 from .lane import Lane
 from .line import Line
-from .session_wire import FREE_SETTINGS
+from .session_wire import settings
 from .statements import Params, Row, Statement
 from .wire_aio import AioWire
 
@@ -107,7 +107,7 @@ class AioSessionWire(AioWire):
         lane = await self.open(WatchedLane, self.target.timeout)
         assert isinstance(lane, WatchedLane)
         try:
-            await lane.tell(FREE_SETTINGS)
+            await lane.tell(settings(self.target.relaxed))
         except BaseException:
             lane.fail(Unavailable("given up"))
             raise

@@ -70,6 +70,7 @@ class SessionStatements:
         self.wait = found["wait"]
         self.downgrade = found["downgrade"]
         self.leave = found["leave"]
+        self.patience = found["patience"]
         self.ping = found["ping"]
         self.cancel = found["cancel"]
         self.evict = found["evict"]

@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ... import rule
-from ...claim import MAX_TOKEN, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting
+from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
 from ...drivers.base import Driver
 from . import replies
 from .ear import watch_key
 from .greeting import Greeting
 from .replies import ServerError
+from .snapshots import snapshot
 from .statements import Params, Row, Statement, Statements, claim_params, long, read, renew_params
 from .url import Target
+from .wires import Wire
 
 TRAITS = Traits(
     system="postgresql",
@@ -43,34 +45,6 @@ _MOST_PACKED = 4096
 _TRIES = 3
 _SECOND = 1_000_000
 _tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
-
-
-class Ear(Protocol):
-    """Hears bells. Opened by the first waiter, kept from then on."""
-
-    number: int
-
-    @property
-    def is_open(self) -> bool: ...
-    async def open(self) -> None: ...
-    def expect(self, what: str) -> Any: ...
-    def forget(self, bell: Any) -> None: ...
-    async def hear(self, bell: Any, timeout: float) -> None: ...
-
-
-class Wire(Protocol):
-    """The connections of one store. Raises Unavailable when one fails, ServerError when the server refuses."""
-
-    @property
-    def where(self) -> str: ...
-    @property
-    def ear(self) -> Ear: ...
-    async def ask(self, statement: Statement, params: Params) -> list[Row]: ...
-    async def ask_apart(self, statement: Statement, params: Params, within: float) -> list[Row]: ...
-    async def is_shared(self) -> bool: ...
-    def reset(self) -> None: ...
-    def forked(self) -> None: ...
-    async def close(self) -> None: ...
 
 
 class PostgresStore:
@@ -103,8 +77,10 @@ class PostgresStore:
     async def claim(self, claim: Claim) -> Grant | Place:
         name, holder, owner, ttl, units, capacity, fair, queue, note = claim
         if holder in self._bells or (name in self._crowded and queue and (self._polls or self._wire.ear.is_open)):
-            self._crowded.discard(name)  # unless it turns out to be so again
+            is_first_asking = holder not in self._bells
             kind, value = await self._join(claim)
+            if kind == 0 and is_first_asking:
+                self._crowded.discard(name)  # whoever had to wait leaves it: there was a line a moment ago
         else:
             terms = (name, owner, ttl, units, capacity, fair, note)
             packed = self._packed.get(terms)
@@ -278,32 +254,3 @@ class PostgresStore:
             await self._wire.ask(self._sql.sweep, (long(int(self._target.retention * _SECOND)),))
         except (ServerError, ConnectionError):
             return  # another time; what was asked for is done
-
-
-def snapshot(name: str, rows: list[Row]) -> Snapshot:
-    holders: list[Holding] = []
-    waiters: list[Waiting] = []
-    eviction: Eviction | None = None
-    capacity = 0
-    for row in rows:
-        now, place, token, held, _, _, units, _, since, ends, its_capacity, *_ = map(read, row)
-        owner, note, fair = row[4].decode(), row[5].decode(), row[7] == b"\1"
-        age, left = max(0, now - since) / _SECOND, (ends - now) / _SECOND
-        if place == 0:
-            capacity = its_capacity
-            if row[12]:
-                eviction = Eviction(
-                    row[11].decode(),
-                    read(row[12]),
-                    read(row[13]),
-                    row[14].decode(),
-                    max(0, now - read(row[15])) / _SECOND,
-                )
-        if not held or left <= 0:
-            continue
-        if place <= 0:
-            holders.append(Holding(owner, token, units, age, left, note))
-        else:
-            waiters.append(Waiting(owner, units, age, left, fair))
-    holders.sort(key=lambda one: one.token)
-    return Snapshot(name, capacity if holders or waiters else 0, tuple(holders), tuple(waiters), eviction)
