@@ -176,3 +176,46 @@ def test_tokens_beyond_what_stays_whole_are_refused(
         locks.lock("x").try_acquire()
     assert locks.names() == []
     assert finish(locks._engine.store.inspect("x")).holders == ()
+
+
+def test_the_housekeeper_does_not_forget_a_claim_that_is_about_to_be_sent(
+    ensemble: Ensemble, connect: Connect, root: str
+) -> None:
+    """It runs whenever it likes. A claim that it took for overdue before its time was set would be held for ever."""
+    locks = connect(ensemble.url + root)
+    locks.lock("x", ttl=9).acquire().release()
+    sessions = locks._engine.store._sessions  # type: ignore[attr-defined]
+    add, looked = sessions.add, []
+
+    def add_and_sweep(record: Any, *until_when: float) -> None:
+        add(record, *until_when)
+        sessions._sweep([record])
+        finish(record.session.ask([record.session.barrier]))  # it has heard what it asked for, if it did
+        looked.append(record)
+
+    sessions.add = add_and_sweep
+    lease = locks.lock("x", ttl=9).acquire()
+    assert looked
+    assert lease.release() is True
+    assert locks.names() == []
+
+
+def test_a_claim_that_is_being_taken_away_is_not_renewed(ensemble: Ensemble, connect: Connect, root: str) -> None:
+    locks = connect(ensemble.url + root)
+    store: Any = locks._engine.store
+    claim = Claim("x", new_holder(), "somebody", 9.0)
+    grant = finish(store.claim(claim))
+    record = store._sessions.records[claim.holder]
+    alive = store._alive
+
+    async def then_swept(records: Any, give_up: float) -> Any:
+        answer = await alive(records, give_up)
+        record.until = 0.0  # its time ends while the answer is on its way
+        store._sessions._sweep([record])
+        return answer
+
+    store._alive = then_swept
+    assert finish(store.renew([grant], 5.0)) == [None]
+    until(lambda: locks.names() == [])
+    assert type(finish(store.claim(claim))) is Grant  # repeated, it joins afresh
+    assert finish(store.release(claim)) is True

@@ -55,6 +55,7 @@ class Sessions:
         self.records: dict[str, Record] = {}
         self._open: dict[float, Session] = {}
         self._condition = threading.Condition()
+        self._sweeping = threading.RLock()  # a record is either extended or taken away, never both
         self._housekeeper: threading.Thread | None = None
         self._wake_at = float("inf")
         self._closed = False
@@ -87,19 +88,40 @@ class Sessions:
             await session.opened(self._target.timeout)
         return session
 
-    def add(self, record: Record) -> None:
-        self.records[record.claim.holder] = record
+    def add(self, record: Record, until: float) -> None:
+        """Known from now on, and not overdue for a moment: the housekeeper would forget it before it was sent."""
+        record.until = until
+        with self._sweeping:
+            self.records[record.claim.holder] = record
+        self._remind(record)
 
     def forget(self, record: Record) -> None:
         record.unwatch()
-        if self.records.get(record.claim.holder) is record:
-            self.records.pop(record.claim.holder, None)
+        with self._sweeping:
+            if self.records.get(record.claim.holder) is record:
+                del self.records[record.claim.holder]
 
-    def due(self, record: Record, until: float) -> None:
-        record.until = until
+    def extend(self, record: Record, until: float) -> bool:
+        """False: it is being taken away, and nobody may count on it any more."""
+        with self._sweeping:
+            if record.leaving:
+                return False
+            record.until = until
+        self._remind(record)
+        return True
+
+    def leave(self, record: Record, retry_at: float) -> None:
+        """Its owner takes it away now; the housekeeper does, if it is still there at `retry_at`."""
+        with self._sweeping:
+            record.leaving = True
+            record.until, record.retry_at = self._driver.now(), retry_at
+        self._remind(record)
+
+    def _remind(self, record: Record) -> None:
         record.session.used = self._driver.now()
-        if until < self._wake_at:
-            self._mind(until)
+        when = max(record.until, record.retry_at)
+        if when < self._wake_at:
+            self._mind(when)
 
     async def close(self) -> None:
         with self._condition:
@@ -160,15 +182,23 @@ class Sessions:
             if record.session.dead:
                 self.forget(record)  # its nodes went with the session
                 record.bell.ring()
-            elif now >= record.until and now >= record.retry_at:
-                record.retry_at = now + _AGAIN
-                if record.path:
-                    for extra in record.extras:
-                        record.session.tell(Delete(extra, -1))
-                    record.session.client._call(Delete(record.path, -1), _Removed(self, record))
-                else:
-                    parent = self._parent(record.claim.name)
-                    record.session.client._call(GetChildren(parent, None), _Found(self, record, parent))
+                continue
+            with self._sweeping:
+                current = self.records.get(record.claim.holder) is record
+                if current and now >= record.until and now >= record.retry_at:
+                    record.leaving = True
+                    record.retry_at = now + _AGAIN
+                    self._take_away(record)
+
+    def _take_away(self, record: Record) -> None:
+        if record.path:
+            for extra in record.extras:
+                record.session.tell(Delete(extra, -1))
+            record.session.client._call(Delete(record.path, -1), _Removed(self, record))
+        else:
+            parent = self._parent(record.claim.name)
+            record.session.tell(record.session.barrier)
+            record.session.client._call(GetChildren(parent, None), _Found(self, record, parent))
 
 
 class _Removed:

@@ -77,14 +77,15 @@ class ZooKeeperStore:
     async def claim(self, claim: Claim) -> Grant | Place:
         now = self._driver.now()
         record = self._sessions.records.get(claim.holder)
-        if record is not None and (record.session.dead or now >= record.until):
-            await self._remove(record)
-            record = None
+        if record is not None:
+            over = record.session.dead or now >= record.until
+            if over or not self._sessions.extend(record, now + self._lives(record, claim.ttl)):
+                await self._remove(record)
+                record = None
         if record is None:
             session = await self._sessions.of(claim.ttl)
             record = Record(claim, session, self._driver)
-            self._sessions.add(record)
-        self._sessions.due(record, now + self._lives(record, claim.ttl))
+            self._sessions.add(record, self._driver.now() + self._lives(record, claim.ttl))
         for _ in range(_ATTEMPTS):
             answer = await self._ask_for(record, claim)
             if answer is not None:
@@ -120,11 +121,10 @@ class ZooKeeperStore:
                 failure = error
                 continue
             for index, record, lives in zip(indices, some, alive, strict=True):
-                if lives:
-                    ttl = self._lives(record, grants[index].claim.ttl)
-                    self._sessions.due(record, sent + ttl)
+                ttl = self._lives(record, grants[index].claim.ttl)
+                if lives and self._sessions.extend(record, sent + ttl):
                     renewed[index] = grants[index] if ttl == grants[index].ttl else grants[index]._replace(ttl=ttl)
-                else:
+                elif not lives:
                     self._sessions.forget(record)
         if failure is not None:
             raise failure if len(by_session) == 1 else _PartlyUnavailable(str(failure))
@@ -207,7 +207,7 @@ class ZooKeeperStore:
         if isinstance(listing, Exception):
             await self._remove(record)
             raise Unavailable(f"the node of {claim.name!r} was removed while it was claimed")
-        nodes = line.read(listing[0])
+        nodes = line.read(line.deciding(listing[0], record.tag, claim.capacity))
         stands = line.standing(nodes, record.tag)
         if stands is not None:
             try:
@@ -223,6 +223,7 @@ class ZooKeeperStore:
     async def _find_again(self, record: Record) -> Grant | Place | None:
         """The answer to our creation was lost: it is there, with our tag in its name, or it is not."""
         parent = self._parent(record.claim.name)
+        record.session.tell(record.session.barrier)  # the server that we have moved to may not know of it yet
         (listing,) = await record.session.ask([GetChildren2(parent, None)])
         nodes = [] if isinstance(listing, Exception) else line.read(listing[0])
         mine = [node for node in nodes if node.tag == record.tag]
@@ -246,7 +247,8 @@ class ZooKeeperStore:
 
     async def _stand(self, record: Record, listing: Any) -> Grant | Place | None:
         claim, session = record.claim, record.session
-        nodes = [] if isinstance(listing, Exception) else line.read(listing[0])
+        children = [] if isinstance(listing, Exception) else listing[0]
+        nodes = line.read(line.deciding(children, record.tag, claim.capacity))
         stands = line.standing(nodes, record.tag)
         if stands is None:  # taken away: by an admin, or because it was overdue
             await self._start_afresh(record)
@@ -395,11 +397,11 @@ class ZooKeeperStore:
         if session.dead:
             self._sessions.forget(record)
             return False
-        self._sessions.due(record, self._driver.now())
-        record.retry_at = self._driver.now() + self._target.timeout
+        self._sessions.leave(record, self._driver.now() + self._target.timeout)
         paths = [record.path] if record.path else []
         if not paths and record.asked:
             parent = self._parent(record.claim.name)
+            session.tell(session.barrier)
             (children,) = await session.ask([GetChildren(parent, None)])
             if not isinstance(children, Exception):
                 paths = [f"{parent}/{child}" for child in children if child.startswith(record.tag)]
