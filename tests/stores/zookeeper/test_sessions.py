@@ -168,10 +168,10 @@ def test_tokens_beyond_what_stays_whole_are_refused(
     ensemble: Ensemble, connect: Connect, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No ensemble gets there in a lifetime: so the limit is brought down instead."""
-    from holdfast.stores.zookeeper import store
+    from holdfast.stores.zookeeper import entering
 
     locks = connect(ensemble.url + root)
-    monkeypatch.setattr(store, "MAX_TOKEN", 1)
+    monkeypatch.setattr(entering, "MAX_TOKEN", 1)
     with pytest.raises(holdfast.Unavailable, match="have passed"):
         locks.lock("x").try_acquire()
     assert locks.names() == []

@@ -43,6 +43,11 @@ def step(ttl: float) -> float:
     return min(seconds, _LONGEST)
 
 
+def lives(record: Record, ttl: float) -> float:
+    """How long without a renewal: what was asked for, if the server agreed to a session that long."""
+    return min(ttl, record.session.seconds / MARGIN)
+
+
 class Sessions:
     def __init__(self, target: Target, driver: Driver, parent: Callable[[str], str]) -> None:
         self._target = target
@@ -116,6 +121,25 @@ class Sessions:
             record.leaving = True
             record.until, record.retry_at = self._driver.now(), retry_at
         self._remind(record)
+
+    async def remove(self, record: Record) -> bool:
+        """Take its node away. If that fails, the housekeeper goes on trying for as long as the session lives."""
+        session = record.session
+        record.unwatch()
+        if session.dead:
+            self.forget(record)
+            return False
+        self.leave(record, self._driver.now() + self._target.timeout)
+        paths = [record.path] if record.path else []
+        if not paths and record.asked:
+            parent = self._parent(record.claim.name)
+            session.tell(session.barrier)
+            (children,) = await session.ask([GetChildren(parent, None)])
+            if not isinstance(children, Exception):
+                paths = [f"{parent}/{child}" for child in children if child.startswith(record.tag)]
+        gone = await session.ask([Delete(path, -1) for path in [*paths, *record.extras]]) if paths else []
+        self.forget(record)
+        return bool(paths) and gone[0] is True
 
     def _remind(self, record: Record) -> None:
         record.session.used = self._driver.now()
