@@ -88,11 +88,11 @@ def test_names_used_once_leave_nothing_behind(root: str) -> None:
             async with aio.connect(server.url + root) as locks:
 
                 async def use(first: int) -> None:
-                    for number in range(first, first + 40):
+                    for number in range(first, first + 12):
                         async with locks.lock(f"job:{number}"):
                             pass
 
-                await asyncio.gather(*(use(first) for first in range(0, 1000, 40)))
+                await asyncio.gather(*(use(first) for first in range(0, 300, 12)))
                 assert await locks.names() == []
                 store: Any = locks._engine.store
                 assert not store._sessions.records
