@@ -20,7 +20,8 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(scope="module")
 def etcd() -> Iterator[Cluster[Etcd]]:
-    with servers.cluster("etcd", 3) as cluster:
+    # No waiting for the disk, which is not what is tested here.
+    with servers.cluster("etcd", 3, "--unsafe-no-fsync") as cluster:
         yield cluster
 
 
