@@ -22,7 +22,8 @@ from holdfast.testing.servers.zookeeper import ZooKeeper
 from .measure import Verdict, interleaved, report
 
 WAITERS = (2, 32, 256)
-HANDOFFS = 100
+HANDOFFS = 25  # a round
+ROUNDS = 4
 LOCKS = 1000
 
 
@@ -98,11 +99,12 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.002)
 
 
-async def handoff(locks: aio.Locks, waiters: int) -> tuple[float, float]:
+async def handoff(locks: aio.Locks, waiters: int) -> tuple[list[float], float]:
     """Seconds from a release to the next one's grant, and requests, with so many always in line."""
     taken: list[float] = []
     released = 0.0
     left = HANDOFFS
+    entered = asyncio.Event()
     lock = partial(locks.lock, f"handoff-{waiters}", ttl=60)
 
     def whole() -> bool:
@@ -113,11 +115,15 @@ async def handoff(locks: aio.Locks, waiters: int) -> tuple[float, float]:
         while left > 0:
             lease = await lock().acquire()
             taken.append(time.perf_counter() - released)
+            entered.set()
             left -= 1
             # The line is whole again before it moves on: what is measured is the handoff, not the joining.
             await until(whole)
+            entered.clear()
             released = time.perf_counter()
             await lease.release()
+            if left > 0:
+                await entered.wait()  # all are in one process: joining again would take the next one's time
 
     first = await lock().acquire()
     tasks = [asyncio.create_task(work()) for _ in range(waiters + 1)]
@@ -128,15 +134,17 @@ async def handoff(locks: aio.Locks, waiters: int) -> tuple[float, float]:
         await until(lambda: left <= 0)
         requests = len(sent)
     await asyncio.gather(*tasks)
-    return statistics.median(taken[:HANDOFFS]), requests / HANDOFFS
+    return taken[:HANDOFFS], requests / HANDOFFS
 
 
 async def handoffs(ensemble: Cluster[ZooKeeper]) -> list[Verdict]:
     measured: dict[int, tuple[float, float]] = {}
     async with aio.connect(f"zookeeper://127.0.0.1:{ensemble.leader().port}/handoff") as locks:
         await handoff(locks, 4)  # warm
-        for waiters in WAITERS:
-            measured[waiters] = await handoff(locks, waiters)
+        rounds = [[await handoff(locks, waiters) for waiters in WAITERS] for _ in range(ROUNDS)]
+    for waiters, some in zip(WAITERS, zip(*rounds, strict=True), strict=True):
+        every = [seconds for taken, _ in some for seconds in taken]
+        measured[waiters] = statistics.median(every), statistics.median(requests for _, requests in some)
     few, many = measured[WAITERS[0]], measured[WAITERS[-1]]
     latencies = [seconds for seconds, _ in measured.values()]
     detail = ", ".join(f"{waiters}: {seconds * 1000:.2f} ms" for waiters, (seconds, _) in measured.items())

@@ -113,3 +113,36 @@ def test_another_capacity_is_refused_by_whoever_comes_second() -> None:
     for tag in "bc":
         with pytest.raises(Misuse):
             line.check_capacity("x", nodes[1:], tag)
+
+
+sequences = st.lists(st.integers(0, 1000), min_size=1, max_size=40, unique=True)
+
+
+@given(sequences, st.integers(0, 2**32 - 1), st.data())
+def test_those_who_decide_decide_as_all_would(offsets: list[int], start: int, data: st.DataObject) -> None:
+    """A long line is not read name by name; what is made of it is the same."""
+    claims = {}
+    for offset in offsets:
+        capacity = data.draw(st.sampled_from([1, 1, 1, 1, 1, 1, 3]))
+        tag = f"{offset:032x}"
+        claims[tag] = named(tag, (start + offset + 2**31) % 2**32 - 2**31, 1, capacity, data.draw(st.booleans()))
+    foreign = data.draw(st.lists(st.sampled_from(["x", "lock-1", f"{0:032x}.1.1.f.x", f"{5:032x}~1"]), max_size=2))
+    children = data.draw(st.permutations([*claims.values(), *foreign]))
+    nodes = line.read(children)
+    for node in nodes:
+        if node.capacity != 1:
+            continue
+        few = line.read(line.deciding(children, node.tag, 1))
+        shown, whole = line.standing(few, node.tag), line.standing(nodes, node.tag)
+        assert shown is not None
+        assert whole is not None
+        assert (shown.inside, shown.room, shown.ahead) == (whole.inside, whole.room, whole.ahead)
+        assert _refused(few, node.tag) == _refused(nodes, node.tag)
+
+
+def _refused(nodes: list[line.Node], tag: str) -> str:
+    try:
+        line.check_capacity("x", nodes, tag)
+    except Misuse as error:
+        return str(error)
+    return ""

@@ -13,8 +13,8 @@ from holdfast.claim import Claim, Grant, Place, new_holder
 from holdfast.drivers.base import finish
 from holdfast.errors import Misuse, Unavailable
 from holdfast.stores.zookeeper import line, records
+from holdfast.stores.zookeeper.entering import Entering
 from holdfast.stores.zookeeper.sessions import Sessions
-from holdfast.stores.zookeeper.store import ZooKeeperStore
 from holdfast.sync import Locks
 
 from .hands import Connect, Ensemble, until
@@ -171,33 +171,33 @@ def another_kind_of_lock_is_refused_and_leaves_nothing(a: Locks, b: Locks) -> No
 
 
 def no_second_look_after_watching(patch: pytest.MonkeyPatch) -> None:
-    wait_behind = ZooKeeperStore._wait_behind
+    wait_behind = Entering._wait_behind
 
-    async def mistaken(self: ZooKeeperStore, record: Any, stands: Any, session: Any) -> Place:
+    async def mistaken(self: Entering, record: Any, stands: Any, session: Any) -> Place:
         return await wait_behind(self, record, stands, session) or Place(record.claim, 9.0)
 
-    patch.setattr(ZooKeeperStore, "_wait_behind", mistaken)
+    patch.setattr(Entering, "_wait_behind", mistaken)
 
 
 def past_the_line_without_guards(patch: pytest.MonkeyPatch) -> None:
-    enter = ZooKeeperStore._enter_past_line
+    enter = Entering._enter_past_line
 
-    async def mistaken(self: ZooKeeperStore, record: Any, stands: Any, version: int) -> Grant | None:
+    async def mistaken(self: Entering, record: Any, stands: Any, version: int) -> Grant | None:
         return await enter(self, record, stands._replace(guards=()), version)
 
-    patch.setattr(ZooKeeperStore, "_enter_past_line", mistaken)
+    patch.setattr(Entering, "_enter_past_line", mistaken)
 
 
 def the_token_of_joining_instead_of_entering(patch: pytest.MonkeyPatch) -> None:
-    granted = ZooKeeperStore._granted
+    granted = Entering._granted
 
-    async def mistaken(self: ZooKeeperStore, record: Any, token: int) -> Grant:
+    async def mistaken(self: Entering, record: Any, token: int) -> Grant:
         (found,) = await record.session.ask([GetData(record.path, None)])
         return await granted(self, record, found[1].czxid)
 
     from kazoo.protocol.serialization import GetData
 
-    patch.setattr(ZooKeeperStore, "_granted", mistaken)
+    patch.setattr(Entering, "_granted", mistaken)
 
 
 def no_housekeeping(patch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def no_housekeeping(patch: pytest.MonkeyPatch) -> None:
 
 
 def create_again_when_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ZooKeeperStore, "_find_again", ZooKeeperStore._join)
+    patch.setattr(Entering, "_find_again", Entering._join)
 
 
 def one_tag_for_all_sessions(patch: pytest.MonkeyPatch) -> None:

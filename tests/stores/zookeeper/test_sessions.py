@@ -88,11 +88,11 @@ def test_names_used_once_leave_nothing_behind(root: str) -> None:
             async with aio.connect(server.url + root) as locks:
 
                 async def use(first: int) -> None:
-                    for number in range(first, first + 40):
+                    for number in range(first, first + 12):
                         async with locks.lock(f"job:{number}"):
                             pass
 
-                await asyncio.gather(*(use(first) for first in range(0, 1000, 40)))
+                await asyncio.gather(*(use(first) for first in range(0, 300, 12)))
                 assert await locks.names() == []
                 store: Any = locks._engine.store
                 assert not store._sessions.records
@@ -168,11 +168,54 @@ def test_tokens_beyond_what_stays_whole_are_refused(
     ensemble: Ensemble, connect: Connect, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No ensemble gets there in a lifetime: so the limit is brought down instead."""
-    from holdfast.stores.zookeeper import store
+    from holdfast.stores.zookeeper import entering
 
     locks = connect(ensemble.url + root)
-    monkeypatch.setattr(store, "MAX_TOKEN", 1)
+    monkeypatch.setattr(entering, "MAX_TOKEN", 1)
     with pytest.raises(holdfast.Unavailable, match="have passed"):
         locks.lock("x").try_acquire()
     assert locks.names() == []
     assert finish(locks._engine.store.inspect("x")).holders == ()
+
+
+def test_the_housekeeper_does_not_forget_a_claim_that_is_about_to_be_sent(
+    ensemble: Ensemble, connect: Connect, root: str
+) -> None:
+    """It runs whenever it likes. A claim that it took for overdue before its time was set would be held for ever."""
+    locks = connect(ensemble.url + root)
+    locks.lock("x", ttl=9).acquire().release()
+    sessions = locks._engine.store._sessions  # type: ignore[attr-defined]
+    add, looked = sessions.add, []
+
+    def add_and_sweep(record: Any, *until_when: float) -> None:
+        add(record, *until_when)
+        sessions._sweep([record])
+        finish(record.session.ask([record.session.barrier]))  # it has heard what it asked for, if it did
+        looked.append(record)
+
+    sessions.add = add_and_sweep
+    lease = locks.lock("x", ttl=9).acquire()
+    assert looked
+    assert lease.release() is True
+    assert locks.names() == []
+
+
+def test_a_claim_that_is_being_taken_away_is_not_renewed(ensemble: Ensemble, connect: Connect, root: str) -> None:
+    locks = connect(ensemble.url + root)
+    store: Any = locks._engine.store
+    claim = Claim("x", new_holder(), "somebody", 9.0)
+    grant = finish(store.claim(claim))
+    record = store._sessions.records[claim.holder]
+    alive = store._alive
+
+    async def then_swept(records: Any, give_up: float) -> Any:
+        answer = await alive(records, give_up)
+        record.until = 0.0  # its time ends while the answer is on its way
+        store._sessions._sweep([record])
+        return answer
+
+    store._alive = then_swept
+    assert finish(store.renew([grant], 5.0)) == [None]
+    until(lambda: locks.names() == [])
+    assert type(finish(store.claim(claim))) is Grant  # repeated, it joins afresh
+    assert finish(store.release(claim)) is True

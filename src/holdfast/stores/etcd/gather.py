@@ -126,7 +126,7 @@ class Gatherer:
             return [read_txn(await self._ask(batch[0].transaction))]
         whole = read_txn(await self._ask(txn([], [op_txn(one.transaction) for one in batch])))
         # The parts know no revision of their own: they are all of the one of the whole.
-        return [one._replace(header=whole.header) for one in whole.answers if isinstance(one, Done)]
+        return [Done(one.succeeded, one.answers, whole.header) for one in whole.answers if isinstance(one, Done)]
 
 
 def _less(counter: Counter[str], name: str) -> None:

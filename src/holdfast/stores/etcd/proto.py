@@ -33,6 +33,8 @@ _SMALL = [bytes((value,)) for value in range(128)]
 def varint(value: int) -> bytes:
     if value < 128:
         return _SMALL[value]
+    if value < 1 << 14:  # nearly all lengths
+        return bytes((value & 127 | 128, value >> 7))
     parts = bytearray()
     while value > 127:
         parts.append(value & 127 | 128)
@@ -246,13 +248,16 @@ def read_range(message: bytes) -> Ranged:
 def read_txn(message: bytes) -> Done:
     header, succeeded = Header(), False
     answers: list[Ranged | int | Done | None] = []
+    read: dict[int | bytes, Ranged | int | Done | None] = {}  # of many that entered together, all are answered alike
     for field, value in fields(message):
         if field == 1:
             header = _header(_bytes(value))
         elif field == 2:
             succeeded = bool(value)
         else:
-            answers.append(_answer(_bytes(value)))
+            if value not in read:
+                read[value] = _answer(_bytes(value))
+            answers.append(read[value])
     return Done(succeeded, tuple(answers), header)
 
 

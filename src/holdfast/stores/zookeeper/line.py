@@ -23,6 +23,10 @@ from ... import rule
 from ...claim import Claim
 
 _HALF = 2**31
+_SHORT = 8
+_PLAIN, _TAG = ".1.1.", 32
+_PLAIN_END = _TAG + len(_PLAIN)
+_SEQUENCE = _PLAIN_END + len("f.")
 
 
 def encode(name: str) -> str:
@@ -80,6 +84,30 @@ def read(children: Iterable[str]) -> list[Node]:
             for node in nodes
         ]
     return in_order(nodes)
+
+
+def deciding(children: Sequence[str], tag: str, capacity: int) -> Sequence[str]:
+    """Of a mutex's long line, those that decide about this claim: the first, the one right before it, itself.
+
+    To read the names of a hundred who wait costs more than the server takes to tell them. What is not a mutex's plain claim
+    is kept, whoever it is; and if anything is unusual, so is everything.
+    """
+    if capacity != 1 or len(children) < _SHORT:
+        return children
+    plain = [child for child in children if child[_TAG:_PLAIN_END] == _PLAIN]
+    others = [] if len(plain) == len(children) else [child for child in children if child[_TAG:_PLAIN_END] != _PLAIN]
+    mine = next((index for index, child in enumerate(plain) if child.startswith(tag)), None)
+    if mine is None or any("!" in other or "~" in other for other in others):
+        return children
+    try:
+        pivot = int(plain[0][_SEQUENCE:]) - _HALF
+        order = [(int(child[_SEQUENCE:]) - pivot) % (2 * _HALF) for child in plain]
+    except ValueError:
+        return children
+    place = order[mine]
+    first = order.index(min(order))
+    ahead = max((one for one in order if one < place), default=place)
+    return [*others, *(plain[index] for index in {first, order.index(ahead), mine})]
 
 
 def in_order(nodes: list[Node]) -> list[Node]:

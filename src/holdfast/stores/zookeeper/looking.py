@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 from kazoo.protocol.serialization import (
-    CheckVersion,
     Create,
     Create2,
     Delete,
@@ -51,9 +50,6 @@ class Looking:
         self._driver = driver
         self._sessions = sessions
         self._parent = parent
-        # A member may lag behind what others have answered, the leader too, and a sync does not wait for that. A read behind a
-        # write of the same session does: this one writes nothing, but takes its turn with all others.
-        self._barrier = Transaction([CheckVersion(target.root, -1)])
         self._ahead = 0.0  # by how much the leader's wall clock is ahead of ours, in seconds
         self._ahead_at = float("-inf")
 
@@ -118,7 +114,7 @@ class Looking:
     async def names(self, prefix: str) -> Sequence[str]:
         session = await self._sessions.any()
         root = f"{self._target.root}/locks"
-        _, children = await session.ask([self._barrier, GetChildren(root, None)])
+        _, children = await session.ask([session.barrier, GetChildren(root, None)])
         if isinstance(children, Exception):
             return []
         parts = [part for part in children if line.decode(part).startswith(prefix)]
@@ -136,7 +132,7 @@ class Looking:
         """All claims of a name, in order; those with a token are inside. And the note of its last eviction."""
         parent = self._parent(name)
         note = GetData(self._note(name), None)
-        _, listing, evicted = await session.ask([self._barrier, GetChildren2(parent, watcher), note])
+        _, listing, evicted = await session.ask([session.barrier, GetChildren2(parent, watcher), note])
         if isinstance(listing, Exception):
             return [], evicted
         nodes = line.read(listing[0])

@@ -25,6 +25,7 @@ class Record:
         self.units = claim.units
         self.until = 0.0  # unless it is claimed or renewed again, it is taken away then
         self.retry_at = 0.0
+        self.leaving = False  # it is being taken away: nothing brings it back
         self.asked = False  # something was sent that may have made a node
         self.waiting = False
         self.lingers = False  # kept for a while after it was done with: it shall outlive the connection

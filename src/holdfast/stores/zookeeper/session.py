@@ -23,7 +23,7 @@ from typing import Any
 from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.serialization import Create2
+from kazoo.protocol.serialization import CheckVersion, Create2, Transaction
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
@@ -146,6 +146,9 @@ class Session:
         self.target = target
         self.dead = ""  # why
         self.acl = CREATOR_ALL_ACL if target.acl == "creator" else OPEN_ACL_UNSAFE
+        # A member may lag behind what others have answered, the leader too, and a sync does not wait for that. A read behind a
+        # write of the same session does: this one writes nothing, but takes its turn with all others.
+        self.barrier = Transaction([CheckVersion(target.root, -1)])
         self.used = driver.now()  # when it was last of use to anybody
         self.suspended: float | None = driver.now()  # since when
         self._driver = driver

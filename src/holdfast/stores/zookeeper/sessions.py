@@ -43,6 +43,11 @@ def step(ttl: float) -> float:
     return min(seconds, _LONGEST)
 
 
+def lives(record: Record, ttl: float) -> float:
+    """How long without a renewal: what was asked for, if the server agreed to a session that long."""
+    return min(ttl, record.session.seconds / MARGIN)
+
+
 class Sessions:
     def __init__(self, target: Target, driver: Driver, parent: Callable[[str], str]) -> None:
         self._target = target
@@ -55,6 +60,7 @@ class Sessions:
         self.records: dict[str, Record] = {}
         self._open: dict[float, Session] = {}
         self._condition = threading.Condition()
+        self._sweeping = threading.RLock()  # a record is either extended or taken away, never both
         self._housekeeper: threading.Thread | None = None
         self._wake_at = float("inf")
         self._closed = False
@@ -87,19 +93,59 @@ class Sessions:
             await session.opened(self._target.timeout)
         return session
 
-    def add(self, record: Record) -> None:
-        self.records[record.claim.holder] = record
+    def add(self, record: Record, until: float) -> None:
+        """Known from now on, and not overdue for a moment: the housekeeper would forget it before it was sent."""
+        record.until = until
+        with self._sweeping:
+            self.records[record.claim.holder] = record
+        self._remind(record)
 
     def forget(self, record: Record) -> None:
         record.unwatch()
-        if self.records.get(record.claim.holder) is record:
-            self.records.pop(record.claim.holder, None)
+        with self._sweeping:
+            if self.records.get(record.claim.holder) is record:
+                del self.records[record.claim.holder]
 
-    def due(self, record: Record, until: float) -> None:
-        record.until = until
+    def extend(self, record: Record, until: float) -> bool:
+        """False: it is being taken away, and nobody may count on it any more."""
+        with self._sweeping:
+            if record.leaving:
+                return False
+            record.until = until
+        self._remind(record)
+        return True
+
+    def leave(self, record: Record, retry_at: float) -> None:
+        """Its owner takes it away now; the housekeeper does, if it is still there at `retry_at`."""
+        with self._sweeping:
+            record.leaving = True
+            record.until, record.retry_at = self._driver.now(), retry_at
+        self._remind(record)
+
+    async def remove(self, record: Record) -> bool:
+        """Take its node away. If that fails, the housekeeper goes on trying for as long as the session lives."""
+        session = record.session
+        record.unwatch()
+        if session.dead:
+            self.forget(record)
+            return False
+        self.leave(record, self._driver.now() + self._target.timeout)
+        paths = [record.path] if record.path else []
+        if not paths and record.asked:
+            parent = self._parent(record.claim.name)
+            session.tell(session.barrier)
+            (children,) = await session.ask([GetChildren(parent, None)])
+            if not isinstance(children, Exception):
+                paths = [f"{parent}/{child}" for child in children if child.startswith(record.tag)]
+        gone = await session.ask([Delete(path, -1) for path in [*paths, *record.extras]]) if paths else []
+        self.forget(record)
+        return bool(paths) and gone[0] is True
+
+    def _remind(self, record: Record) -> None:
         record.session.used = self._driver.now()
-        if until < self._wake_at:
-            self._mind(until)
+        when = max(record.until, record.retry_at)
+        if when < self._wake_at:
+            self._mind(when)
 
     async def close(self) -> None:
         with self._condition:
@@ -160,15 +206,23 @@ class Sessions:
             if record.session.dead:
                 self.forget(record)  # its nodes went with the session
                 record.bell.ring()
-            elif now >= record.until and now >= record.retry_at:
-                record.retry_at = now + _AGAIN
-                if record.path:
-                    for extra in record.extras:
-                        record.session.tell(Delete(extra, -1))
-                    record.session.client._call(Delete(record.path, -1), _Removed(self, record))
-                else:
-                    parent = self._parent(record.claim.name)
-                    record.session.client._call(GetChildren(parent, None), _Found(self, record, parent))
+                continue
+            with self._sweeping:
+                current = self.records.get(record.claim.holder) is record
+                if current and now >= record.until and now >= record.retry_at:
+                    record.leaving = True
+                    record.retry_at = now + _AGAIN
+                    self._take_away(record)
+
+    def _take_away(self, record: Record) -> None:
+        if record.path:
+            for extra in record.extras:
+                record.session.tell(Delete(extra, -1))
+            record.session.client._call(Delete(record.path, -1), _Removed(self, record))
+        else:
+            parent = self._parent(record.claim.name)
+            record.session.tell(record.session.barrier)
+            record.session.client._call(GetChildren(parent, None), _Found(self, record, parent))
 
 
 class _Removed:

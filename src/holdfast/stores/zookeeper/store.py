@@ -3,39 +3,23 @@
     /root/locks/<name>/<claim>      the names are container nodes: the server removes them when they are empty
     /root/evictions/<name>          the last forced release, for a day
 
-The token of a claim that came in at once is the transaction that created its node (its czxid). One that had to wait goes in by
-writing its node, and its token is that transaction (its mzxid): so tokens rise in the order of entering, and whoever is
-let in has heard from a quorum just now that its session lives. The writing also wakes the next in line, where more
-than one may be inside.
+How a claim comes in is told in `entering.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from kazoo.exceptions import NoNodeError
-from kazoo.protocol.serialization import (
-    CheckVersion,
-    Create,
-    Create2,
-    Delete,
-    Exists,
-    GetChildren,
-    GetChildren2,
-    GetData,
-    SetData,
-    Transaction,
-)
+from kazoo.protocol.serialization import CheckVersion, Exists, Transaction
 
-from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
+from ...claim import Claim, Grant, Place, Snapshot, Traits
 from ...drivers.base import Driver
-from ...errors import HoldfastError, Misuse, Unavailable
+from ...errors import HoldfastError, Unavailable
 from . import line
+from .entering import Entering
 from .looking import Looking
-from .records import FRESH, INSIDE, WAITING, Record, told
-from .session import CreateContainer, Session
-from .sessions import MARGIN, Sessions
+from .records import Record
+from .sessions import Sessions, lives
 from .url import Target
 
 TRAITS = Traits(
@@ -51,8 +35,6 @@ TRAITS = Traits(
 )
 _ATTEMPTS = 50
 _CHECK_BYTES = 400_000  # in one request; ZooKeeper takes less than a megabyte
-_MOST_KNOWN = 4096
-_EPHEMERAL, _SEQUENTIAL = 1, 2
 
 
 class _PartlyUnavailable(HoldfastError):
@@ -65,9 +47,9 @@ class ZooKeeperStore:
     def __init__(self, target: Target, driver: Driver) -> None:
         self._driver = driver
         self._target = target
-        self._known: dict[str, None] = {}  # names whose parent was there when last used
         self._sessions = Sessions(target, driver, self._parent)
         self._looking = Looking(target, driver, self._sessions, self._parent)
+        self._entering = Entering(target, self._sessions, self._parent, self._looking.make_root)
 
     def _parent(self, name: str) -> str:
         return f"{self._target.root}/locks/{line.encode(name)}"
@@ -77,16 +59,17 @@ class ZooKeeperStore:
     async def claim(self, claim: Claim) -> Grant | Place:
         now = self._driver.now()
         record = self._sessions.records.get(claim.holder)
-        if record is not None and (record.session.dead or now >= record.until):
-            await self._remove(record)
-            record = None
+        if record is not None:
+            over = record.session.dead or now >= record.until
+            if over or not self._sessions.extend(record, now + lives(record, claim.ttl)):
+                await self._sessions.remove(record)
+                record = None
         if record is None:
             session = await self._sessions.of(claim.ttl)
             record = Record(claim, session, self._driver)
-            self._sessions.add(record)
-        self._sessions.due(record, now + self._lives(record, claim.ttl))
+            self._sessions.add(record, self._driver.now() + lives(record, claim.ttl))
         for _ in range(_ATTEMPTS):
-            answer = await self._ask_for(record, claim)
+            answer = await self._entering.ask_for(record, claim)
             if answer is not None:
                 return answer
         raise Unavailable(f"{claim.name!r} changes too fast: {_ATTEMPTS} attempts to claim it failed")
@@ -119,12 +102,11 @@ class ZooKeeperStore:
             except Unavailable as error:
                 failure = error
                 continue
-            for index, record, lives in zip(indices, some, alive, strict=True):
-                if lives:
-                    ttl = self._lives(record, grants[index].claim.ttl)
-                    self._sessions.due(record, sent + ttl)
+            for index, record, there in zip(indices, some, alive, strict=True):
+                ttl = lives(record, grants[index].claim.ttl)
+                if there and self._sessions.extend(record, sent + ttl):
                     renewed[index] = grants[index] if ttl == grants[index].ttl else grants[index]._replace(ttl=ttl)
-                else:
+                elif not there:
                     self._sessions.forget(record)
         if failure is not None:
             raise failure if len(by_session) == 1 else _PartlyUnavailable(str(failure))
@@ -132,7 +114,7 @@ class ZooKeeperStore:
 
     async def release(self, claim: Claim) -> bool:
         record = self._sessions.records.get(claim.holder)
-        return record is not None and await self._remove(record)
+        return record is not None and await self._sessions.remove(record)
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         await self._looking.watch(name, token, timeout)
@@ -152,223 +134,6 @@ class ZooKeeperStore:
     async def close(self) -> None:
         await self._sessions.close()
 
-    # ---- claiming
-
-    def _lives(self, record: Record, ttl: float) -> float:
-        """How long without a renewal: what was asked for, if the server agreed to a session that long."""
-        return min(ttl, record.session.seconds / MARGIN)
-
-    async def _ask_for(self, record: Record, claim: Claim) -> Grant | Place | None:
-        """None: it changed under our hands, ask again."""
-        if not record.path:
-            if record.asked:
-                return await self._find_again(record)
-            return await self._join(record)
-        if record.token:
-            return await self._still_inside(record, claim)
-        watcher = None if record.watching is not None or claim.capacity == 1 else self._watch_line(record)
-        (listing,) = await record.session.ask([GetChildren2(self._parent(claim.name), watcher)])
-        return await self._stand(record, listing)
-
-    async def _join(self, record: Record) -> Grant | Place | None:
-        """Create the node and look where it stands, in one round trip."""
-        claim, session = record.claim, record.session
-        parent = self._parent(claim.name)
-        new = [] if claim.name in self._known else [CreateContainer(parent, b"", session.acl, CreateContainer.FLAGS)]
-        path = f"{parent}/{line.stem(claim, record.tag)}"
-        data = record.data(FRESH, self._lives(record, claim.ttl))
-        record.asked = True
-        create = Create2(path, data, session.acl, _EPHEMERAL | _SEQUENTIAL)
-        *_, created, listing = await session.ask([*new, create, GetChildren2(parent, None)])
-        if isinstance(created, NoNodeError):
-            record.asked = False
-            self._known.pop(claim.name, None)
-            if new:
-                await self._looking.make_root(session)
-            return None
-        if isinstance(created, Exception):
-            raise Misuse(f"ZooKeeper at {self._target.shown()} refuses the node of {claim.name!r}: {created!r}")
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[claim.name] = None
-        found, stat = created
-        return await self._found(record, found, stat, listing)
-
-    async def _found(self, record: Record, path: str, stat: Any, listing: Any) -> Grant | Place | None:
-        """Our node, as it was created."""
-        claim = record.claim
-        if stat.ephemeralOwner != record.session.id:
-            # It belongs to a session that is dying, or to one that kazoo opened in its place: in neither case to this one.
-            record.session.dead = record.session.dead or "its session has ended"
-            raise Unavailable(
-                f"ZooKeeper at {self._target.shown()}: the session ended while {claim.name!r} was claimed"
-            )
-        record.path = path
-        if isinstance(listing, Exception):
-            await self._remove(record)
-            raise Unavailable(f"the node of {claim.name!r} was removed while it was claimed")
-        nodes = line.read(listing[0])
-        stands = line.standing(nodes, record.tag)
-        if stands is not None:
-            try:
-                line.check_capacity(claim.name, nodes, record.tag)
-            except Misuse:
-                await self._remove(record)
-                raise
-            # Unless somebody was evicted since: then the token must outrank the seal.
-            if stands.inside and listing[1].mzxid < stat.czxid:
-                return await self._granted(record, stat.czxid)
-        return await self._stand(record, listing)
-
-    async def _find_again(self, record: Record) -> Grant | Place | None:
-        """The answer to our creation was lost: it is there, with our tag in its name, or it is not."""
-        parent = self._parent(record.claim.name)
-        (listing,) = await record.session.ask([GetChildren2(parent, None)])
-        nodes = [] if isinstance(listing, Exception) else line.read(listing[0])
-        mine = [node for node in nodes if node.tag == record.tag]
-        if not mine:
-            record.asked = False
-            return None
-        path = f"{parent}/{mine[0].name}"
-        (found,) = await record.session.ask([GetData(path, None)])
-        if isinstance(found, Exception):
-            return None
-        data, stat = found
-        state = told(data).get("state")
-        if state == INSIDE and stat.ephemeralOwner == record.session.id:
-            record.path = path
-            return await self._granted(record, stat.mzxid)
-        record.waiting = state == WAITING
-        if record.waiting:
-            record.path = path
-            return None
-        return await self._found(record, path, stat, listing)
-
-    async def _stand(self, record: Record, listing: Any) -> Grant | Place | None:
-        claim, session = record.claim, record.session
-        nodes = [] if isinstance(listing, Exception) else line.read(listing[0])
-        stands = line.standing(nodes, record.tag)
-        if stands is None:  # taken away: by an admin, or because it was overdue
-            await self._start_afresh(record)
-            return None
-        if stands.inside:
-            return await self._enter(record, nodes)
-        if stands.room and not claim.fair and claim.capacity > 1:
-            return await self._enter_past_line(record, stands, listing[1].version)
-        if not claim.queue:
-            await self._remove(record)
-            return Place(claim, claim.ttl)
-        if record.watching is not None:
-            return Place(claim, claim.ttl)
-        return await self._wait_behind(record, stands, session)
-
-    async def _wait_behind(self, record: Record, stands: line.Standing, session: Session) -> Place | None:
-        """Watch what has to happen before we can go in, and say that we wait."""
-        claim = record.claim
-        parent = self._parent(claim.name)
-        assert stands.ahead is not None
-        ahead = f"{parent}/{stands.ahead.name}"
-        request: Any
-        if claim.capacity == 1:
-            # A watch of its children, which it never has, fires when the node goes and for nothing else.
-            record.watching = session.watcher(GetChildren, ahead, record.ring)
-            request = GetChildren(ahead, record.watching)
-        elif stands.head or not claim.fair:
-            request = GetChildren2(parent, self._watch_line(record))  # anybody who leaves may make room
-        else:
-            record.watching = session.watcher(Exists, ahead, record.ring)
-            request = Exists(ahead, record.watching)
-        if not record.waiting:
-            session.tell(SetData(record.path, record.data(WAITING, self._lives(record, claim.ttl)), -1))
-            record.waiting = True
-        (answer,) = await session.ask([request])
-        if answer is None or isinstance(answer, Exception):  # gone between listing and watching
-            record.unwatch()
-            return None
-        if isinstance(request, GetChildren2):
-            again = line.standing(line.read(answer[0]), record.tag)
-            if again is None or again.inside or (again.room and not claim.fair):
-                return None
-        return Place(claim, claim.ttl)
-
-    def _watch_line(self, record: Record) -> Any:
-        record.watching = record.session.watcher(GetChildren2, self._parent(record.claim.name), record.ring)
-        return record.watching
-
-    async def _enter(self, record: Record, nodes: Sequence[line.Node]) -> Grant | None:
-        """Our turn has come. Whoever waits behind watches this node, and looks again."""
-        mine = next(node for node in nodes if node.tag == record.tag)
-        if mine.past_line:  # the answer to that was lost
-            mark = f"{self._parent(record.claim.name)}/{record.tag}!"
-            (stat,) = await record.session.ask([Exists(mark, None)])
-            record.extras = [mark]
-            return await self._granted(record, stat.czxid) if stat is not None else None
-        data = record.data(INSIDE, self._lives(record, record.claim.ttl))
-        (stat,) = await record.session.ask([SetData(record.path, data, -1)])
-        if isinstance(stat, Exception):
-            await self._start_afresh(record)
-            return None
-        return await self._granted(record, stat.mzxid)
-
-    async def _enter_past_line(self, record: Record, stands: line.Standing, version: int) -> Grant | None:
-        """There is room, though others wait. In one transaction with what the room depends on.
-
-        While those inside and the first who waits are all still there, nobody behind that one can have come in; and
-        the version of the parent lets only one at a time go past the line.
-        """
-        session = record.session
-        parent = self._parent(record.claim.name)
-        mark = f"{parent}/{record.tag}!"
-        record.extras = [mark]
-        checks = [CheckVersion(f"{parent}/{node.name}", -1) for node in stands.guards]
-        create = Create(mark, b"", session.acl, _EPHEMERAL)
-        own = CheckVersion(record.path, -1)
-        (done,) = await session.ask([Transaction([*checks, own, create, SetData(parent, b"", version)])])
-        if isinstance(done, Exception) or any(isinstance(one, Exception) for one in done):
-            return None
-        return await self._granted(record, done[-1].mzxid)
-
-    async def _granted(self, record: Record, token: int) -> Grant:
-        if token > MAX_TOKEN:
-            await self._remove(record)
-            raise Unavailable(
-                f"the transaction ids of ZooKeeper at {self._target.shown()} have passed 2**53 ({token}): tokens beyond "
-                "would not stay whole everywhere. Move to a fresh ensemble whose tokens your storage has not seen"
-            )
-        record.token = token
-        record.unwatch()
-        return Grant(record.claim, token, self._lives(record, record.claim.ttl))
-
-    async def _still_inside(self, record: Record, claim: Claim) -> Grant | None:
-        """Repeated by one that is inside: a fresh ttl, and perhaps fewer units."""
-        session = record.session
-        operations: list[Any] = [CheckVersion(record.path, -1)]
-        if claim.units < record.units:
-            fewer = f"{self._parent(claim.name)}/{record.tag}~{claim.units}"
-            if fewer not in record.extras:
-                record.extras.append(fewer)
-                operations.append(Create(fewer, b"", session.acl, _EPHEMERAL))
-        (done,) = await session.ask([Transaction(operations)])
-        if isinstance(done, Exception) or any(isinstance(one, Exception) for one in done):
-            (stat,) = await session.ask([Exists(record.path, None)])
-            if stat is not None:  # the fewer units were there already: an answer was lost
-                return Grant(claim, record.token, self._lives(record, claim.ttl))
-            await self._start_afresh(record)
-            return None
-        record.units = min(record.units, claim.units)
-        record.lingers = record.lingers or (not claim.queue and claim.ttl != record.claim.ttl)
-        return Grant(claim, record.token, self._lives(record, claim.ttl))
-
-    async def _start_afresh(self, record: Record) -> None:
-        """Its node is gone; so is all that we knew of it."""
-        for extra in record.extras:
-            record.session.tell(Delete(extra, -1))
-        record.unwatch()
-        record.path, record.token, record.asked, record.waiting, record.extras = "", 0, False, False, []
-        record.units = record.claim.units
-
-    # ---- renewing and leaving
-
     async def _alive(self, records: list[Record], give_up: float) -> list[bool]:
         """Whose nodes are there, by the word of a quorum: a follower that is cut off may say so for longer than it is true."""
         session = records[0].session
@@ -387,25 +152,6 @@ class ZooKeeperStore:
             stats = await session.ask([Exists(record.path, None) for record in some], left)
             alive += [stat is not None and not isinstance(stat, Exception) for stat in stats]
         return alive
-
-    async def _remove(self, record: Record) -> bool:
-        """Take its node away. If that fails, the housekeeper goes on trying for as long as the session lives."""
-        session = record.session
-        record.unwatch()
-        if session.dead:
-            self._sessions.forget(record)
-            return False
-        self._sessions.due(record, self._driver.now())
-        record.retry_at = self._driver.now() + self._target.timeout
-        paths = [record.path] if record.path else []
-        if not paths and record.asked:
-            parent = self._parent(record.claim.name)
-            (children,) = await session.ask([GetChildren(parent, None)])
-            if not isinstance(children, Exception):
-                paths = [f"{parent}/{child}" for child in children if child.startswith(record.tag)]
-        gone = await session.ask([Delete(path, -1) for path in [*paths, *record.extras]]) if paths else []
-        self._sessions.forget(record)
-        return bool(paths) and gone[0] is True
 
 
 def _batches(records: Sequence[Record]) -> Iterator[list[Record]]:
