@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import Misuse
 from ..fenced.redis import Key, Script, Value, speak
-from ..fenced.sql.connections import ASYNCIO
+from ..fenced.sql.connections import ASYNCIO, THREADS
 
 
 @cache
@@ -26,14 +26,14 @@ def is_client(thing: Any) -> bool:
     return hasattr(thing, "evalsha")
 
 
-def checked(client: Any, world: str) -> Any:
-    """`client`, if it is one for this world."""
+def checked(client: Any, world: str, package: str) -> Any:
+    """`client`, if it is one for this world. `package` has the surface for threads; that for asyncio is its `aio`."""
     if not is_client(client):
         raise Misuse(f"a client of redis-py is wanted, not {type(client).__name__}")
     asynchronous = inspect.iscoroutinefunction(type(client).execute_command)
     if asynchronous != (world == ASYNCIO):
-        right = "asyncio: use the same name of `aio`" if asynchronous else "threads: do not use `aio` for it"
-        raise Misuse(f"this client of Redis is for {right}")
+        lives_in, right = (ASYNCIO, f"{package}.aio") if asynchronous else (THREADS, package)
+        raise Misuse(f"this client of Redis is for {lives_in}: use the same name of {right}")
     return client
 
 

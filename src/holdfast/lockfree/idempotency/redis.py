@@ -23,7 +23,7 @@ class RedisLedger:
     transactional = False
 
     def __init__(self, client: Any, world: str) -> None:
-        self.connection = checked(client, world)
+        self.connection = checked(client, world, __package__ or "")
 
     def ready(self) -> None:
         pass

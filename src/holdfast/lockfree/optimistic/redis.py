@@ -24,7 +24,7 @@ WRITER = (
 
 class RedisCells:
     def __init__(self, client: Any, world: str) -> None:
-        self._client = checked(client, world)
+        self._client = checked(client, world, __package__ or "")
 
     def valid_key(self, key: Key) -> Key:
         if not isinstance(key, (str, bytes)) or not key:
