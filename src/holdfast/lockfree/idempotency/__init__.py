@@ -57,20 +57,19 @@ class Once:
         self._keys = keys
         self._key = key
         self._payload = payload
-        self._session: Session | None = None
+        # Made here, so that a bad key is refused at once.
+        self._session = Session(keys._driver, keys._open, keys._rules, key, payload)
 
     def __enter__(self) -> Run:
         keys, key = self._keys, self._key
         if keys._kept is not None and (found := keys._kept(key, self._payload)) is not None:
             return Run(key, False, keys._rules.codec.loads(found[0]), found[1], None)
-        self._session = Session(keys._driver, keys._open, keys._rules, key, self._payload)
         return finish(self._session.enter())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            finish(self._session.leave(error))
+        finish(self._session.leave(error))
 
 
 class Keys:
