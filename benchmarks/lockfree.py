@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from . import lockfree_a, lockfree_b
+from . import lockfree_updates_and_keys, lockfree_writers_and_events
 from .measure import report
 
 
 def main() -> bool:
-    return report("Alternatives to a lock", [*lockfree_a.verdicts(), *lockfree_b.verdicts()])
+    return report(
+        "Alternatives to a lock", [*lockfree_updates_and_keys.verdicts(), *lockfree_writers_and_events.verdicts()]
+    )

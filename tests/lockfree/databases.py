@@ -28,6 +28,10 @@ def marked(names: list[str]) -> list[Any]:
     ]
 
 
+# Where the driver makes no difference, one of each database will do, and one for asyncio.
+FEW = marked(["sqlite3", "aiosqlite", "psycopg", "pymysql"])
+
+
 class Database:
     """One driver and where its database is."""
 

@@ -28,26 +28,40 @@ def _id(key: str) -> str:
     return key.replace("-", "_")
 
 
-_WIDTH, _GAP, _LINE, _ROW = 190, 18, 15, 130
+_WIDTH, _GAP, _LINE, _ROW, _MARGIN = 190, 18, 15, 130, 20
+_WRAP = 29  # characters that fit into a box
+_BAR = 82  # below a row's upper edge: where lines turn sideways, under the tallest box
+
+# Which column each place stands in, so that no line crosses another, nor a box. Rows come by themselves.
+_COLUMN = {
+    "idempotent": 1.5, "idempotency": 1, "conflicts": 2, "check": 1, "shard": 3, "optimistic": 1, "goal": 2, "history": 4,
+    "check-again": 1, "simple-lock": 2, "one-process": 4, "journal": 5, "fencing": 0, "ttl": 1, "partition": 3, "mailbox": 4,
+    "careful-lock": 1, "redesign": 2,
+}  # fmt: skip
 
 
 def svg() -> str:
-    """Questions in rows, each below the last that can lead to it; ends below them all."""
+    """Questions in rows, each below the last that can lead to it; every end below what leads to it."""
     rows = _rows()
-    height = _ROW * len(rows)
-    width = max(len(row) for row in rows) * (_WIDTH + _GAP) + _GAP
-    places: dict[str, tuple[float, float]] = {}
-    for depth, row in enumerate(rows):
-        left = (width - len(row) * (_WIDTH + _GAP) + _GAP) / 2
-        for number, key in enumerate(row):
-            places[key] = (left + number * (_WIDTH + _GAP), 20 + depth * _ROW)
+    last = max(_height(key) for key in rows[-1])
+    width = (max(_COLUMN.values()) + 1) * (_WIDTH + _GAP) - _GAP + 2 * _MARGIN
+    height = _ROW * (len(rows) - 1) + last + 2 * _MARGIN
+    places = {
+        key: (_MARGIN + _COLUMN[key] * (_WIDTH + _GAP), float(_MARGIN + depth * _ROW))
+        for depth, row in enumerate(rows)
+        for key in row
+    }
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" font-family="sans-serif" font-size="11">',
         "<title>Do you need a lock?</title>",
+        '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
+        '<path d="M0,0 L8,4 L0,8 z" fill="#777"/></marker></defs>',
+        '<rect width="100%" height="100%" fill="white"/>',
     ]
-    parts += [
-        _edge(places[key], places[to], answer) for key, node in NODES.items() for answer, to in node.leads.items()
-    ]
+    for row in rows:
+        for number, key in enumerate(sorted((key for key in row if key in NODES), key=_COLUMN.__getitem__)):
+            # Two that lead to one place do not share a bar: one could not see which answer belongs to which.
+            parts += _edges(key, places, _BAR + 16 * number)
     parts += [_box(key, *place) for key, place in places.items()]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -59,29 +73,43 @@ def _rows() -> list[list[str]]:
             for to in node.leads.values():
                 if key in depth:
                     depth[to] = max(depth.get(to, 0), depth[key] + 1)
-    last = max(depth.values())
-    rows: list[list[str]] = [[] for _ in range(last + 1)]
+    rows: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
     for key, row in depth.items():
         rows[row].append(key)
     return rows
 
 
+def _lines(key: str) -> list[str]:
+    return wrap(LEAVES[key].title if key in LEAVES else QUESTIONS[NODES[key].asks].text, _WRAP)
+
+
+def _height(key: str) -> int:
+    return len(_lines(key)) * _LINE + 14
+
+
 def _box(key: str, x: float, y: float) -> str:
-    leaf = LEAVES.get(key)
-    text = leaf.title if leaf else QUESTIONS[NODES[key].asks].text
-    fill, stroke = _COLOURS.get(leaf.kind if leaf else "", _REDESIGN)
-    lines = wrap(text, 32)
-    height = len(lines) * _LINE + 14
+    fill, stroke = _COLOURS.get(LEAVES[key].kind if key in LEAVES else "", _REDESIGN)
     words = "".join(
         f'<text x="{x + _WIDTH / 2:.0f}" y="{y + 18 + number * _LINE:.0f}" text-anchor="middle">{escape(line)}</text>'
-        for number, line in enumerate(lines)
+        for number, line in enumerate(_lines(key))
     )
-    frame = f'<rect x="{x:.0f}" y="{y:.0f}" width="{_WIDTH}" height="{height}" rx="6" fill="{fill}" stroke="{stroke}"/>'
-    return frame + words
+    box = f'x="{x:.0f}" y="{y:.0f}" width="{_WIDTH}" height="{_height(key)}"'
+    return f'<rect {box} rx="6" fill="{fill}" stroke="{stroke}"/>{words}'
 
 
-def _edge(start: tuple[float, float], end: tuple[float, float], answer: str) -> str:
-    x1, y1, x2, y2 = start[0] + _WIDTH / 2, start[1] + 50, end[0] + _WIDTH / 2, end[1]
-    x, y = x1 + (x2 - x1) * 0.6, y1 + (y2 - y1) * 0.6
-    line = f'<line x1="{x1:.0f}" y1="{y1:.0f}" x2="{x2:.0f}" y2="{y2:.0f}" stroke="#888"/>'
-    return f'{line}<text x="{x:.0f}" y="{y:.0f}" text-anchor="middle" font-weight="bold">{escape(answer)}</text>'
+def _edges(key: str, places: dict[str, tuple[float, float]], below: float) -> list[str]:
+    """Down, sideways, down; answers that lead to one place share a line."""
+    x, y = places[key][0] + _WIDTH / 2, places[key][1]
+    answers: dict[str, list[str]] = {}
+    for answer, to in NODES[key].leads.items():
+        answers.setdefault(to, []).append(answer)
+    lines, words = [], []
+    for to, said in answers.items():
+        end, bar = places[to][0] + _WIDTH / 2, y + below
+        points = f"{x:.0f},{y + _height(key):.0f} {x:.0f},{bar:.0f} {end:.0f},{bar:.0f} {end:.0f},{places[to][1]:.0f}"
+        lines.append(f'<polyline points="{points}" fill="none" stroke="#777" marker-end="url(#tip)"/>')
+        level = bar + (20 if x == end else 4)  # straight down: below the bar, where no other line comes
+        at = f'x="{(x + end) / 2:.0f}" y="{level:.0f}" text-anchor="middle" font-weight="bold"'
+        text = escape(" or ".join(said))
+        words.append(f'<text {at} stroke="white" stroke-width="6">{text}</text><text {at}>{text}</text>')
+    return lines + words

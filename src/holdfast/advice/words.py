@@ -29,7 +29,7 @@ WHY = {
 
 MEANS = {
     "idempotent": {
-        "yes": "A key for each request and a unique index do what the lock was to do.",
+        "yes": "A key for each request does what the lock was to do: the first runs, the others get its result.",
         "no": "Then two of them at once could do harm, and somebody has to notice.",
     },
     "conflicts": {
@@ -64,7 +64,7 @@ MEANS = {
 }
 
 TITLES = {
-    "idempotency": "Use an idempotency key and a unique index",
+    "idempotency": "Use an idempotency key for each request",
     "optimistic": "Use optimistic concurrency: a version in the row",
     "fencing": "Use a lock whose token the storage checks",
     "partition": "Use one writer a key: partitions with owners",
@@ -76,7 +76,7 @@ TITLES = {
 }
 
 ADVICE = {
-    "idempotency": "The first request writes the key and the result in one step; every other finds them.",
+    "idempotency": "The first to come with a key does the work, and its result is kept; every other is given that result.",
     "optimistic": "Read the version with the data, write only if it is still the same, and try again if it is not.",
     "fencing": "Take turns by a lock, and give its token with every read and write: a holder that was overtaken is refused.",
     "partition": "Every key belongs to one worker at a time. Its messages are handled in order, and what comes late is fenced.",

@@ -80,7 +80,7 @@ def _ask(question: Question) -> str:
         except EOFError:
             raise KeyboardInterrupt from None
         if said.isdigit() and 1 <= int(said) <= len(choices):
-            return choices[int(said) - 1]
+            said = choices[int(said) - 1]
         found = [answer for answer in choices if said and answer.startswith(said)]
         if len(found) == 1:
             print()
@@ -94,10 +94,12 @@ def _unanswered(question: Question) -> str:
 
 def _tell(steps: list[Step], leaf: Leaf, store: str) -> None:
     paint = Paint(sys.stdout)
-    lines = [f"{QUESTIONS[step.question].text} {paint('cyan', step.answer)}. {step.means}" for step in steps]
+    lines = []
+    for step in steps:
+        lines += [f"{QUESTIONS[step.question].text} {paint('cyan', step.answer)}", f"  {step.means}"]
     style = {ALTERNATIVE: "green", LOCK: "yellow"}.get(leaf.kind, "red")
     title = f"{leaf.title}." if leaf.kind == REDESIGN else f"{leaf.title} ({leaf.kind})."
-    lines += ["", paint(style, title), leaf.advice]
+    lines += ["", paint("bold", paint(style, title)), leaf.advice]
     lines.append(f"What it does not give: {leaf.limits}")
     print(*wrapped(lines, sys.stdout), sep="\n")
     if code := sample(leaf, store):

@@ -1,4 +1,4 @@
-"""Events and messages as text."""
+"""Events and messages as text; results, which may be bytes, are in `idempotency/codec.py`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ Encode = Callable[[Any], str]
 Decode = Callable[[str], Any]
 
 
-# Made once: json.dumps would make one for each event.
+# Strict: no NaN. Made once: json.dumps would make one for each event.
 to_json: Encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+from_json: Decode = json.JSONDecoder().decode
 
 
 class Coder:

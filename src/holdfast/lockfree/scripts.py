@@ -1,42 +1,40 @@
-"""Lua by its SHA1, and a client of redis-py, blocking or asyncio, that is told of it once."""
+"""What all tools ask of redis-py: Lua by its name, and a client that is for threads, or for asyncio."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from functools import cache
-from hashlib import sha1
 from importlib.resources import files
 from typing import Any
 
 from ..errors import Misuse
-from ..fenced.sql.connections import ASYNCIO
-from ..fenced.sql.wire import settle
+from ..fenced.redis import Key, Script, Value, speak
+from ..fenced.sql.connections import ASYNCIO, THREADS
 
 
 @cache
-def lua(package: str, name: str) -> tuple[str, str]:
-    """The text of a script and its SHA1."""
-    text = (files(package) / f"{name}.lua").read_text(encoding="utf-8")
-    return text, sha1(text.encode(), usedforsecurity=False).hexdigest()
+def lua(package: str, name: str) -> Script:
+    return Script((files(package) / f"{name}.lua").read_text(encoding="utf-8"))
 
 
-def checked(client: Any, world: str) -> Any:
-    """`client`, if it is one for this world."""
+async def call(client: Any, package: str, name: str, keys: Sequence[Key], *arguments: Value, **options: object) -> Any:
+    return await speak(client, lua(package, name), keys, arguments, **options)
+
+
+def is_client(thing: Any) -> bool:
+    return hasattr(thing, "evalsha")
+
+
+def checked(client: Any, world: str, package: str) -> Any:
+    """`client`, if it is one for this world. `package` has the surface for threads; that for asyncio is its `aio`."""
+    if not is_client(client):
+        raise Misuse(f"a client of redis-py is wanted, not {type(client).__name__}")
     asynchronous = inspect.iscoroutinefunction(type(client).execute_command)
     if asynchronous != (world == ASYNCIO):
-        right = "asyncio: use the same name of `aio`" if asynchronous else "threads: do not use `aio` for it"
-        raise Misuse(f"this client of Redis is for {right}")
+        lives_in, right = (ASYNCIO, f"{package}.aio") if asynchronous else (THREADS, package)
+        raise Misuse(f"this client of Redis is for {lives_in}: use the same name of {right}")
     return client
-
-
-async def call(client: Any, package: str, name: str, keys: list[str], *arguments: str | int) -> Any:
-    text, digest = lua(package, name)
-    try:
-        return await settle(client.evalsha(digest, len(keys), *keys, *arguments))
-    except Exception as error:
-        if "NOSCRIPT" not in str(error) and "No matching script" not in str(error):
-            raise
-    return await settle(client.eval(text, len(keys), *keys, *arguments))
 
 
 def word(value: Any) -> str:

@@ -15,6 +15,7 @@ from holdfast.lockfree import idempotency
 from holdfast.lockfree.idempotency import aio
 
 from ...fenced.sql_drivers import DRIVERS, Driver
+from ..databases import FEW as FEW_SQL
 from ..databases import RIVALS, Database, marked
 
 _numbers = itertools.count(1)
@@ -42,6 +43,7 @@ DRIVERS_HERE = {
 
 ALL = [*marked(list(DRIVERS)), *(pytest.param(name, marks=pytest.mark.server) for name in REDIS)]
 SQL = marked(list(DRIVERS))
+FEW = [*FEW_SQL, *(pytest.param(name, marks=pytest.mark.server) for name in ("redis", "redis async"))]
 
 
 class Store:

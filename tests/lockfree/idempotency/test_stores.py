@@ -13,12 +13,15 @@ from holdfast import InFlight, KeyReused, Misuse, StaleToken, Unstorable
 from holdfast.lockfree import idempotency
 from holdfast.lockfree.idempotency import aio
 
-from .stores import ALL, Store, opened
+from .stores import ALL, FEW, Store, opened
 
 SHORT = 0.1  # the shortest ttl there is: long enough for a test that wants it to pass
 
 
-@pytest.fixture(scope="module", params=ALL)
+on_every_store = pytest.mark.parametrize("store", ALL, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", params=FEW)
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     with opened(request.param, request) as store:
         yield store
@@ -36,6 +39,7 @@ class Work:
         return self.result
 
 
+@on_every_store
 def test_the_first_runs_and_all_others_get_its_result(store: Store) -> None:
     key, work = store.key(), Work({"receipt": 7, "lines": [1, None, "ü"]})
     results = [store.do(key, work), store.do(key, work), store.do(key, work, connection=store.other)]
@@ -55,6 +59,7 @@ def test_all_get_the_same_even_if_json_changes_it(store: Store) -> None:
     assert [store.do(key, work) for _ in range(2)] == [[1, 2], [1, 2]]
 
 
+@on_every_store
 def test_keys_are_told_apart_whatever_they_are_made_of(store: Store) -> None:
     base = store.key()
     keys = [base + more for more in ("", " ", "A", "a", "ä", "Ä", "'", '"', "%s", ":name", "\\", "{tag}", "💶", "\n")]
@@ -62,6 +67,7 @@ def test_keys_are_told_apart_whatever_they_are_made_of(store: Store) -> None:
     assert [store.do(key, Work()) for key in keys] == list(range(len(keys)))
 
 
+@on_every_store
 def test_an_error_gives_the_key_free_again(store: Store) -> None:
     key = store.key()
 
@@ -74,6 +80,7 @@ def test_an_error_gives_the_key_free_again(store: Store) -> None:
     assert store.do(key, Work("at last"), timeout=0) == "at last"
 
 
+@on_every_store
 def test_whoever_comes_while_it_runs_is_told_or_waits(store: Store) -> None:
     if "sqlite" in store.name:
         pytest.skip("atomic on SQLite keeps all other writers out, see below")
@@ -91,6 +98,7 @@ def test_whoever_comes_while_it_runs_is_told_or_waits(store: Store) -> None:
     assert store.do(key, lambda run: as_another(work(run))) == "mine"
 
 
+@on_every_store
 def test_whoever_comes_while_it_runs_without_a_transaction_is_told(store: Store) -> None:
     key = store.key()
 
@@ -102,6 +110,7 @@ def test_whoever_comes_while_it_runs_without_a_transaction_is_told(store: Store)
     assert store.do(key, lambda run: as_another(work(run)), atomic=False) == "mine"
 
 
+@on_every_store
 def test_a_dead_run_is_taken_over_after_its_ttl_and_its_late_result_is_refused(store: Store) -> None:
     key, successor = store.key(), Work("of the successor")
 
@@ -117,6 +126,7 @@ def test_a_dead_run_is_taken_over_after_its_ttl_and_its_late_result_is_refused(s
     assert successor.times == 1
 
 
+@on_every_store
 def test_a_late_failure_does_not_free_the_key_of_the_successor(store: Store) -> None:
     key = store.key()
 
@@ -209,6 +219,7 @@ def test_a_codec_of_ones_own(store: Store) -> None:
         store.do(store.key(), Work("abc"), codec=Broken())
 
 
+@on_every_store
 def test_bytes_of_all_kinds_are_kept_whole(store: Store) -> None:
     from holdfast.lockfree.idempotency.codec import RAW
 
@@ -241,6 +252,7 @@ def test_a_key_that_cannot_be_one_is_refused_at_once(store: Store, key: Any) -> 
         store.keys().once(key)
 
 
+@on_every_store
 def test_a_connection_of_the_other_world_is_told_where_to_go(store: Store) -> None:
     surface: Any = idempotency if store.database.asynchronous else aio
     with pytest.raises(Misuse, match=r"holdfast\.lockfree\.idempotency"):
@@ -258,6 +270,7 @@ async def as_another(coroutine: Any) -> Any:
         _running.reset(token)
 
 
+@on_every_store
 def test_a_claim_that_comes_second_gets_nothing_even_if_it_did_not_look(store: Store) -> None:
     from holdfast.drivers.threads import Threads
     from holdfast.lockfree.idempotency.opening import ledger_for

@@ -205,3 +205,38 @@ def _methods(ours: Any, theirs: Any) -> list[tuple[Any, Any]]:
     names = [name for name in dir(ours) if not name.startswith("_")]
     assert names == [name for name in dir(theirs) if not name.startswith("_")]
     return [(getattr(ours, name), getattr(theirs, name)) for name in names]
+
+
+def test_on_sqlite_a_hit_is_one_select_and_all_else_takes_the_long_way(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "keys.db", isolation_level=None)) as db:
+        keys = idempotency.Keys(db, create=True, keep=3600)
+
+        @keys.idempotent(key=lambda order, amount: order, payload=lambda order, amount: amount)
+        def charge(order: str, amount: int) -> dict[str, int]:
+            return {"paid": amount}
+
+        def on_the_way() -> int:
+            said: list[str] = []
+            db.set_trace_callback(said.append)
+            assert charge("a", 5) == {"paid": 5}
+            with keys.once("a", 5) as run:
+                assert (run.first, run.result, run.token > 0) == (False, {"paid": 5}, True)
+            db.set_trace_callback(None)
+            return len(said)
+
+        charge("a", 5)
+        assert on_the_way() == 2
+        with pytest.raises(KeyReused):
+            charge("a", 6)
+        with pytest.raises(Misuse):
+            charge(7, 5)  # SQLite would take it for "7"
+        db.row_factory = lambda cursor, row: {"row": row}
+        assert on_the_way() == 2  # the long way, which is as right
+        db.row_factory = None
+        db.execute("UPDATE holdfast_idempotency SET expires = 1")
+        with keys.once("a", 6) as run:  # forgotten, and the payload with it
+            assert run.first
+            with pytest.raises(Misuse, match="asks for its own result"):
+                charge("a", 6)
+            run.result = {"paid": 6}
+        assert charge("a", 6) == {"paid": 6}

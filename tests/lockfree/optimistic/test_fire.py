@@ -35,6 +35,7 @@ def test_no_update_is_lost_or_made_twice_under_fire(store: tuple[str, str]) -> N
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("redis", marks=pytest.mark.server)], indirect=True)
 def test_the_naive_way_loses_updates(store: tuple[str, str]) -> None:
     done = play("optimistic", *store, "naive", wanted=200)
     acknowledged = {one["mark"] for one in done["said"]}

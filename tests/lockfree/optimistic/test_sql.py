@@ -14,7 +14,7 @@ from holdfast.lockfree import optimistic
 from holdfast.lockfree.optimistic import ONCE, Retry, aio
 
 from ...fenced.sql_drivers import DRIVERS
-from ..databases import RIVALS, Database, marked, opened
+from ..databases import FEW, RIVALS, Database, marked, opened
 
 QUICK = Retry(attempts=4, first=0.0001, longest=0.001)
 CREATE = "CREATE TABLE IF NOT EXISTS wallet (id INTEGER PRIMARY KEY, balance INTEGER, version BIGINT)"
@@ -72,7 +72,10 @@ class Wallets:
         return not self.database.wire(self.mine).busy()
 
 
-@pytest.fixture(scope="module", params=marked(list(DRIVERS)))
+on_every_driver = pytest.mark.parametrize("wallets", marked(list(DRIVERS)), indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", params=FEW)
 def wallets(request: pytest.FixtureRequest) -> Iterator[Wallets]:
     with opened(request.param, request) as database:
         wallets = Wallets(database)
@@ -85,6 +88,7 @@ def spend(amount: int) -> Any:
     return lambda row: {"balance": row["balance"] - amount}
 
 
+@on_every_driver
 def test_a_row_is_changed_and_its_version_rises(wallets: Wallets) -> None:
     key = wallets.insert(100)
     assert wallets.update(key, spend(30)) == {"id": key, "balance": 70, "version": 1}
@@ -93,6 +97,7 @@ def test_a_row_is_changed_and_its_version_rises(wallets: Wallets) -> None:
     assert wallets.idle()
 
 
+@on_every_driver
 def test_a_row_that_changed_between_read_and_write_is_read_again_and_nothing_is_lost(wallets: Wallets) -> None:
     key = wallets.insert(100)
     calls = 0
@@ -109,6 +114,7 @@ def test_a_row_that_changed_between_read_and_write_is_read_again_and_nothing_is_
     assert calls == 3
 
 
+@on_every_driver
 def test_a_conflict_that_outlives_the_attempts_tells_the_versions_seen_and_writes_nothing(wallets: Wallets) -> None:
     key = wallets.insert(100)
 
@@ -130,6 +136,7 @@ def test_a_change_of_none_leaves_the_row_as_it_is(wallets: Wallets) -> None:
     assert wallets.idle()
 
 
+@on_every_driver
 def test_an_error_in_the_change_leaves_everything_as_it_was(wallets: Wallets) -> None:
     key = wallets.insert(100)
 
@@ -179,6 +186,7 @@ def test_bad_input_is_refused_with_nothing_written(wallets: Wallets) -> None:
     assert wallets.idle()
 
 
+@on_every_driver
 def test_several_rows_change_together(wallets: Wallets) -> None:
     alice, bob, rate = wallets.insert(100), wallets.insert(5), wallets.insert(2)
 
@@ -194,6 +202,7 @@ def test_several_rows_change_together(wallets: Wallets) -> None:
     assert wallets.idle()
 
 
+@on_every_driver
 def test_several_rows_of_which_one_has_changed_are_not_written(wallets: Wallets) -> None:
     if wallets.database.driver.server == "sqlite_file":
         pytest.skip("SQLite has one writer: the transaction that reads them keeps all others out")
@@ -211,6 +220,7 @@ def test_several_rows_of_which_one_has_changed_are_not_written(wallets: Wallets)
     assert wallets.idle()
 
 
+@on_every_driver
 def test_in_a_transaction_of_ones_own_there_is_one_attempt(wallets: Wallets) -> None:
     key = wallets.insert(100)
     wire = wallets.database.wire(wallets.mine)
@@ -233,6 +243,7 @@ def test_in_a_transaction_of_ones_own_there_is_one_attempt(wallets: Wallets) -> 
     assert wallets.look(key) == {"id": key, "balance": 70, "version": 1}
 
 
+@on_every_driver
 def test_a_swap_says_whether_the_condition_held(wallets: Wallets) -> None:
     key = wallets.insert(3)
     take = {"changes": "balance = balance - :taken", "where": "balance >= :taken"}
@@ -242,6 +253,7 @@ def test_a_swap_says_whether_the_condition_held(wallets: Wallets) -> None:
     assert wallets.idle()
 
 
+@on_every_driver
 def test_a_swap_that_finds_everything_as_it_should_be_has_held(wallets: Wallets) -> None:
     """Without FOUND_ROWS, MySQL counts no row here."""
     key = wallets.insert(3)
@@ -258,6 +270,7 @@ def test_a_swap_with_a_value_that_was_not_given(wallets: Wallets) -> None:
         wallets.swap(key, "balance = :key0", "1 = 1", key0=1)
 
 
+@on_every_driver
 def test_a_connection_of_the_other_world_is_told_where_to_go(wallets: Wallets) -> None:
     async def work() -> None:
         if wallets.database.asynchronous:

@@ -1,16 +1,22 @@
 import sqlite3
 
+from holdfast.lockfree import idempotency
+
 db = sqlite3.connect("shop.db", isolation_level=None)
-db.execute("CREATE TABLE IF NOT EXISTS invoice (request TEXT PRIMARY KEY, order_id INTEGER, cents INTEGER)")
+db.execute("CREATE TABLE IF NOT EXISTS invoice (id INTEGER PRIMARY KEY, order_id INTEGER, cents INTEGER)")
+keys = idempotency.Keys(db, create=True)
 
 
-def make_invoice(request, order_id, cents):
-    """Called twice for one request, it makes one invoice: the unique key refuses the second."""
-    db.execute("INSERT INTO invoice VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (request, order_id, cents))
-    return db.execute("SELECT order_id, cents FROM invoice WHERE request = ?", (request,)).fetchone()
+@keys.idempotent(
+    key=lambda request, order, cents: f"invoice:{request}", payload=lambda request, order, cents: [order, cents]
+)
+def make_invoice(request, order, cents):
+    """Run once a request, in one transaction with its result; whoever asks again is given that result."""
+    made = db.execute("INSERT INTO invoice (order_id, cents) VALUES (?, ?)", (order, cents))
+    return {"invoice": made.lastrowid}
 
 
-assert make_invoice("request-1", 123, 500) == (123, 500)
-assert make_invoice("request-1", 123, 500) == (123, 500)  # repeated: the same answer, no second invoice
-assert db.execute("SELECT count(*) FROM invoice WHERE request = 'request-1'").fetchone() == (1,)
+# Asked twice: one invoice, and the same answer.
+assert make_invoice("request-1", 123, 500) == make_invoice("request-1", 123, 500)
+assert db.execute("SELECT count(*) FROM invoice").fetchone() == (1,)
 db.close()

@@ -2,24 +2,23 @@ import os
 
 import psycopg
 
+from holdfast.lockfree import optimistic
+
 db = psycopg.connect(os.environ.get("POSTGRESQL_URL", "postgresql://localhost/shop"), autocommit=True)
-db.execute("CREATE TABLE IF NOT EXISTS account (id INTEGER PRIMARY KEY, balance INTEGER, version INTEGER)")
+db.execute("CREATE TABLE IF NOT EXISTS account (id INT PRIMARY KEY, balance INT, version INT NOT NULL)")
 db.execute("INSERT INTO account VALUES (42, 100, 0) ON CONFLICT DO NOTHING")
 
-UPDATE = "UPDATE account SET balance = %s, version = version + 1 WHERE id = 42 AND version = %s"
+
+def withdraw(cents):
+    """Written only if nobody wrote since it was read; else read and decided again; `Conflict` in the end."""
+
+    def decide(row):  # may be called several times: let it compute, and do nothing else
+        if row["balance"] < cents:
+            raise ValueError("not enough money")  # nothing is written
+        return {"balance": row["balance"] - cents}
+
+    return optimistic.update(db, "account", 42, decide)
 
 
-def withdraw(cents, attempts=10):
-    """Written only if nobody wrote since it was read; else it is read and decided again."""
-    for _ in range(attempts):
-        balance, version = db.execute("SELECT balance, version FROM account WHERE id = 42").fetchone()
-        if balance < cents:
-            return False
-        changed = db.execute(UPDATE, (balance - cents, version)).rowcount
-        if changed:
-            return True
-    raise RuntimeError("too many conflicts: this account is busy, let it have one writer")
-
-
-assert withdraw(10)
+assert withdraw(10)["balance"] <= 90
 db.close()

@@ -1,28 +1,23 @@
 import os
 
 import redis
+from holdfast.lockfree import optimistic
 
 db = redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://localhost"))
-db.set("account:42", 100, nx=True)
+accounts = optimistic.Redis(db)  # a hash is the row; the field `version` is added to it
+accounts.update("account:42", lambda row: None if row else {"balance": 100})
 
 
-def withdraw(cents, attempts=10):
-    """WATCH makes the write fail if anybody wrote since it was read; then it is read and decided again."""
-    for _ in range(attempts):
-        with db.pipeline() as pipe:
-            try:
-                pipe.watch("account:42")
-                balance = int(pipe.get("account:42"))
-                if balance < cents:
-                    return False
-                pipe.multi()
-                pipe.set("account:42", balance - cents)
-                pipe.execute()
-                return True
-            except redis.WatchError:
-                continue
-    raise RuntimeError("too many conflicts: this account is busy, let it have one writer")
+def withdraw(cents):
+    """Written only if nobody wrote since it was read; else read and decided again; `Conflict` in the end."""
+
+    def decide(row):  # may be called several times: let it compute, and do nothing else
+        if int(row["balance"]) < cents:
+            raise ValueError("not enough money")  # nothing is written
+        return {"balance": int(row["balance"]) - cents}
+
+    return accounts.update("account:42", decide)
 
 
-assert withdraw(10)
+assert withdraw(10)["balance"] <= 90
 db.close()

@@ -31,6 +31,7 @@ from ...fenced.sql.statements import DIALECTS
 from .codec import JSON, Codec
 from .core import Rules, Run, Session
 from .opening import opener
+from .quick import quick_look
 from .sql import statements
 
 __all__ = ["Keys", "idempotent", "once", "Run", "Codec", "JSON", "schema"]
@@ -50,10 +51,19 @@ def schema(dialect: str) -> str:
 class Once:
     """Made by `Keys.once`; `with` gives a `Run`."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    __slots__ = ("_key", "_keys", "_payload", "_session")
+
+    def __init__(self, keys: Keys, key: str, payload: object) -> None:
+        self._keys = keys
+        self._key = key
+        self._payload = payload
+        # Made here, so that a bad key is refused at once.
+        self._session = Session(keys._driver, keys._open, keys._rules, key, payload)
 
     def __enter__(self) -> Run:
+        keys, key = self._keys, self._key
+        if keys._kept is not None and (found := keys._kept(key, self._payload)) is not None:
+            return Run(key, False, keys._rules.codec.loads(found[0]), found[1], None)
         return finish(self._session.enter())
 
     def __exit__(
@@ -87,6 +97,7 @@ class Keys:
         self._rules = Rules(ttl, keep, timeout, limit, codec, atomic, create)
         self._driver = Threads()
         self._open = opener(self._driver, THREADS, store)
+        self._kept = quick_look(store)
 
     def once(self, key: str, payload: object = None) -> Once:
         """For `with`: gives a `Run`. If it is the `first`, do the work and set its `result`; else the result is there.
@@ -94,17 +105,23 @@ class Keys:
         An error in the body gives the key free again. `payload` (bytes or plain data) must be the same whenever the key
         comes again, or `KeyReused` is raised.
         """
-        return Once(Session(self._driver, self._open, self._rules, key, payload))
+        return Once(self, key, payload)
 
     def idempotent(
         self, key: Callable[P, str], payload: Callable[P, object] | None = None
     ) -> Callable[[Callable[P, T]], Callable[P, T]]:
         """A decorator: `key` and `payload` are given the arguments of each call."""
 
+        kept, loads = self._kept, self._rules.codec.loads
+
         def decorate(function: Callable[P, T]) -> Callable[P, T]:
             @wraps(function)
             def once(*args: P.args, **kwargs: P.kwargs) -> T:
-                with self.once(key(*args, **kwargs), payload(*args, **kwargs) if payload else None) as run:
+                name, said = key(*args, **kwargs), payload(*args, **kwargs) if payload else None
+                if kept is not None and (found := kept(name, said)) is not None:
+                    known: T = loads(found[0])
+                    return known
+                with self.once(name, said) as run:
                     if run.first:
                         run.result = function(*args, **kwargs)
                 result: T = run.result
@@ -134,7 +151,7 @@ class Keys:
         """The same store by other rules."""
         other = object.__new__(Keys)
         other._rules = replace(self._rules, **changes)
-        other._driver, other._open = self._driver, self._open
+        other._driver, other._open, other._kept = self._driver, self._open, self._kept
         return other
 
 

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 from ...errors import Misuse, Unstorable
+from ..coding import from_json, to_json
 
 
 class Codec(Protocol):
@@ -21,10 +22,10 @@ class Json:
     """The default. Strict: no NaN, and nothing that would come back as something that it was not."""
 
     def dumps(self, result: Any, /) -> str:
-        return json.dumps(result, allow_nan=False, separators=(",", ":"))
+        return to_json(result)
 
     def loads(self, kept: bytes, /) -> Any:
-        return json.loads(kept.decode())
+        return from_json(kept.decode())
 
 
 class Raw:

@@ -6,12 +6,13 @@ from typing import Any
 
 from ...drivers.base import Driver
 from ...errors import Misuse
-from ...fenced.sql.connections import ASYNCIO, is_connection
+from ...fenced.sql.connections import is_connection
 from ...fenced.sql.wire import settle
+from ..scripts import is_client
 from .core import Close, Open
 from .ledger import Ledger
 from .redis import RedisLedger
-from .sql import PACKAGE, SqlLedger
+from .sql import SqlLedger
 
 
 async def _nothing_to_close(error: BaseException | None) -> None:
@@ -19,17 +20,11 @@ async def _nothing_to_close(error: BaseException | None) -> None:
 
 
 def ledger_for(driver: Driver, world: str, store: Any) -> Ledger:
-    if hasattr(store, "evalsha"):
-        lives_in_asyncio = ".asyncio" in type(store).__module__
-        if lives_in_asyncio != (world == ASYNCIO):
-            right = f"{PACKAGE}.aio" if lives_in_asyncio else PACKAGE
-            raise Misuse(f"{type(store).__module__}.{type(store).__name__} belongs with {right}")
-        return RedisLedger(store)
-    return SqlLedger(driver, world, store)
+    return RedisLedger(store, world) if is_client(store) else SqlLedger(driver, world, store)
 
 
 def opener(driver: Driver, world: str, store: Any) -> Open:
-    if hasattr(store, "evalsha") or is_connection(store) or not callable(store):
+    if is_client(store) or is_connection(store) or not callable(store):
         ledger_for(driver, world, store)  # refuses at once what is nothing of the kind
 
         async def same() -> tuple[Ledger, Close]:

@@ -7,30 +7,23 @@ saw is woken even if that ended before it asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from ...errors import Misuse
-from ...fenced.redis import Script, speak
 from ...fenced.sql.wire import settle
+from ..scripts import call, checked, patience
 from .rule import FLAWED, KEPT, Entry, entry_of
 
 PREFIX = "holdfast:idempotent:"
 _FIELDS = ("token", "runner", "payload", "done", "result")
-_SLICE = 1.0  # seconds: a client with a time limit on its socket must not run into it while it waits
-
-
-@cache
-def _script(name: str) -> Script:
-    return Script((files(__package__ or "") / f"{name}.lua").read_text(encoding="utf-8"))
+_SLICE = 1.0  # seconds at a time
 
 
 class RedisLedger:
     transactional = False
 
-    def __init__(self, client: Any) -> None:
-        self.connection = client
+    def __init__(self, client: Any, world: str) -> None:
+        self.connection = checked(client, world, __package__ or "")
 
     def ready(self) -> None:
         pass
@@ -40,7 +33,7 @@ class RedisLedger:
         return row, f"{row}:bell"
 
     async def _speak(self, name: str, key: str, *arguments: str | bytes | int) -> Any:
-        return await speak(self.connection, _script(name), self._keys(key), arguments, NEVER_DECODE=True)
+        return await call(self.connection, __package__ or "", name, self._keys(key), *arguments, NEVER_DECODE=True)
 
     async def look(self, key: str) -> Entry | None:
         # One plain command: a hit is the usual case. How long a run has left, only the claim needs to know.
@@ -62,7 +55,7 @@ class RedisLedger:
         await self._speak("release", key, entry.token)
 
     async def wait(self, key: str, entry: Entry, seconds: float, round_: int) -> None:
-        wait = max(1, round(min(seconds, _SLICE) * 1000))
+        wait = max(1, round(patience(self.connection, min(seconds, _SLICE)) * 1000))
         await settle(self.connection.xread({self._keys(key)[1]: f"{entry.token - 1}-0"}, count=1, block=wait))
 
     async def begin(self) -> None:

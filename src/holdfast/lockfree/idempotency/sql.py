@@ -11,9 +11,9 @@ from ...fenced.sql.core import create_table
 from ...fenced.sql.place import Outcome
 from ...fenced.sql.statements import MYSQL, Statement, bind, load
 from ...fenced.sql.wire import Wire
-from ..alone import row_alone, run_alone
 from ..collisions import collided
 from ..optimistic.retry import Pauses, Retry
+from ..transactions import row_alone, run_alone
 from .rule import FLAWED, KEPT, Entry, entry_of
 
 TABLE = "holdfast_idempotency"
@@ -51,9 +51,7 @@ class SqlLedger:
 
     async def look(self, key: str) -> Entry | None:
         wire, look = self._wire, self._statement("look", key)
-        if wire.reads_apart:
-            return _entry(await wire.row(look))
-        if not wire.standalone():
+        if not (wire.reads_apart or wire.standalone()):
             self.ready()
         return _entry(await row_alone(wire, look))
 

@@ -22,6 +22,9 @@ DROP TABLE IF EXISTS holdfast_idempotency;
 SELECT token, runner, payload, done, expires - CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER), result
 FROM holdfast_idempotency WHERE name = :name;
 
+-- name: kept
+SELECT payload, result, token, expires FROM holdfast_idempotency WHERE name = :name AND done = 1;
+
 -- name: claim
 INSERT INTO holdfast_idempotency (name, payload, runner, token, expires, done)
 SELECT :name, :payload, :runner, clock.now, clock.now + :ttl, 0

@@ -18,7 +18,7 @@ _SNAPSHOT = _PREFIX + "snapshot:"
 
 class RedisRoll:
     def __init__(self, client: Any, world: str) -> None:
-        self._client = checked(client, world)
+        self._client = checked(client, world, __package__ or "")
 
     async def create(self) -> None:
         """Redis makes streams as they are written to."""

@@ -11,9 +11,10 @@ from typing import Any
 
 from ...errors import Misuse
 from ...fenced.sql.connections import wire_for
+from ...fenced.sql.core import lacks_table
 from ...fenced.sql.statements import MYSQL, Statement, bind, load
 from ..bell import PostgresBell
-from ..transactions import alone
+from ..transactions import create_all, rows_alone, run_alone
 from .roll import Written
 
 
@@ -31,9 +32,7 @@ class SqlRoll:
         return bind(self._known[name], self._wire.style, values)
 
     async def create(self) -> None:
-        async with alone(self._wire, whole=True):
-            for name in sorted(name for name in self._known if name.startswith("create_")):
-                await self._wire.run(self._say(name))  # create_alone comes first, by its letter
+        await create_all(self._wire, self._known)
 
     async def append(self, stream: str, expected: int, texts: Sequence[str]) -> int | None:
         if len(texts) == 1:
@@ -46,25 +45,17 @@ class SqlRoll:
         return None
 
     async def _run(self, saying: Statement) -> int:
-        if self._wire.standalone():  # the usual case, and the one that is in a hurry
-            return await self._counted(saying)
-        async with alone(self._wire):
-            return await self._counted(saying)
-
-    async def _counted(self, saying: Statement) -> int:
         try:
-            return (await self._wire.run(saying)).rows
+            return (await run_alone(self._wire, saying)).rows
         except Exception as error:
             _explain(error)
             raise
 
     async def version(self, stream: str) -> int:
-        async with alone(self._wire):
-            return int((await self._rows("version", stream=stream))[0][0])
+        return int((await self._rows("version", stream=stream))[0][0])
 
     async def read(self, stream: str, after: int, most: int) -> list[Written]:
-        async with alone(self._wire):
-            found = await self._rows("read", stream=stream, after=after, most=most)
+        found = await self._rows("read", stream=stream, after=after, most=most)
         return [Written(one[0], one[1], one[2], str(one[3])) for one in found]
 
     async def log(self, after: str, prefix: str, most: int) -> tuple[list[Written], str]:
@@ -72,21 +63,19 @@ class SqlRoll:
         if not (first.isdigit() and (second.isdigit() or not second)):
             raise Misuse(f"{after!r:.80} is no position of this journal: give `event.position` as it is, or ''")
         values = {"first": int(first), "second": int(second or 0), "prefix": prefix, "most": most}
-        async with alone(self._wire):
-            found = [Written(one[0], one[1], one[2], str(one[3])) for one in await self._rows("log", **values)]
+        found = [Written(one[0], one[1], one[2], str(one[3])) for one in await self._rows("log", **values)]
         return found, found[-1].position if found else after
 
     async def save(self, stream: str, version: int, text: str) -> None:
         await self._run(self._say("snapshot", stream=stream, version=version, state=text))
 
     async def saved(self, stream: str) -> tuple[int, str] | None:
-        async with alone(self._wire):
-            found = await self._rows("last_snapshot", stream=stream)
+        found = await self._rows("last_snapshot", stream=stream)
         return (int(found[0][0]), str(found[0][1])) if found else None
 
     async def _rows(self, name: str, **values: object) -> list[tuple[Any, ...]]:
         try:
-            return await self._wire.rows(self._say(name, **values))
+            return await rows_alone(self._wire, self._say(name, **values))
         except Exception as error:
             _explain(error)
             raise
@@ -102,8 +91,7 @@ class SqlRoll:
 
 
 def _explain(error: BaseException) -> None:
-    words = str(error)
-    if "holdfast_journal" in words and ("no such table" in words or "does not exist" in words):
+    if lacks_table(error, "holdfast_journal"):
         raise Misuse(
             "this database has no table holdfast_journal: create it once, with journal.create_table()"
         ) from error

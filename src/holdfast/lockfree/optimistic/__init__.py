@@ -98,7 +98,7 @@ class Redis(_Keyed):
     becomes None is deleted; of a key that is not there, the row is empty. In Redis Cluster, several keys need one {tag}."""
 
     def __init__(self, client: Any) -> None:
-        self._cells = RedisCells(client)
+        self._cells = RedisCells(client, THREADS)
 
 
 class Etcd(_Keyed):

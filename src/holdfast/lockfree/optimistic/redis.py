@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from ...errors import Misuse
-from ...fenced.redis import Key, Script, Value, pairs, speak
+from ...fenced.redis import Key, Value, pairs
+from ..scripts import call, checked
 from .cells import Cell
 from .retry import valid_expected, valid_version
 
@@ -23,16 +22,9 @@ WRITER = (
 )
 
 
-@cache
-def _script(name: str) -> Script:
-    return Script((files(__package__ or "") / f"{name}.lua").read_text(encoding="utf-8"))
-
-
 class RedisCells:
-    def __init__(self, client: Any) -> None:
-        if not hasattr(client, "evalsha"):
-            raise Misuse(f"a client of redis-py is wanted, not {type(client).__name__}")
-        self._client = client
+    def __init__(self, client: Any, world: str) -> None:
+        self._client = checked(client, world, __package__ or "")
 
     def valid_key(self, key: Key) -> Key:
         if not isinstance(key, (str, bytes)) or not key:
@@ -44,7 +36,7 @@ class RedisCells:
 
     async def read(self, keys: Sequence[Key]) -> list[Cell]:
         try:
-            found = await speak(self._client, _script("read"), keys, ())
+            found = await call(self._client, __package__ or "", "read", keys)
         except Exception as error:
             if "WRONGTYPE" in str(error):
                 raise Misuse(f"one of {', '.join(map(str, keys))} is no hash: {error}") from error
@@ -81,4 +73,4 @@ class RedisCells:
             there = {name: value for name, value in (answer or {}).items() if value is not None}
             gone = [name for name, value in (answer or {}).items() if value is None]
             arguments += [cell.seen, len(there), *(word for pair in there.items() for word in pair), len(gone), *gone]
-        return bool(await speak(self._client, _script("write"), [cell.key for cell in cells], arguments))
+        return bool(await call(self._client, __package__ or "", "write", [cell.key for cell in cells], *arguments))

@@ -14,8 +14,8 @@ from typing import Any
 from ...errors import Missing, Misuse
 from ...fenced.sql.connections import wire_for
 from ...fenced.sql.wire import Wire, settle
-from ..alone import run_alone
 from ..collisions import collided
+from ..transactions import run_alone
 from .retry import Attempt, Pauses, Retry, outdated, persist, retry_of, valid_expected, valid_version
 from .row import Key, Row, Table
 

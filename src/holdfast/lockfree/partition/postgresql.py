@@ -6,9 +6,10 @@ from typing import Any
 
 from ...errors import Misuse
 from ...fenced.sql.connections import wire_for
+from ...fenced.sql.core import lacks_table
 from ...fenced.sql.statements import POSTGRESQL, Statement, bind, load
 from ..bell import PostgresBell
-from ..transactions import alone
+from ..transactions import create_all, rows_alone, run_alone
 from .line import Taken
 
 
@@ -26,19 +27,16 @@ class PostgresShelf:
 
     async def _rows(self, name: str, **values: object) -> list[tuple[Any, ...]]:
         try:
-            async with alone(self._wire):
-                return await self._wire.rows(self._say(name, **values))
+            return await rows_alone(self._wire, self._say(name, **values), writes=True)
         except Exception as error:
-            if "holdfast_queue" in str(error) and "does not exist" in str(error):
+            if lacks_table(error, "holdfast_queue"):
                 raise Misuse(
                     "this database has no table holdfast_queue: create it once, with queue.create_table()"
                 ) from error
             raise
 
     async def create(self) -> None:
-        async with alone(self._wire, whole=True):
-            for name in sorted(name for name in self._known if name.startswith("create_")):
-                await self._wire.run(self._say(name))  # create_alone comes first, by its letter
+        await create_all(self._wire, self._known)
 
     async def put(self, partition: int, key: str, text: str) -> None:
         await self._rows("put", partition=partition, key=key, data=text)
@@ -64,12 +62,10 @@ class PostgresShelf:
         return (int(found[0][0]) if found else 0), False
 
     async def release(self, partition: int, token: int) -> bool:
-        async with alone(self._wire):
-            return (await self._wire.run(self._say("release", partition=partition, token=token))).rows > 0
+        return (await run_alone(self._wire, self._say("release", partition=partition, token=token))).rows > 0
 
     async def discard(self) -> None:
-        async with alone(self._wire):
-            await self._wire.run(self._say("discard"))
+        await run_alone(self._wire, self._say("discard"))
 
     async def count(self) -> int:
         return int((await self._rows("count"))[0][0])

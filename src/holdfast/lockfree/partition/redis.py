@@ -11,7 +11,7 @@ from .line import Taken
 
 class RedisShelf:
     def __init__(self, client: Any, world: str, queue: str) -> None:
-        self._client = checked(client, world)
+        self._client = checked(client, world, __package__ or "")
         prefix = f"{{holdfast:queue:{queue.encode().hex()}}}:"  # in hex: a brace in a name must not end the tag
         self._stream = prefix + "partition:"
         self._until = prefix + "until"
