@@ -152,7 +152,7 @@ def counted_for_ever(patch: Patch) -> None:
 
 def watched_from_now_on(patch: Patch) -> None:
     look = entering.what_to_wait_for
-    patch.setattr(f"{HERE}.store.what_to_wait_for", lambda *args: (look(*args)[0], 0))
+    patch.setattr(f"{HERE}.store.what_to_wait_for", lambda *args: (look(*args)[0], 2**62))
 
 
 def renewed_unseen(patch: Patch) -> None:

@@ -25,7 +25,7 @@ from h2.events import (
     WindowUpdated,
 )
 from h2.exceptions import H2Error
-from h2.settings import SettingCodes
+from h2.settings import SettingCodes, Settings
 
 _WINDOW = 1 << 24  # how much may be on its way to us: a list of names is longer than HTTP/2's 64 KiB
 
@@ -74,7 +74,9 @@ class Channel:
             normalize_inbound_headers=False,
         )
         self._h2 = H2Connection(config)
-        self._h2.local_settings.update({SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW, SettingCodes.ENABLE_PUSH: 0})
+        # Given from the start: set later, they would hold here as soon as they are acknowledged, without ever being said.
+        settings = {SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW, SettingCodes.ENABLE_PUSH: 0}
+        self._h2.local_settings = Settings(client=True, initial_values=settings)
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(_WINDOW)
         self._streams: dict[int, _Stream] = {}

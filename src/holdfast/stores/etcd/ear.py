@@ -1,8 +1,10 @@
 """How waiters hear: one connection a store, one stream on it, and on that any number of watches, each from a revision.
 
-None is lost: a watch begins at the revision after the one at which its owner looked, so what happened in between is told as
-well. When the stream ends for whatever reason (a member that lost its leader ends it by itself, since we ask for that), or
-a watch is refused (its revision was compacted away), everybody concerned is woken, to look for themselves.
+None is lost: a watch is for what happens after the revision at which its owner looked. It begins *now*; if etcd then says that
+revisions have passed in between, its owner is woken to look once more. (Begun at an older revision, etcd would tell by itself
+what was missed, but only every 100 ms: it keeps such watches on a list of their own.) When the stream ends for whatever
+reason (a member that lost its leader ends it by itself, since we ask for that), or a watch is refused, everybody concerned
+is woken, to look for themselves.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ _TURN = 1.0
 class Watch:
     """One waiter's. `over`: it will tell nothing more; `lost`: not because something happened, but the watch itself ended."""
 
-    __slots__ = ("bell", "key", "lost", "number", "over", "range_end")
+    __slots__ = ("bell", "key", "lost", "number", "over", "range_end", "since")
 
-    def __init__(self, key: bytes, range_end: bytes, bell: Bell, number: int) -> None:
+    def __init__(self, key: bytes, range_end: bytes, since: int, bell: Bell, number: int) -> None:
         self.key = key
         self.range_end = range_end
+        self.since = since
         self.bell = bell
         self.number = number
         self.over = self.lost = False
@@ -53,9 +56,9 @@ class Watches:
     def __bool__(self) -> bool:
         return bool(self._watches)
 
-    def add(self, key: bytes, range_end: bytes, bell: Bell) -> Watch:
+    def add(self, key: bytes, range_end: bytes, since: int, bell: Bell) -> Watch:
         self._last += 1
-        watch = self._watches[self._last] = Watch(key, range_end, bell, self._last)
+        watch = self._watches[self._last] = Watch(key, range_end, since, bell, self._last)
         return watch
 
     def remove(self, watch: Watch) -> bool:
@@ -66,7 +69,11 @@ class Watches:
         """Ring for whom it concerns; what to answer, if anything."""
         heard = read_watch(message)
         watch = self._watches.get(heard.watch_id)
-        if watch is None or not (heard.events or heard.canceled):
+        if watch is None:
+            return None
+        if not (heard.events or heard.canceled):
+            if heard.created and heard.revision >= watch.since:
+                watch.bell.ring()  # what has passed since its owner looked may have been what it waits for
             return None
         self.remove(watch)
         watch.end(lost=heard.canceled)
@@ -98,8 +105,8 @@ class ThreadEar:
         with self._mutex:
             if self._line is None:
                 self._open()
-            watch = self._watches.add(key, range_end, bell)
-            self._send(watch_create(watch.number, key, range_end, since))
+            watch = self._watches.add(key, range_end, since, bell)
+            self._send(watch_create(watch.number, key, range_end))
         return watch
 
     def cancel(self, watch: Watch) -> None:

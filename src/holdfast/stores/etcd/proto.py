@@ -109,8 +109,9 @@ def time_to_live(lease: int, *, keys: bool) -> bytes:
     return number(1, lease) + number(2, keys)
 
 
-def watch_create(watch_id: int, key: bytes, range_end: bytes, since: int) -> bytes:
-    parts = data(1, key) + (data(2, range_end) if range_end else b"") + number(3, since) + number(7, watch_id)
+def watch_create(watch_id: int, key: bytes, range_end: bytes) -> bytes:
+    """From now on."""
+    parts = data(1, key) + (data(2, range_end) if range_end else b"") + number(7, watch_id)
     return data(1, parts)
 
 
@@ -202,6 +203,7 @@ class Heard(NamedTuple):
     """What a watch is told."""
 
     watch_id: int
+    revision: int
     created: bool
     canceled: bool
     events: bool
@@ -288,9 +290,11 @@ def read_lease(message: bytes, *, keys: bool = False) -> Leased:
 
 
 def read_watch(message: bytes) -> Heard:
-    watch_id, created, canceled, events, reason = 0, False, False, False, ""
+    watch_id, revision, created, canceled, events, reason = 0, 0, False, False, False, ""
     for field, value in fields(message):
-        if field == 2:
+        if field == 1:
+            revision = _header(_bytes(value)).revision
+        elif field == 2:
             watch_id = _int(value)
         elif field == 3:
             created = bool(value)
@@ -300,7 +304,7 @@ def read_watch(message: bytes) -> Heard:
             reason = _bytes(value).decode(errors="replace")
         elif field == 11:
             events = True
-    return Heard(watch_id, created, canceled, events, reason)
+    return Heard(watch_id, revision, created, canceled, events, reason)
 
 
 def read_login(message: bytes) -> bytes:

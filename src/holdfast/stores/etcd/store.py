@@ -14,6 +14,7 @@ from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
 from . import looking
+from .ear import Watch
 from .entering import Entry, Templates, enter, look, may_enter, seen, what_to_wait_for
 from .keys import PART, Keys, everybody, read_terms, token_of
 from .proto import CREATE, EQUAL, Done, compare, op_delete, op_put, op_range, range_of, txn
@@ -121,16 +122,23 @@ class EtcdStore:
     async def watch(self, name: str, token: int, timeout: float) -> None:
         start, _ = self._keys.of(name)
         span = everybody(start)
-        done = await self._transact(name, txn([], [op_range(range_of(*span))]))
-        if max((token_of(one, read_terms(one)) for one in done.ranged(0)), default=0) != token:
-            return
+        give_up = self._driver.now() + timeout
         bell = self._driver.bell()
-        with self._explained():
-            watch = await self._wire.ear.watch(*span, done.header.revision + 1, bell)
+        watch: Watch | None = None
         try:
-            await bell.wait(timeout)
+            while (left := give_up - self._driver.now()) > 0:
+                done = await self._transact(name, txn([], [op_range(range_of(*span))]))
+                if max((token_of(one, read_terms(one)) for one in done.ranged(0)), default=0) != token:
+                    return
+                if watch is None:
+                    with self._explained():
+                        watch = await self._wire.ear.watch(*span, done.header.revision + 1, bell)
+                elif watch.over:
+                    return
+                await bell.wait(left)
         finally:
-            self._wire.ear.cancel(watch)
+            if watch is not None:
+                self._wire.ear.cancel(watch)
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         with self._explained():

@@ -269,8 +269,8 @@ class LoopEar:
                     self._metadata = (*metadata, *HAS_LEADER)
                     self._stream = 0
                     self._ping(self._line)
-        watch = self._watches.add(key, range_end, bell)
-        self._send(watch_create(watch.number, key, range_end, since))
+        watch = self._watches.add(key, range_end, since, bell)
+        self._send(watch_create(watch.number, key, range_end))
         return watch
 
     def cancel(self, watch: Watch) -> None:
