@@ -19,8 +19,9 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(scope="module")
 def ensemble() -> Iterator[Cluster[ZooKeeper]]:
-    # Sessions as long as the suite's longest ttl; and no waiting for the disk, which is not what is tested here.
-    with servers.cluster("zookeeper", 3, "maxSessionTimeout=1000000", "forceSync=no") as cluster:
+    # Sessions as long as the suite's longest ttl; no waiting for the disk, nor elections because a busy machine was slow:
+    # neither is what is tested here.
+    with servers.cluster("zookeeper", 3, "maxSessionTimeout=1000000", "forceSync=no", "syncLimit=50") as cluster:
         yield cluster
 
 

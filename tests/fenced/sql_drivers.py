@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -151,6 +152,9 @@ def _pymysql_for_django() -> None:
     import pymysql
 
     pymysql.install_as_MySQLdb()
+    for name, module in list(sys.modules.items()):  # else its parts would be imported a second time under that name
+        if name.startswith("pymysql."):
+            sys.modules[name.replace("pymysql", "MySQLdb", 1)] = module
     pymysql.version_info = (2, 2, 1, "final", 0)  # what Django asks for
 
 

@@ -34,6 +34,7 @@ TRAITS = Traits(
     min_ttl=0.5,
 )
 _ATTEMPTS = 50
+_BREAKS = 5
 _CHECK_BYTES = 400_000  # in one request; ZooKeeper takes less than a megabyte
 
 
@@ -68,8 +69,17 @@ class ZooKeeperStore:
             session = await self._sessions.of(claim.ttl)
             record = Record(claim, session, self._driver)
             self._sessions.add(record, self._driver.now() + lives(record, claim.ttl))
+        breaks = 0
         for _ in range(_ATTEMPTS):
-            answer = await self._entering.ask_for(record, claim)
+            try:
+                answer = await self._entering.ask_for(record, claim)
+            except Unavailable:
+                # A connection that broke is soon replaced, by one to another member, and what we asked for is found again.
+                breaks += 1
+                if record.session.dead or breaks > _BREAKS or self._driver.now() > now + self._target.timeout / 2:
+                    raise
+                await self._driver.sleep(0.05)
+                continue
             if answer is not None:
                 return answer
         raise Unavailable(f"{claim.name!r} changes too fast: {_ATTEMPTS} attempts to claim it failed")

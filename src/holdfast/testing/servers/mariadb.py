@@ -19,6 +19,7 @@ class MariaDB(Server):
                 "mariadb-install-db",
                 "--no-defaults",
                 f"--datadir={self.data}",
+                f"--tmpdir={self.data}",  # several at once trip over each other's files in a common one
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
             ]
@@ -30,6 +31,7 @@ class MariaDB(Server):
             self.program,
             "--no-defaults",
             f"--datadir={self.data}",
+            f"--tmpdir={self.data}",
             f"--bind-address={LOOPBACK}",
             f"--port={self.port}",
             f"--socket={self.socket}",
