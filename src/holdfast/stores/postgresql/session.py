@@ -136,7 +136,6 @@ class SessionStore:
         """The lock is there while its connection is: ask on each whether it is."""
         deadline = self._driver.now() + within
         renewed: list[Grant | None] = []
-        late: Unavailable | None = None
         for grant in grants:
             party = self._parties.get(grant.claim.holder)
             if party is None or party.token != grant.token or not party.session.alive:
@@ -145,14 +144,11 @@ class SessionStore:
             try:
                 left = max(0.001, deadline - self._driver.now())
                 await party.session.ask(self._sql.ping, (long(grant.token),), left)
-            except (ServerError, Unavailable) as error:
-                late = None if isinstance(error, ServerError) else error
+            except (ServerError, Unavailable):
                 renewed.append(None)  # a connection that has failed is closed, and its lock gone with it
                 continue
             self._keep(party)
             renewed.append(grant)
-        if late is not None and len(grants) == 1 and self._parties.get(grants[0].claim.holder) is None:
-            raise late
         return renewed
 
     async def release(self, claim: Claim) -> bool:
