@@ -35,6 +35,21 @@ GROUPS = ["sqlite", pytest.param("redis", marks=SERVER)]
 QUEUES = [pytest.param("postgresql", marks=SERVER), pytest.param("redis", marks=SERVER)]
 
 
+_open: list[Any] = []
+
+
+def connect(backend: str, address: str) -> Any:
+    _open.append(writers.connect(backend, address))
+    return _open[-1]
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    while _open:
+        _open.pop().close()
+
+
 class Fire:
     """The eight, and what happens to them."""
 
@@ -121,7 +136,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     backend: str = request.getfixturevalue("backend")
     if backend == "sqlite":
         path = str(tmp_path / "data.db")
-        writers.connect(backend, path).execute("PRAGMA journal_mode = WAL")
+        connect(backend, path).execute("PRAGMA journal_mode = WAL")
     else:
         path = str(request.getfixturevalue("redis_url" if backend == "redis" else backend))
     writers.prepare(backend, path)
@@ -157,7 +172,7 @@ def test_the_journal_has_no_gap_and_nothing_acknowledged_is_lost(backend: str, a
     flames.end()
     acknowledged = flames.acknowledged()
     assert twice(acknowledged) == []
-    db = writers.connect(backend, address)
+    db = connect(backend, address)
     events = journal.Journal(db)
     log = list(events.subscribe(timeout=2))
     for key in writers.KEYS:
@@ -181,7 +196,7 @@ def test_no_partition_has_two_writers_past_the_fence(backend: str, address: str,
     flames.end()
     acknowledged = flames.acknowledged()
     assert twice(acknowledged) == []
-    db = writers.connect(backend, address)
+    db = connect(backend, address)
     for key in writers.KEYS:
         if backend == "redis":
             final = int(db.get(f"counter:{key}") or 0)
@@ -206,7 +221,7 @@ def test_actors_in_several_processes_answer_each_number_once(backend: str, addre
     flames.end()
     acknowledged = flames.acknowledged()
     assert twice(acknowledged) == []
-    db = writers.connect(backend, address)
+    db = connect(backend, address)
     for key in writers.KEYS:
         state, version = journal.Journal(db).replay(key, lambda total, one: total + one, 0)
         assert state == version >= max((value for name, value in acknowledged if name == key), default=0)
@@ -215,7 +230,7 @@ def test_actors_in_several_processes_answer_each_number_once(backend: str, addre
 
 @pytest.mark.parametrize("backend", QUEUES)
 def test_messages_keep_their_order_for_each_key_and_all_arrive(backend: str, address: str, burn: Any) -> None:
-    db = writers.connect(backend, address)
+    db = connect(backend, address)
     queue = partition.Queue(db, "fire", partitions=writers.PARTITIONS, ttl=writers.TTL)
     queue.create_table()
     count = 60 + 20 * ROUNDS
@@ -243,7 +258,7 @@ def test_messages_keep_their_order_for_each_key_and_all_arrive(backend: str, add
 @pytest.mark.parametrize("backend", QUEUES)
 def test_without_the_fence_a_consumer_that_was_stopped_breaks_the_order(backend: str, address: str) -> None:
     """The naive consumer writes whenever it gets to it; the fenced one is refused. The same story, told twice."""
-    db, other = writers.connect(backend, address), writers.connect(backend, address)
+    db, other = connect(backend, address), connect(backend, address)
     slow = partition.Queue(db, f"naive:{time.time_ns()}", partitions=1, ttl=0.1)
     fast = partition.Queue(other, slow._line.name, partitions=1, ttl=30)
     slow.create_table()
