@@ -1,4 +1,4 @@
-"""How tasks hear bells: one connection a store that listens to the store's own channel. See ear.py for why none is lost."""
+"""How tasks hear bells from PostgreSQL: listening to the store's own channel. See ../ears.py for why none is lost."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ...errors import Unavailable
+from .. import ears_aio
 from .ear import ASK_AFTER, key_of, listening, new_number
 from .lane import Lane
 from .line import Line
@@ -15,23 +16,7 @@ if TYPE_CHECKING:
     from .wire_aio import AioWire
 
 
-class LoopBell:
-    """One waiting task's."""
-
-    __slots__ = ("rung", "waiter", "what")
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.rung = False
-        self.waiter: asyncio.Future[None] | None = None
-
-    def ring(self) -> None:
-        self.rung = True
-        self.wake()
-
-    def wake(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
+LoopBell = ears_aio.LoopBell[str]
 
 
 class EarLane(Lane):
@@ -63,24 +48,21 @@ class EarLane(Lane):
             self._ear.lost(self)
 
 
-class LoopEar:
+class LoopEar(ears_aio.LoopEar[str]):
     """The ear of one store."""
 
     def __init__(self, wire: AioWire, schema: str) -> None:
         self._wire = wire
         self._schema = schema
         self._lane: EarLane | None = None
-        self._fresh()
-
-    def _fresh(self) -> None:
         self.number = 0
-        self._bells: dict[str, list[LoopBell]] = {}
-        self._opening = asyncio.Lock()
+        self._fresh()
 
     def forked(self) -> None:
         if self._lane is not None:
             self._lane.disown()
         self._lane = None
+        self.number = 0
         self._fresh()
 
     @property
@@ -105,40 +87,10 @@ class LoopEar:
             self._lane, self.number = lane, number
             lane.begin()
 
-    def expect(self, what: str) -> LoopBell:
-        bell = LoopBell(what)
-        self._bells.setdefault(what, []).append(bell)
-        return bell
-
-    def forget(self, bell: LoopBell) -> None:
-        some = self._bells.get(bell.what, [])
-        if bell in some:
-            some.remove(bell)
-        if not some:
-            self._bells.pop(bell.what, None)
-
-    async def hear(self, bell: LoopBell, timeout: float) -> None:
-        if not bell.rung and self.is_open:
-            loop = asyncio.get_running_loop()
-            bell.waiter = loop.create_future()
-            timer = loop.call_later(max(timeout, 0.0), bell.wake)
-            try:
-                await bell.waiter
-            finally:
-                timer.cancel()
-                bell.waiter = None
-        bell.rung = False
-
-    def ring(self, what: str) -> None:
-        for bell in self._bells.get(what, ()):
-            bell.ring()
-
     def lost(self, lane: EarLane) -> None:
         if self._lane is lane:
             self._lane = None
-        for some in self._bells.values():
-            for bell in some:
-                bell.ring()
+        self.ring_all()
 
     def lose(self) -> None:
         if self._lane is not None:

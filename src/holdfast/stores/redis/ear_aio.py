@@ -1,4 +1,4 @@
-"""How tasks hear bells: one connection a store, subscribed to the store's own channel. See ear.py for why none is lost."""
+"""How tasks hear bells from Redis: subscribed to the store's own channel. See ../ears.py for why none is lost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ...errors import Unavailable
+from .. import ears_aio
 from .keys import pack
 from .pipe import Pipe
 from .replies import Reply, ReplyError, explained
@@ -19,23 +20,7 @@ _PING_AFTER = 3.0
 _PING = pack("PING")
 
 
-class LoopBell:
-    """One waiting task's."""
-
-    __slots__ = ("rung", "waiter", "what")
-
-    def __init__(self, what: bytes) -> None:
-        self.what = what
-        self.rung = False
-        self.waiter: asyncio.Future[None] | None = None
-
-    def ring(self) -> None:
-        self.rung = True
-        self.wake()
-
-    def wake(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
+LoopBell = ears_aio.LoopBell[bytes]
 
 
 class EarPipe(Pipe):
@@ -76,7 +61,7 @@ class EarPipe(Pipe):
             self._ear.lost(self)
 
 
-class LoopEar:
+class LoopEar(ears_aio.LoopEar[bytes]):
     """The ear of one store."""
 
     def __init__(self, wire: AioWire, prefix: str) -> None:
@@ -90,8 +75,7 @@ class LoopEar:
             self._pipe.disown()
         self._pipe = None
         self.channel = f"{self._prefix}:bell:{os.urandom(8).hex()}".encode()
-        self._bells: dict[bytes, list[LoopBell]] = {}
-        self._opening = asyncio.Lock()
+        self._fresh()
 
     @property
     def is_open(self) -> bool:
@@ -122,18 +106,6 @@ class LoopEar:
             self._pipe = pipe
             pipe.begin()
 
-    def expect(self, what: bytes) -> LoopBell:
-        bell = LoopBell(what)
-        self._bells.setdefault(what, []).append(bell)
-        return bell
-
-    def forget(self, bell: LoopBell) -> None:
-        some = self._bells.get(bell.what, [])
-        if bell in some:
-            some.remove(bell)
-        if not some:
-            self._bells.pop(bell.what, None)
-
     async def follow(self, bell: LoopBell, timeout: float) -> None:
         await self.open()
         if self._pipe is not None:
@@ -144,18 +116,6 @@ class LoopEar:
         self.forget(bell)
         if bell.what not in self._bells and self._pipe is not None:
             self._pipe.tell(pack("UNSUBSCRIBE", bell.what))
-
-    async def hear(self, bell: LoopBell, timeout: float) -> None:
-        if not bell.rung and self.is_open:
-            loop = asyncio.get_running_loop()
-            bell.waiter = loop.create_future()
-            timer = loop.call_later(max(timeout, 0.0), bell.wake)
-            try:
-                await bell.waiter
-            finally:
-                timer.cancel()
-                bell.waiter = None
-        bell.rung = False
 
     def dispatch(self, message: Reply) -> None:
         if isinstance(message, ReplyError):
@@ -169,15 +129,12 @@ class LoopEar:
             what = channel
         else:
             return
-        for bell in self._bells.get(what, ()):
-            bell.ring()
+        self.ring(what)
 
     def lost(self, pipe: EarPipe) -> None:
         if self._pipe is pipe:
             self._pipe = None
-        for some in self._bells.values():
-            for bell in some:
-                bell.ring()
+        self.ring_all()
 
     def lose(self) -> None:
         if self._pipe is not None:

@@ -1,0 +1,153 @@
+"""How threads hear bells: one connection a store that listens, read by whoever waits. What is read, a store's own ear knows.
+
+Of the threads that wait, one reads the connection, wakes the others whose bells it hears, and hands the reading on when it
+leaves: a process with one waiter needs no second thread, and one with a thousand no second connection.
+
+No wake-up is lost: an ear is open (listening is confirmed) before a claim says where to ring, a bell that rings before the
+wait is remembered, and when the connection breaks or falls silent, every waiter is woken to look for itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from typing import Generic, Protocol, TypeVar
+
+from ..errors import Unavailable
+
+
+class Line(Protocol):
+    """A connection, as far as any ear needs one."""
+
+    def hang_up(self) -> None: ...
+    def close(self) -> None: ...
+
+
+What = TypeVar("What", bound=Hashable)  # which bell it is, in the words of the store
+AnyLine = TypeVar("AnyLine", bound=Line)
+
+
+class ThreadBell(Generic[What]):
+    """One waiter's. The lock is held while there is nothing to wake for."""
+
+    __slots__ = ("lock", "rung", "waiting", "what")
+
+    def __init__(self, what: What) -> None:
+        self.what: What = what
+        self.rung = False
+        self.waiting = False
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def ring(self) -> None:
+        self.rung = True
+        self.nudge()
+
+    def nudge(self) -> None:
+        try:
+            self.lock.release()
+        except RuntimeError:
+            return  # nudged already, and not yet awake
+
+
+class ThreadEar(ABC, Generic[What, AnyLine]):
+    """The ear of one store."""
+
+    def __init__(self) -> None:
+        self._line: AnyLine | None = None
+        self._fresh()
+
+    def _fresh(self) -> None:
+        self._bells: dict[What, list[ThreadBell[What]]] = {}
+        self._mutex = threading.Lock()
+        self._listening = threading.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        return self._line is not None
+
+    def expect(self, what: What) -> ThreadBell[What]:
+        bell = ThreadBell(what)
+        with self._mutex:
+            self._bells[what] = [*self._bells.get(what, ()), bell]
+        return bell
+
+    def forget(self, bell: ThreadBell[What]) -> None:
+        with self._mutex:
+            others = [one for one in self._bells.get(bell.what, ()) if one is not bell]
+            if others:
+                self._bells[bell.what] = others
+            else:
+                self._bells.pop(bell.what, None)
+
+    async def hear(self, bell: ThreadBell[What], timeout: float) -> None:
+        """Until it rings, or the connection breaks, or `timeout`."""
+        deadline = time.monotonic() + timeout
+        bell.waiting = True
+        try:
+            while not bell.rung and (left := deadline - time.monotonic()) > 0:
+                if self._line is None:
+                    return  # lost before we came: look again, which opens it anew
+                if self._listening.acquire(blocking=False):
+                    try:
+                        self._listen(bell, deadline)
+                    finally:
+                        self._listening.release()
+                else:
+                    bell.lock.acquire(timeout=left)
+        finally:
+            bell.waiting = False
+            bell.rung = False
+            self._hand_on(bell)
+
+    def ring(self, what: What) -> None:
+        for bell in self._bells.get(what, ()):
+            bell.ring()
+
+    def lose(self) -> None:
+        """The connection is no good: wake everybody to look for themselves."""
+        with self._mutex:
+            line, self._line = self._line, None
+            bells = [bell for some in self._bells.values() for bell in some]
+        if line is not None:
+            # A thread may be reading it: closed under its feet, the descriptor could become somebody else's.
+            line.hang_up()
+            if self._listening.acquire(blocking=False):
+                line.close()
+                self._listening.release()
+            for bell in bells:
+                bell.ring()
+
+    # ---- in the thread that listens
+
+    @abstractmethod
+    def _read(self, line: AnyLine, mine: ThreadBell[What], deadline: float) -> None:
+        """Ring what is heard, until `mine` has rung or `deadline`; Unavailable if the connection is no good."""
+
+    def _listen(self, mine: ThreadBell[What], deadline: float) -> None:
+        line = self._line
+        if line is None:
+            return
+        try:
+            self._read(line, mine, deadline)
+        except Unavailable:
+            self.lose()
+        except BaseException:  # Ctrl-C in mid-message: what was read of it is gone
+            self.lose()
+            raise
+        finally:
+            if self._line is not line:
+                line.close()
+
+    def _hand_on(self, mine: ThreadBell[What]) -> None:
+        """Somebody else has to listen, if anybody waits and nobody does."""
+        if len(self._bells) == 1 and len(self._bells.get(mine.what, ())) <= 1:
+            return
+        if self._listening.locked():
+            return
+        with self._mutex:
+            other = next((one for some in self._bells.values() for one in some if one.waiting), None)
+        if other is not None:
+            other.nudge()
