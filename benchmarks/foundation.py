@@ -13,6 +13,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.claim import Grant
+from holdfast.errors import Unavailable
 
 from .measure import Verdict, commands, import_time, interleaved, ratio, report
 
@@ -85,7 +86,7 @@ def holding(url: str, leases: int = 10_000) -> list[Verdict]:
     conversations: list[int] = []
     renew = locks._engine.store.renew
 
-    async def counted(grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def counted(grants: Sequence[Grant], within: float) -> Sequence[Grant | Unavailable | None]:
         conversations.append(len(grants))
         return await renew(grants, within)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import LeaseLost, Locks, Unavailable, events
-from holdfast.claim import Grant
+from holdfast.claim import Grant, Verdict
 from holdfast.drivers.base import finish
 from holdfast.engine import Ask
 from holdfast.events import Event
@@ -122,7 +122,7 @@ def test_one_lease_that_cannot_be_renewed_does_not_take_the_others_along(
     leases = {name: locks.lock(name, ttl=30).acquire() for name in ("good", "bad", "fine")}
     whole = hand.renew
 
-    async def renew(grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         if any(grant.claim.name == "bad" for grant in grants):
             raise ValueError("something about this one")
         return await whole(grants, within)
@@ -138,7 +138,7 @@ def test_a_store_that_answers_too_few_is_treated_as_trouble_and_not_as_the_end_o
     leases = [locks.lock(name, ttl=30).acquire() for name in "ab"]
     whole = hand.renew
 
-    async def renew(grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         return (await whole(grants, within))[:1]
 
     hand.renew = renew  # type: ignore[method-assign]  # answers wrongly
@@ -229,7 +229,7 @@ def test_a_conversation_ends_in_time_to_tell_whoever_runs_out_meanwhile(
     allowed: list[float] = []
     whole = hand.renew
 
-    async def renew(grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         allowed.append(within)
         driver.move(within)
         raise Unavailable("no answer")

@@ -10,7 +10,7 @@ import math
 import os
 from typing import NamedTuple
 
-from .errors import Misuse
+from .errors import Misuse, Unavailable
 
 MAX_NAME_BYTES = 512
 MAX_NOTE_BYTES = 1024
@@ -19,6 +19,7 @@ MIN_TTL = 0.05
 MAX_TTL = 30 * 24 * 3600.0
 MAX_TIMEOUT = 10 * 365 * 24 * 3600.0
 MAX_CAPACITY = 2**31 - 1
+ROUND = 3.0  # seconds: no conversation with a store takes longer, unless told otherwise
 _HUGE = 10**18  # beyond it a number is told as this: Python refuses to print an int of thousands of digits
 
 
@@ -103,6 +104,9 @@ class Snapshot(NamedTuple):
     @property
     def used(self) -> int:
         return sum(holding.units for holding in self.holders)
+
+
+Verdict = Grant | Unavailable | None  # of a renewal: kept, unknown (the store did not say in time), lost
 
 
 class Traits(NamedTuple):

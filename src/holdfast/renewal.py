@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from . import events
-from .claim import Grant
+from .claim import Grant, Verdict
 from .drivers.base import Driver
 from .errors import Misuse, Unavailable
 from .events import Hook
@@ -203,7 +203,11 @@ class Renewer:
         else:
             await self._confirm(answered, sent)
 
-    async def _confirm(self, answered: list[tuple[Lease, Grant | None]], sent: float) -> None:
+    async def _confirm(self, verdicts: list[tuple[Lease, Verdict]], sent: float) -> None:
+        for lease, verdict in verdicts:
+            if isinstance(verdict, Unavailable):
+                self._trouble([lease], verdict)
+        answered = [(lease, grant) for lease, grant in verdicts if not isinstance(grant, Unavailable)]
         gone: list[Lease] = []
         renewed: list[tuple[Lease, float]] = []
         ghosts: list[Grant] = []

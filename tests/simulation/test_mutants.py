@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from holdfast import rule
-from holdfast.claim import Claim, Grant, Place
+from holdfast.claim import ROUND, Claim, Grant, Place, Verdict
 from holdfast.drivers.simulated import Simulated
 from holdfast.engine import Engine
 from holdfast.errors import Unavailable
@@ -68,12 +68,12 @@ class Mutant(NamedTuple):
 class PlainDelete(MemoryStore):
     """Releases the lock, whoever has it."""
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         book = self._space.books.get(claim.name)
         if book is not None and claim.holder not in book.line:
             for holder in list(book.inside)[:1]:
                 claim = claim._replace(holder=holder)
-        return await super().release(claim)
+        return await super().release(claim, within)
 
 
 class TokensNotRising(MemoryStore):
@@ -92,14 +92,14 @@ class ImmortalWaiters(MemoryStore):
 class RingsTooEarly(MemoryStore):
     """The bell rings, and only then the state changes."""
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         book = self._space.books.get(claim.name)
         if book is not None and claim.holder in book.inside:
             for entry in list(book.line.values())[:1]:
                 self._ring(claim.name, entry)
             await self._driver.sleep(0.05)
         with mock.patch.object(MemoryStore, "_ring"):
-            return await super().release(claim)
+            return await super().release(claim, within)
 
 
 class RingsNobody(MemoryStore):
@@ -108,8 +108,8 @@ class RingsNobody(MemoryStore):
 
 
 class ExpiresEarly(MemoryStore):
-    async def claim(self, claim: Claim) -> Grant | Place:
-        answer = await super().claim(claim._replace(ttl=claim.ttl / 3))
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
+        answer = await super().claim(claim._replace(ttl=claim.ttl / 3), within)
         return (
             answer._replace(claim=claim, ttl=claim.ttl) if isinstance(answer, Grant) else answer._replace(claim=claim)
         )
@@ -118,7 +118,7 @@ class ExpiresEarly(MemoryStore):
 class RenewsTheExpired(MemoryStore):
     """Brings back who had lost it, over the head of who has it now."""
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         for grant in grants:
             book = self._space.books.setdefault(grant.claim.name, _Book(grant.claim.capacity))
             if grant.claim.holder not in book.inside:
@@ -131,7 +131,7 @@ class RenewsTheExpired(MemoryStore):
 class RenewsByHolder(MemoryStore):
     """Does not look at the token."""
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         books = self._space.books
         inside = [books[g.claim.name].inside.get(g.claim.holder) if g.claim.name in books else None for g in grants]
         held = [g._replace(token=entry.token) if entry else g for g, entry in zip(grants, inside, strict=True)]
@@ -172,7 +172,7 @@ def renew_after_loss() -> AbstractContextManager[object]:
         sent = renewer._driver.now()
         with contextlib.suppress(Unavailable):
             [grant] = await renewer._store.renew([lease._grant], 1.0)
-            if grant is not None:
+            if isinstance(grant, Grant):
                 lease._state = HELD
                 lease._extend(grant, sent)
 
@@ -207,10 +207,10 @@ class Believer(Recording):
         await super().wait(place, timeout)
         self._rung.add(place.claim.holder)
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         if claim.holder in self._rung:
             return Grant(claim, next(self._made_up), claim.ttl)
-        return await super().claim(claim)
+        return await super().claim(claim, within)
 
 
 def no_recheck_after_waiting() -> AbstractContextManager[object]:

@@ -13,7 +13,7 @@ import signal
 from types import FrameType
 from typing import Any, cast
 
-from ..claim import Claim, Grant, Place
+from ..claim import ROUND, Claim, Grant, Place
 from ..stores.base import Store
 
 _ENDING = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGPWR", "SIGIO", "SIGVTALRM")
@@ -92,10 +92,10 @@ class _Interruptible:
         self._store = store
         self._signals = signals
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         if self._signals.arrived:
             raise Interrupted
-        return await self._store.claim(claim)
+        return await self._store.claim(claim, within)
 
     async def wait(self, place: Place, timeout: float) -> None:
         self._signals._waiting = True

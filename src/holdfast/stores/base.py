@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..claim import Claim, Grant, Place, Snapshot, Traits
+from ..claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 
 
 class Store(Protocol):
@@ -20,8 +20,8 @@ class Store(Protocol):
         """What it promises, and what it does not."""
         ...
 
-    async def claim(self, claim: Claim) -> Grant | Place:
-        """Enter, or join the line.
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
+        """Enter, or join the line. Takes at most `within` seconds, connecting and trying again included.
 
         Repeating is harmless: a claim that is inside gets the same token again and a fresh ttl; if it now asks for fewer
         units, it keeps only those. One that is in line keeps its place, and its place lives another ttl.
@@ -32,12 +32,19 @@ class Store(Protocol):
         """Until the line may have moved, or `timeout`. Early is fine, never is not."""
         ...
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
-        """All in one conversation of at most `within` seconds, on a connection that nobody else can block. None: lost."""
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
+        """All at once, in at most `within` seconds, over connections that nobody else can block; a verdict for each.
+
+        The grant: kept. None: lost, and the store knows it. Unavailable: unknown, because the node, connection or row that
+        this one hangs on did not answer in time; others are not touched by that. Raises only if nobody could be asked.
+        """
         ...
 
-    async def release(self, claim: Claim) -> bool:
-        """Leave, whether inside or in line; and ring for whoever may now enter. False: it was not there."""
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
+        """Leave, whether inside or in line; and ring for whoever may now enter. False: it was not there.
+
+        Repeating is harmless. Takes at most `within` seconds.
+        """
         ...
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
@@ -48,7 +55,7 @@ class Store(Protocol):
         """Put out whoever holds `token`, mint a token past it, remember who did it. None: no such grant."""
         ...
 
-    async def inspect(self, name: str) -> Snapshot: ...
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot: ...
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         """The names that are held or waited for."""

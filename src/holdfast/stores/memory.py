@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from .. import rule
-from ..claim import Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting
+from ..claim import ROUND, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Verdict, Waiting
 from ..drivers.base import Bell, Driver
 
 TRAITS = Traits(
@@ -83,7 +83,7 @@ class MemoryStore:
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         space = self._space
         name = claim.name
         with space.lock:
@@ -113,7 +113,7 @@ class MemoryStore:
         if entry is not None and entry.bell is not None:
             await entry.bell.wait(timeout)
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         answers: list[Grant | None] = []
         with self._space.lock:
             now = self._driver.now()
@@ -127,7 +127,7 @@ class MemoryStore:
                     answers.append(grant)
         return answers
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         space = self._space
         name = claim.name
         with space.lock:
@@ -191,7 +191,7 @@ class MemoryStore:
             bell.ring()
         return past
 
-    async def inspect(self, name: str) -> Snapshot:
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         with self._space.lock:
             now = self._driver.now()
             book = self._space.books.get(name)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..claim import Claim, Grant, Place, Snapshot, Traits
+from ..claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ..errors import HoldfastError, Unavailable
 from ..stores.base import Store
 
@@ -157,10 +157,10 @@ class Recording:
             )
         )
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         operation = self.begun(CLAIM, claim)
         try:
-            answer = await self._store.claim(claim)
+            answer = await self._store.claim(claim, within)
         except HoldfastError as error:
             self._failed(operation, error)
             raise
@@ -171,7 +171,7 @@ class Recording:
             operation.end(self._clock(), PLACED if claim.queue else TURNED_AWAY)
         return answer
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         operations = [self.begun(RENEW, grant.claim, grant.token) for grant in grants]
         try:
             answers = await self._store.renew(grants, within)
@@ -180,13 +180,16 @@ class Recording:
                 self._failed(operation, error)
             raise
         for operation, answer in zip(operations, answers, strict=True):
-            operation.end(self._clock(), LOST if answer is None else RENEWED)
+            if isinstance(answer, Unavailable):
+                self._failed(operation, answer)
+            else:
+                operation.end(self._clock(), LOST if answer is None else RENEWED)
         return answers
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         operation = self.begun(RELEASE, claim)
         try:
-            there = await self._store.release(claim)
+            there = await self._store.release(claim, within)
         except HoldfastError as error:
             self._failed(operation, error)
             raise
@@ -210,8 +213,8 @@ class Recording:
     async def watch(self, name: str, token: int, timeout: float) -> None:
         await self._store.watch(name, token, timeout)
 
-    async def inspect(self, name: str) -> Snapshot:
-        return await self._store.inspect(name)
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
+        return await self._store.inspect(name, within)
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         return await self._store.names(prefix)

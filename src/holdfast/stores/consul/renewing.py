@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...claim import Grant
+from ...claim import Grant, Verdict
 from . import keys as operations
 from .keeper import Mine
 from .keys import pseudonym
@@ -22,7 +22,7 @@ class Renewing:
         self._parts = parts
         self.turn = 0  # of whose books are looked into next
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         keeper = self._parts.keeper
         now = self._parts.driver.now()
         kept: dict[str, Mine] = {}

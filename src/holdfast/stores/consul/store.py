@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...claim import Claim, Grant, Place, Snapshot, Traits
+from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse
 from . import leaving, seen
@@ -79,7 +79,7 @@ class ConsulStore:
 
     # ---- coming, waiting, going
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         return await self._parts.persistently(lambda: self._claim(claim))
 
     async def _claim(self, claim: Claim) -> Grant | Place:
@@ -108,10 +108,10 @@ class ConsulStore:
         else:
             await mine.bell.wait(timeout)
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         return await self._renewing.renew(grants, within)
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         mine = self._keeper.find(claim.holder)
         over = mine is not None and (mine.session.lost or mine.deadline <= self._driver.now())
         there = await leaving.leave(self._parts, claim)
@@ -146,7 +146,7 @@ class ConsulStore:
             for path in paths:
                 self._ears.forget(path, bell)
 
-    async def inspect(self, name: str) -> Snapshot:
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         async def look() -> Snapshot:
             found = {
                 item.key: item for item in await self._ledger.look([self._keys.book(name), self._keys.eviction(name)])

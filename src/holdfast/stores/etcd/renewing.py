@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...claim import Grant
+from ...claim import Grant, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from .entering import Entry
@@ -51,7 +51,7 @@ class Renewal:
         self._sessions = sessions
         self._sweeper = sweeper
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> list[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         sent = self._driver.now()
         questions = self._questions(grants)
         renewed: list[Grant | None] = [None] * len(grants)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
+from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
 from . import looking
@@ -61,7 +61,7 @@ class EtcdStore:
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         entry = self._entries.get(claim.holder)
         if entry is None:
             entry = self._entries[claim.holder] = Entry(claim, self._keys, self._driver.now())
@@ -102,11 +102,11 @@ class EtcdStore:
         if watch.over and watch.lost and self._driver.now() - began < _BUSY:
             await self._driver.sleep(_BUSY)  # a watch that is refused again and again must not make us run in circles
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         with self._explained():
             return await self._renewal.renew(grants, within)
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         entry = self._entries.get(claim.holder)
         if entry is not None and entry.watch is not None:
             self._wire.ear.cancel(entry.watch)
@@ -144,7 +144,7 @@ class EtcdStore:
         with self._explained():
             return await looking.evict(self._wire, self._keys, name, token, by, self._driver.wall_us())
 
-    async def inspect(self, name: str) -> Snapshot:
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         with self._explained():
             return await looking.inspect(self._wire, self._keys, name, self._driver.wall_us())
 

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from ...claim import Claim, Grant, Holding, Place, Snapshot, Traits
+from ...claim import ROUND, Claim, Grant, Holding, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable, Unsupported
 from .conversation import Conversation
@@ -67,7 +67,7 @@ class SessionStore:
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         if claim.capacity != 1:
             raise Unsupported(
                 f"{claim.name!r}: session locks know neither semaphores nor readers and writers: leave out ?mode=session"
@@ -86,7 +86,7 @@ class SessionStore:
         if not granted and self._driver.now() - started < min(timeout, 0.2):  # a server that knows whole seconds only
             await self._driver.sleep(min(timeout, self._driver.uniform(0.02, 0.05)))
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         """A word on every connection: it proves that it lives, and keeps the server from ending it."""
         give_up = self._driver.now() + within
         renewed: list[Grant | None] = []
@@ -102,7 +102,7 @@ class SessionStore:
                 renewed.append(None)
         return renewed
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         line = self._lines.get(claim.holder)
         if line is None or not line.alive():
             self._give_back(claim.holder)
@@ -129,7 +129,7 @@ class SessionStore:
         )
         return number if verdict == "evicted" else None
 
-    async def inspect(self, name: str) -> Snapshot:
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         held, evicted = await self._server.ask(f"CALL holdfast_session_look_1({literal(name)}, 0)")
         holders = tuple(
             Holding(owner.decode(), token, 1, age / _SECOND, float(silence), note.decode())

@@ -10,7 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import rule
-from ...claim import MAX_TOKEN, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting, new_holder
+from ...claim import (
+    MAX_TOKEN,
+    ROUND,
+    Claim,
+    Eviction,
+    Grant,
+    Holding,
+    Place,
+    Snapshot,
+    Traits,
+    Verdict,
+    Waiting,
+    new_holder,
+)
 from ...drivers.base import Driver
 from .conversation import Conversation
 from .ear import Ear
@@ -58,7 +71,7 @@ class MySqlStore:
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         ear, holder = self._ear, claim.holder
         if claim.queue and (ear.is_open or ear.expects(holder)):
             answer = await self._join(claim)
@@ -74,7 +87,7 @@ class MySqlStore:
     async def wait(self, place: Place, timeout: float) -> None:
         await self._ear.hear(place.claim.holder, timeout)
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         renewed: list[Grant | None] = [None] * len(grants)
         give_up = self._driver.now() + within
         for start in range(0, len(grants), RENEWALS_A_CALL):
@@ -90,7 +103,7 @@ class MySqlStore:
                 renewed[number] = grants[number]
         return renewed
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         if self._ear.expects(claim.holder):
             self._ear.forget(claim.holder)
         return await self._release(claim.name, claim.holder)
@@ -118,7 +131,7 @@ class MySqlStore:
             spent(name, number)
         return number if verdict == "evicted" else None
 
-    async def inspect(self, name: str) -> Snapshot:
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         present, evicted = await self._server.ask(f"CALL holdfast_inspect_1({literal(name)})")
         return _snapshot(name, present, evicted)
 

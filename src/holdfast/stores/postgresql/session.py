@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from ... import rule
-from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
+from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable, Unsupported
 from . import replies
@@ -80,7 +80,7 @@ class SessionStore:
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         _check(claim)
         party = self._parties.get(claim.holder)
         if party is not None and not party.session.alive:
@@ -132,7 +132,7 @@ class SessionStore:
         else:
             await party.session.until(timeout)
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         """The lock is there while its connection is: ask on each whether it is."""
         deadline = self._driver.now() + within
         renewed: list[Grant | None] = []
@@ -151,7 +151,7 @@ class SessionStore:
             renewed.append(grant)
         return renewed
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         party = self._parties.get(claim.holder)
         if party is None:
             return False
@@ -173,7 +173,7 @@ class SessionStore:
         rows = await self._plainly(self._sql.evict, (_name(name), long(token), by.encode()), name)
         return read(rows[0][0]) or None
 
-    async def inspect(self, name: str) -> Snapshot:
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         found = snapshot(name, await self._plainly(self._sql.inspect, (_name(name), _key(name)), name))
         capacity = max(
             (party.claim.capacity for party in self._parties.values() if party.claim.name == name), default=0

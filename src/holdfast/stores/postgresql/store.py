@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import rule
-from ...claim import MAX_TOKEN, Claim, Grant, Place, Snapshot, Traits
+from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from . import replies
 from .ear import watch_key
@@ -74,7 +74,7 @@ class PostgresStore:
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         name, holder, owner, ttl, units, capacity, fair, queue, note = claim
         if holder in self._bells or (name in self._crowded and queue and (self._polls or self._wire.ear.is_open)):
             is_first_asking = holder not in self._bells
@@ -120,7 +120,7 @@ class PostgresStore:
         else:
             await self._driver.sleep(min(timeout, self._driver.uniform(0.03, 0.1)))
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         order = sorted(range(len(grants)), key=lambda index: grants[index].claim.name)
         params = renew_params(
             (grants[i].claim.name, grants[i].claim.holder, grants[i].token, grants[i].claim.ttl) for i in order
@@ -139,7 +139,7 @@ class PostgresStore:
                 renewed[index] = grants[index]
         return renewed
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         if claim.holder in self._bells:
             self._wire.ear.forget(self._bells.pop(claim.holder))
         params = (claim.name.encode(), claim.holder.encode())
@@ -176,7 +176,7 @@ class PostgresStore:
             rule.next_token(-past, MAX_TOKEN + 1, name)
         return past or None
 
-    async def inspect(self, name: str) -> Snapshot:
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         return snapshot(name, await self._ask(self._sql.inspect, (name.encode(),)))
 
     async def names(self, prefix: str = "") -> Sequence[str]:

@@ -9,7 +9,20 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from ... import rule
-from ...claim import MAX_TOKEN, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting, new_holder
+from ...claim import (
+    MAX_TOKEN,
+    ROUND,
+    Claim,
+    Eviction,
+    Grant,
+    Holding,
+    Place,
+    Snapshot,
+    Traits,
+    Verdict,
+    Waiting,
+    new_holder,
+)
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from .keys import NameKeys, message_pack, name_of, pack, state_key, word
@@ -102,7 +115,7 @@ class RedisStore:
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         name, holder, owner, ttl, units, capacity, fair, queue, note = claim
         bell = None
         if self._bells or self._crowded:
@@ -131,7 +144,7 @@ class RedisStore:
         else:
             await self._driver.sleep(min(timeout, 0.05))
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         started = self._driver.now()
         by_ttl: dict[float, list[int]] = {}
         for index, grant in enumerate(grants):
@@ -154,7 +167,7 @@ class RedisStore:
                 renewed[index] = grants[index] if kept == 1 else None
         return renewed
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         name, holder, *_ = claim
         if holder in self._bells:
             self._wire.ear.forget(self._bells.pop(holder))
@@ -192,7 +205,7 @@ class RedisStore:
             self._answer(name, reply)
         return reply or None
 
-    async def inspect(self, name: str) -> Snapshot:
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         reply = await self._run(INSPECT.call(self._keys.counted(name, 5)), name)
         if len(reply) == 1:
             self._answer(name, reply)

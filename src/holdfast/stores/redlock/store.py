@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Protocol
 
 from ... import rule
-from ...claim import Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting
+from ...claim import ROUND, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Verdict, Waiting
 from ...drivers.base import Driver
 from ...errors import HoldfastError, Misuse, Unavailable
 from ..redis.keys import message_pack, name_of, pack, state_key, word
@@ -86,7 +86,7 @@ class RedlockStore:
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         for pause in _SPLIT_PAUSES:
             answer, split = await self._propose(claim)
             if claim.queue or not split:
@@ -133,7 +133,7 @@ class RedlockStore:
         pause, attempt.pause = attempt.pause, min(attempt.pause * 1.6, _LONGEST_PAUSE)
         await self._driver.sleep(min(timeout, self._driver.uniform(pause / 2, pause)))
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         renewed: list[Grant | None] = []
         started = self._driver.now()
         for at in range(0, len(grants), RENEWALS_A_SCRIPT):
@@ -144,7 +144,7 @@ class RedlockStore:
             renewed += await self._renew(batch, min(left, max(self._target.timeout, within / 4)))
         return renewed
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         attempt = self._attempts.pop(claim.holder, None)
         waited = attempt is not None and attempt.waited
         answers = await self._release(claim, partial(_known, self._count), waited=waited)
@@ -176,7 +176,7 @@ class RedlockStore:
                 return past if any(answer == 1 for answer in answers) else None
         raise Unavailable(f"{name!r} is being claimed all the time: try again")
 
-    async def inspect(self, name: str) -> Snapshot:
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         answers = await self._inspect(name)
         if sum(answer is not None for answer in answers) < self._majority:
             raise self._no_quorum(name, answers)

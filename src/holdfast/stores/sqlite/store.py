@@ -11,7 +11,20 @@ from functools import partial
 from typing import NamedTuple
 
 from ... import rule
-from ...claim import MAX_TOKEN, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Waiting, new_holder
+from ...claim import (
+    MAX_TOKEN,
+    ROUND,
+    Claim,
+    Eviction,
+    Grant,
+    Holding,
+    Place,
+    Snapshot,
+    Traits,
+    Verdict,
+    Waiting,
+    new_holder,
+)
 from ...drivers.base import Doorbell, Driver
 from .database import BUSY_PATIENCE, RETENTION, Database, Execute, Row, boot_id, load_statements
 
@@ -75,7 +88,7 @@ class SqliteStore:
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         name, holder, owner, ttl, units, capacity, fair, _, note = claim
         if holder not in self._bells:
             token = self._wall_us()
@@ -104,7 +117,7 @@ class SqliteStore:
         """No more sockets to be had, and so no bell: look again at short intervals instead."""
         await self._driver.sleep(min(timeout, self._driver.uniform(_DEAF / 2, _DEAF)))
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         answers: list[Grant | None] = []
         give_up = self._driver.now() + within
         for start in range(0, len(grants), _RENEWALS_A_TRANSACTION):
@@ -112,7 +125,7 @@ class SqliteStore:
             answers += await self._renewals.transact(partial(self._renew, some), max(0.0, give_up - self._driver.now()))
         return answers
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         if claim.holder in self._bells:
             self._bells.pop(claim.holder).close()
         now = self._now()
@@ -143,7 +156,7 @@ class SqliteStore:
         await self._ring(name, heir)
         return past
 
-    async def inspect(self, name: str) -> Snapshot:
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         def look(execute: Execute) -> tuple[list[Row], Row | None]:
             rows = execute(SQL["all"], (name, self._now())).fetchall()
             return rows, execute(SQL["last_eviction"], (name,)).fetchone()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from kazoo.protocol.serialization import CheckVersion, Exists, Transaction
 
-from ...claim import Claim, Grant, Place, Snapshot, Traits
+from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import HoldfastError, Unavailable
 from . import line
@@ -57,7 +57,7 @@ class ZooKeeperStore:
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         now = self._driver.now()
         record = self._sessions.records.get(claim.holder)
         if record is not None:
@@ -91,7 +91,7 @@ class ZooKeeperStore:
         else:
             await record.bell.wait(timeout)
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         sent = self._driver.now()
         give_up = sent + min(within, self._target.timeout)  # a server that is silent so long is left for another
         by_session: dict[int, list[int]] = {}
@@ -122,7 +122,7 @@ class ZooKeeperStore:
             raise failure if len(by_session) == 1 else _PartlyUnavailable(str(failure))
         return renewed
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         record = self._sessions.records.get(claim.holder)
         return record is not None and await self._sessions.remove(record)
 
@@ -132,7 +132,7 @@ class ZooKeeperStore:
     async def evict(self, name: str, token: int, by: str) -> int | None:
         return await self._looking.evict(name, token, by)
 
-    async def inspect(self, name: str) -> Snapshot:
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         return await self._looking.inspect(name)
 
     async def names(self, prefix: str = "") -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...claim import Claim, Grant, Place, Snapshot, Traits
+from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...errors import Unavailable
 from ...stores.base import Store
 from .world import settled
@@ -76,19 +76,19 @@ class Tampered:
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim) -> Grant | Place:
-        answer: Grant | Place = await self._pass("claim", claim)
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
+        answer: Grant | Place = await self._pass("claim", claim, within)
         return answer
 
     async def wait(self, place: Place, timeout: float) -> None:
         await self._pass("wait", place, timeout)
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
-        answer: Sequence[Grant | None] = await self._pass("renew", grants, within)
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
+        answer: Sequence[Verdict] = await self._pass("renew", grants, within)
         return answer
 
-    async def release(self, claim: Claim) -> bool:
-        answer: bool = await self._pass("release", claim)
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
+        answer: bool = await self._pass("release", claim, within)
         return answer
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
@@ -98,8 +98,8 @@ class Tampered:
         answer: int | None = await self._pass("evict", name, token, by)
         return answer
 
-    async def inspect(self, name: str) -> Snapshot:
-        answer: Snapshot = await self._pass("inspect", name)
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
+        answer: Snapshot = await self._pass("inspect", name, within)
         return answer
 
     async def names(self, prefix: str = "") -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from ...claim import Claim, Grant, Place, Snapshot, Traits
+from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.simulated import Process
 from ...drivers.world import Killed
 from ...stores.base import Store
@@ -37,18 +37,18 @@ class Local:
         await moment(self._process)
         return result
 
-    async def claim(self, claim: Claim) -> Grant | Place:
-        return await self._call(lambda: self._store.claim(claim))
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
+        return await self._call(lambda: self._store.claim(claim, within))
 
     async def wait(self, place: Place, timeout: float) -> None:
         await moment(self._process)
         await self._store.wait(place, timeout)
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         return await self._call(lambda: self._store.renew(grants, within))
 
-    async def release(self, claim: Claim) -> bool:
-        return await self._call(lambda: self._store.release(claim))
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
+        return await self._call(lambda: self._store.release(claim, within))
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         await moment(self._process)
@@ -57,8 +57,8 @@ class Local:
     async def evict(self, name: str, token: int, by: str) -> int | None:
         return await self._call(lambda: self._store.evict(name, token, by))
 
-    async def inspect(self, name: str) -> Snapshot:
-        return await self._call(lambda: self._store.inspect(name))
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
+        return await self._call(lambda: self._store.inspect(name, within))
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         return await self._call(lambda: self._store.names(prefix))

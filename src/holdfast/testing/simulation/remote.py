@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ...claim import Claim, Grant, Place, Snapshot, Traits
+from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.simulated import Process
 from ...drivers.world import Task
 from ...stores.base import Store
@@ -39,10 +39,13 @@ class Remote:
     def traits(self) -> Traits:
         return self._store.traits
 
-    async def claim(self, claim: Claim) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         told = Duplicate(self._process.name, claim)
         return await self._network.call(
-            self._process, "claim", lambda: self._store.claim(claim), on_duplicate=lambda: self._on_duplicate(told)
+            self._process,
+            "claim",
+            lambda: self._store.claim(claim, within),
+            on_duplicate=lambda: self._on_duplicate(told),
         )
 
     async def wait(self, place: Place, timeout: float) -> None:
@@ -71,14 +74,14 @@ class Remote:
             if self._waits.get(holder) is me:
                 del self._waits[holder]
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Grant | None]:
+    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         return await self._network.call(
             self._process, "renew", lambda: self._store.renew(grants, within), within, on_duplicate=lambda: None
         )
 
-    async def release(self, claim: Claim) -> bool:
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
         return await self._network.call(
-            self._process, "release", lambda: self._store.release(claim), on_duplicate=lambda: None
+            self._process, "release", lambda: self._store.release(claim, within), on_duplicate=lambda: None
         )
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
@@ -95,8 +98,8 @@ class Remote:
     async def evict(self, name: str, token: int, by: str) -> int | None:
         return await self._network.call(self._process, "evict", lambda: self._store.evict(name, token, by))
 
-    async def inspect(self, name: str) -> Snapshot:
-        return await self._network.call(self._process, "inspect", lambda: self._store.inspect(name))
+    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
+        return await self._network.call(self._process, "inspect", lambda: self._store.inspect(name, within))
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         return await self._network.call(self._process, "names", lambda: self._store.names(prefix))
