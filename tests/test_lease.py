@@ -77,7 +77,7 @@ def test_waiting_for_the_loss_of_what_is_over_ends_at_once(driver: Manual, locks
     assert released.lost.wait(10) is False
     failed = locks.lock("y").acquire()
     hand = tamper(locks)
-    hand.fail("release")
+    hand.fail("release", times=2)
     with pytest.raises(Unavailable):
         failed.release()
     assert failed.lost.wait(10) is False

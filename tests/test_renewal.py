@@ -195,7 +195,7 @@ def test_a_store_that_can_tell_of_losses_is_given_the_renewers_ear(driver: Manua
             self.listener = listener
 
     store, engine = Telling(), locks._engine
-    renewer = Renewer(store, driver, engine.hook, engine.mutex)  # type: ignore[arg-type]  # all that is asked of it here
+    renewer = Renewer(store, driver, engine.hook, engine.mutex, engine.leaving)  # type: ignore[arg-type]  # all it needs here
     assert store.listener == renewer.taken_away
 
 
@@ -296,7 +296,7 @@ def test_a_lease_taken_while_the_renewer_goes_home_is_renewed_all_the_same(drive
                 taken.append(locks.lock("x", ttl=30).acquire())
 
     engine.mutex = Watched()  # type: ignore[assignment]  # only its use as a context manager counts here
-    engine.renewer = Renewer(engine.store, driver, engine.hook, engine.mutex)
+    engine.renewer = Renewer(engine.store, driver, engine.hook, engine.mutex, engine.leaving)
     bell = ManualBell(driver)
     engine.renewer._bell = bell
     finish(engine.renewer._run(bell))
@@ -310,7 +310,7 @@ def test_a_mistake_of_ours_does_not_end_renewal(
     driver: Manual, locks: Locks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     renewer = locks._engine.renewer
-    locks.lock("x", ttl=30).acquire()
+    lease = locks.lock("x", ttl=30).acquire()
     rounds = 0
 
     async def fails() -> None:
@@ -324,6 +324,7 @@ def test_a_mistake_of_ours_does_not_end_renewal(
     renewer._bell = bell = ManualBell(driver)
     finish(renewer._run(bell))
     assert rounds == 3
+    assert lease.held
     assert caplog.text.count("a round of renewals failed") == 3
 
 

@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from . import connecting, events, lifecycle, recipes, waitfor
 from .body import Body
-from .claim import Snapshot, Traits, valid_name, valid_prefix, valid_timeout
+from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_timeout
 from .drivers.aio import Asyncio
 from .drivers.base import finish
 from .drivers.threads import Threads
-from .engine import Ask, Engine
+from .engine import CLOSING, Ask, Engine
 from .errors import NotAcquired
 from .lease import RELEASED
 from .lease import Lease as CoreLease
@@ -104,8 +103,8 @@ class Lease(CoreLease):
             raise loss
 
 
-class Acquiring(Generic[M]):
-    """`await` it for the lease, or enter it with `async with`."""
+class Acquiring(Coroutine[Any, Any, M]):
+    """`await` it for the lease, enter it with `async with`, or make a task of it: it is a coroutine."""
 
     __slots__ = ("_coroutine", "_got")
 
@@ -114,6 +113,15 @@ class Acquiring(Generic[M]):
 
     def __await__(self) -> Generator[Any, Any, M]:
         return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
 
     async def __aenter__(self) -> M:
         self._got: M = await self._coroutine
@@ -143,9 +151,13 @@ class Lock(recipes.Guard[Lease]):
 
     async def __aenter__(self) -> Lease:
         lease = await self.acquire()
-        await lease.__aenter__()
-        self._entered.push(lease)
-        return lease
+        try:
+            await lease.__aenter__()
+            self._entered.push(lease)
+            return lease
+        except BaseException:
+            self._entered.discard(lease)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
@@ -253,9 +265,13 @@ class AllOf:
 
     async def __aenter__(self) -> Leases:
         leases = await self.acquire()
-        await leases.__aenter__()
-        self._entered.push(leases)
-        return leases
+        try:
+            await leases.__aenter__()
+            self._entered.push(leases)
+            return leases
+        except BaseException:
+            self._entered.discard(leases)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
@@ -273,7 +289,7 @@ class _Leadership(Lock):
 
     async def _acquire(self, timeout: float | Unset | None, units: int | None = None) -> Lease:
         lease = await super()._acquire(timeout, units)
-        self._election._terms.append(lease)
+        self._election._terms.add(lease)
         return lease
 
 
@@ -283,7 +299,7 @@ class Election:
     def __init__(self, engine: Engine, ask: Ask) -> None:
         self._engine = engine
         self._ask = ask
-        self._terms: deque[Lease] = deque(maxlen=16)
+        self._terms: recipes.Terms[Lease] = recipes.Terms()
 
     @property
     def name(self) -> str:
@@ -295,7 +311,7 @@ class Election:
 
     async def leader(self) -> Leader | None:
         """Who leads now, as the store sees it."""
-        return recipes.leader_of(await self._engine.store.inspect(self.name))
+        return recipes.leader_of(await self._engine.open_store().inspect(self.name))
 
     async def watch(self, timeout: float | None = None) -> AsyncIterator[Leader | None]:
         """The leader now (None: nobody), and then every change. Ends after `timeout` seconds without one."""
@@ -307,7 +323,7 @@ class Election:
 
     async def resign(self) -> bool:
         """Step down, if this object leads. False: it did not."""
-        resigned = [await lease.release() for lease in tuple(self._terms) if lease.held]
+        resigned = [await lease.release() for lease in self._terms.held()]
         return any(resigned)
 
 
@@ -388,11 +404,11 @@ class Locks:
 
     async def inspect(self, name: str) -> Snapshot:
         """Who is inside and who waits."""
-        return await self._engine.store.inspect(valid_name(name))
+        return await self._engine.open_store().inspect(valid_name(name))
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         """The names that are held or waited for."""
-        return await self._engine.store.names(valid_prefix(prefix))
+        return await self._engine.open_store().names(valid_prefix(prefix))
 
     async def force_release(self, name: str, *, token: int) -> int | None:
         """Put out the holder of `token`, and only that one. Returns a token past it, to seal the storage with.
@@ -416,9 +432,9 @@ class Locks:
 
     # ---- the end
 
-    async def close(self) -> None:
-        """Release what is held and disconnect."""
-        await self._engine.close()
+    async def close(self, timeout: float = CLOSING) -> None:
+        """Release what is held and disconnect, in at most `timeout` seconds. What is left then ends by its ttl, and is told."""
+        await self._engine.close(valid_closing(timeout))
 
     async def __aenter__(self) -> Locks:
         return self
@@ -439,8 +455,9 @@ def connect(url: str | None = None, *, label: str = "") -> Locks:
 
 def _release_at_exit(engine: Engine, url: str) -> None:
     """The loop is gone by now, so what was left held goes back through a blocking connection of its own."""
-    held = engine.renewer.leases()
-    if held:
-        leaving = connecting.open_engine(url, Threads())
-        for lease in held:
-            finish(leaving._withdraw(lease._grant.claim, lease._keep_until))
+    owed = engine.leftovers()
+    if owed:
+        instead = connecting.open_engine(url, Threads())
+        for one in owed:
+            instead.leaving.owe(one)
+        finish(instead.close())

@@ -209,6 +209,13 @@ def valid_timeout(timeout: object) -> float | None:
     return seconds
 
 
+def valid_closing(timeout: object) -> float:
+    seconds = _number(timeout, "timeout")
+    if not 0 <= seconds <= MAX_TIMEOUT:
+        raise Misuse(f"timeout must be between 0 and ten years, not {seconds:g}")
+    return seconds
+
+
 def valid_units(units: object, capacity: int, what: str = "units") -> int:
     if type(units) is not int:
         raise Misuse(f"{what} must be an int, not {type(units).__name__}: {units!r:.80}")

@@ -3,21 +3,25 @@
 Rule 1: whatever interrupts an acquire (time, cancellation, Ctrl-C, a broken store) ends in a release of that claim.
 Rule 2: deadlines count from before the request was sent. An answer that took longer than the grant lives is no grant.
 Rule 3: a claim is repeated with the same holder, so an answer that was lost on its way is found again.
+Rule 4: `timeout` bounds the call, and at most FIND_OUT more is spent on finding out; the rest is done in the background.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
+from weakref import ref
 
 from . import events, rule
-from .claim import Claim, Grant, Place, Snapshot, new_holder
-from .drivers.base import Driver
+from .claim import ROUND, Claim, Grant, Place, Snapshot, new_holder
+from .drivers.base import Bell, Driver
 from .errors import Misuse, NotAcquired, Unavailable
 from .events import Hook
 from .lease import HELD, LOST, RELEASED, RELEASING, Lease
-from .renewal import Renewer
+from .leaving import Leaving, Owed
+from .renewal import Dropped, Renewer
 from .stores.base import Store
 
 L = TypeVar("L", bound=Lease)
@@ -25,6 +29,8 @@ _tuple = tuple.__new__  # a named tuple's own constructor is a function in Pytho
 
 MAX_OWNER = 255
 MAX_KNOWN = 1024
+FIND_OUT = 1.0  # so long a call may outlast its timeout, to find out what became of it
+CLOSING = 5.0  # so long close() may take, unless told otherwise
 PATIENCE = 10.0  # the longest wait for a bell before looking again: a ringer may be killed between change and ring
 
 
@@ -42,6 +48,7 @@ class Ask(NamedTuple):
     at_least: float = 0.0  # released earlier, the lock stays taken until then
     reentrant: bool = False
     reads: bool = False  # remembered, so that an upgrade is refused and does not deadlock
+    alone: bool = False  # a writer or a leader: remembered, so that asking again is refused and does not deadlock
 
 
 class Engine:
@@ -59,14 +66,19 @@ class Engine:
     def _start(self) -> None:
         self._whereabouts = f"{os.uname().nodename}/{os.getpid()}/"
         self._owners: dict[str, str] = {}
-        self._mine: dict[tuple[str, int], list[Lease]] = {}
-        self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex)
+        self._mine: dict[tuple[str, int], list[ref[Lease]]] = {}
+        self._under_way: dict[
+            str, None
+        ] = {}  # holders of claims that are being made or released; close() waits for them
+        self._closing: Bell | None = None
+        self.leaving = Leaving(self.store, self.driver, self.hook)
+        self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex, self.leaving)
 
     def forked(self) -> None:
         """In a forked child, which owns nothing: the parent goes on holding what it held."""
-        for leases in (self.renewer._all(), *self._mine.values()):
-            for lease in leases:
-                lease._end(LOST, "it belongs to the process that this one was forked from")
+        mine = [lease for some in self._mine.values() for one in some if (lease := one()) is not None]
+        for lease in (*self.renewer._all(), *mine):
+            lease._end(LOST, "it belongs to the process that this one was forked from")
         self.mutex = threading.Lock()
         self.store.forked()
         self._start()
@@ -85,13 +97,19 @@ class Engine:
         self._owners[who] = me
         return me
 
+    def open_store(self) -> Store:
+        """For looking and intervening; refused once the connection was closed."""
+        if self.closed:
+            raise Misuse("this connection was closed: connect() again")
+        return self.store
+
     # ---- acquire
 
     async def acquire(self, ask: Ask, timeout: float | None, lease_type: type[L]) -> L:
         if self.closed:
             raise _closed(ask.name)
-        name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads = ask
-        if reentrant or reads or units == capacity > 1:
+        name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads, alone = ask
+        if reentrant or reads or alone:
             again = self._mine_again(ask, lease_type)
             if again is not None:
                 return again
@@ -99,31 +117,45 @@ class Engine:
         claim = _tuple(Claim, (name, new_holder(), self.owner(), ttl, units, capacity, fair, timeout != 0, note))
         now = self.driver.now
         started = sent = now()
+        answer: Grant | Place | None = None
         try:
+            self._under_way[claim.holder] = None
+            within = ROUND if timeout is None or timeout >= ROUND - FIND_OUT else timeout + FIND_OUT
             try:
-                answer = await self.store.claim(claim)
+                answer = await self.store.claim(claim, within)
             except Unavailable:  # once more: the answer may have been lost, and repeating finds it
-                answer = await self.store.claim(claim)
+                if (left := started + within - now()) <= 0:
+                    raise
+                answer = await self.store.claim(claim, left)
             if type(answer) is not Grant or now() >= sent + answer.ttl:
                 answer, sent = await self._wait_in_line(claim, answer, timeout, started)
             lease = lease_type(self, answer, sent)
             if at_most is not None or at_least or not renew:
                 lease._bound(answer.ttl if not renew else at_most, at_least)
-            if reentrant or reads:
+            if reentrant or reads or alone:
                 self._remember(lease)
             self.renewer.add(lease)
-        except NotAcquired:
-            if claim.queue or type(answer) is Grant:  # one that came too late may live on in the store for a moment
-                await self._withdraw(claim)
-            raise
-        except BaseException:
+        except BaseException as error:
             if lease is not None:
-                self._drop(lease)
-            await self._withdraw(claim)
+                self._disown(lease)
+            if not isinstance(error, NotAcquired) or claim.queue or type(answer) is Grant:
+                # One that came too late may live on in the store for a moment.
+                bounded = timeout is not None and isinstance(error, Exception)
+                left = (
+                    min(FIND_OUT, started + timeout + FIND_OUT - now()) if bounded and timeout is not None else FIND_OUT
+                )
+                await self._withdraw(claim, left, unanswered=answer is None)
             raise
+        finally:
+            self._over(claim.holder)
         if events.ACQUIRED in self.hook.by_kind:
             self.hook.emit(events.ACQUIRED, name, claim.owner, answer.token, sent - started)
         return lease
+
+    def _over(self, holder: str) -> None:
+        self._under_way.pop(holder, None)
+        if self._closing is not None:
+            self._closing.ring()
 
     async def _wait_in_line(
         self, claim: Claim, answer: Grant | Place, timeout: float | None, started: float
@@ -143,8 +175,12 @@ class Engine:
             try:
                 if type(answer) is Place:
                     await self.store.wait(answer, min(left, answer.wake_in, claim.ttl / 3, PATIENCE))
+                    if self.closed:
+                        raise _closed(claim.name)
                     sent = now()
-                answer = await self.store.claim(claim)
+                answer = await self.store.claim(
+                    claim, ROUND if give_up is None else max(FIND_OUT / 2, min(ROUND, give_up + FIND_OUT - sent))
+                )
             except Unavailable:
                 # A server that restarts is ridden out for a ttl: whoever had a place in line joins again.
                 troubled = troubled or sent
@@ -156,27 +192,46 @@ class Engine:
             if type(answer) is Grant and now() < sent + answer.ttl:
                 return answer, sent
 
-    async def _withdraw(self, claim: Claim, keep_until: float = 0.0) -> bool:
-        """No ghost: take back a claim that may have arrived, whatever we know of it. False: that failed."""
+    async def _withdraw(
+        self, claim: Claim, within: float, *, keep_until: float = 0.0, unanswered: bool = False
+    ) -> None:
+        """No ghost: take back a claim that may have arrived, whatever we know of it; after `within` in the background."""
+        left = False
         try:
-            await self.driver.shield(lambda: self._leave(claim, keep_until))
-        except Exception as error:
-            self.hook.emit(events.RELEASE_FAILED, claim.name, claim.owner, detail=str(error))
-            return False
-        return True
+            left = await self._leave_at_once(claim, keep_until, within, sure=not unanswered)
+        finally:
+            if not left:
+                until = self.driver.now() + claim.ttl
+                self.leaving.later(claim, until, keep_until=keep_until, unanswered=unanswered)
 
-    def _drop(self, lease: Lease) -> None:
+    async def _leave_at_once(self, claim: Claim, keep_until: float, within: float, sure: bool = True) -> bool:
+        """One try, whatever interrupts us. True: it has left; if we are not sure that it had come, only if it was there."""
+        if within <= 0:
+            return False
+        try:
+            there = await self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))
+        except Exception:
+            return False
+        return there or sure
+
+    def _disown(self, lease: Lease) -> None:
         """It was never handed out: neither renew it nor find it again."""
+        lease._state = RELEASED  # first, and whatever interrupts us: it must not be let go a second time
         with self.mutex:
             self.renewer.remove(lease)
             if lease._key is not None:
                 self._forget(lease)
-            lease._state = RELEASED
+
+    def _dropped(self, lease: Lease, told: bool) -> None:
+        """Called by the collector, at any moment and in any thread: takes no lock."""
+        key = lease._key and lease._key[0]
+        where = lease._where()
+        self.renewer.drop(Dropped(self, lease._grant, key, lease._keep_until, lease._deadline, where, told))
 
     async def _not_acquired(self, claim: Claim, timeout: float | None, waited: float) -> NotAcquired:
         self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=waited)
         try:
-            snapshot = await self.store.inspect(claim.name)
+            snapshot = await self.store.inspect(claim.name, FIND_OUT / 2)
         except Unavailable:
             snapshot = None
         when = f"within {timeout:g} s" if timeout else "at once"
@@ -191,19 +246,18 @@ class Engine:
         if key not in self._mine:
             return None
         with self.mutex:  # in one piece: another thread may be releasing a lease that it was handed
-            mine = self._mine.get(key, [])
+            mine = [lease for one in self._mine.get(key, ()) if (lease := one()) is not None]
             held = [lease for lease in mine if lease.held]
             if ask.reentrant and mine:
                 mine[-1].check()  # a lost lock is not entered again: the outer body would not know
             elif not held:
                 return None
             lease = held[-1]
-            rule.same_capacity(ask.name, ask.capacity, lease._grant.claim.capacity)
-            if not ask.reentrant and not ask.reads:
-                raise Misuse(
-                    f"{ask.name!r} is read-locked here already, and a reader that asks to write would wait for itself: "
-                    "release the read lock first, or take the write lock from the start and downgrade() it"
-                )
+            claim = lease._grant.claim
+            rule.same_capacity(ask.name, ask.capacity, claim.capacity)
+            if not ask.reentrant and (ask.alone or claim.units > 1):
+                since = self.driver.now() - lease._since
+                raise Misuse(f"{ask.name!r} is {_waits_for_itself(ask, claim, since)}")
             # A reader that reads again comes in at once: behind a waiting writer, it would wait for itself.
             lease._entries += 1
         assert isinstance(lease, lease_type)
@@ -213,21 +267,33 @@ class Engine:
         key = (lease.name, id(self.driver.me()))
         lease._key = (key, self.driver.me())  # the thread or task too, so that its id is not given to another meanwhile
         with self.mutex:
-            self._mine.setdefault(key, []).append(lease)
+            self._mine.setdefault(key, []).append(ref(lease))
 
     def _forget(self, lease: Lease) -> None:
+        """Called under the mutex."""
         key, _ = lease._key
         lease._key = None
-        mine = self._mine.get(key)
-        if mine and lease in mine:
-            mine.remove(lease)
-            if not mine:
-                del self._mine[key]
+        self._keep_mine(key, lambda one: one is not lease)
+
+    def _forget_dropped(self, key: tuple[str, int] | None) -> None:
+        if key is not None:
+            with self.mutex:
+                self._keep_mine(key, lambda one: True)
+
+    def _keep_mine(self, key: tuple[str, int], which: Callable[[Lease], bool]) -> None:
+        mine = [one for one in self._mine.get(key, ()) if (lease := one()) is not None and which(lease)]
+        if mine:
+            self._mine[key] = mine
+        else:
+            self._mine.pop(key, None)
 
     # ---- release
 
     async def release(self, lease: Lease) -> bool:
-        """Leave. False: the store did not have it any more. If the store does not answer, it may be tried again."""
+        """Leave. False: the store did not have it any more.
+
+        If the store does not answer, that is Unavailable, and the release goes on in the background; it may be repeated.
+        """
         ran_out = False
         with self.mutex:
             state = lease._state
@@ -248,32 +314,56 @@ class Engine:
         claim = lease._grant.claim
         if ran_out:
             self.renewer.announce([lease])
-            await self._withdraw(claim, lease._keep_until)  # the store may count a moment longer
+            await self._withdraw(claim, FIND_OUT, keep_until=lease._keep_until)  # the store may count a moment longer
             return False
         if lease._loss is not None:
             lease._loss.over()
         try:
-            there = await (
-                self.store.release(claim) if not lease._keep_until else self._leave(claim, lease._keep_until)
-            )
-        except Exception as error:
-            self.hook.emit(events.RELEASE_FAILED, claim.name, claim.owner, lease.token, detail=str(error))
+            self._under_way[claim.holder] = None
+            there = await self._leave(lease, claim)
+        except BaseException as error:
+            left = False
+            try:
+                if not isinstance(error, Exception):
+                    left = await self._leave_at_once(claim, lease._keep_until, FIND_OUT)
+            finally:
+                if left:
+                    lease._state = RELEASED
+                else:
+                    self._hand_over(lease)
             raise
-        except BaseException:
-            if await self._withdraw(claim, lease._keep_until):
-                lease._state = RELEASED
-            raise
+        finally:
+            self._over(claim.holder)
         lease._state = RELEASED
         if events.RELEASED in self.hook.by_kind:
             self.hook.emit(events.RELEASED, claim.name, claim.owner, lease.token, self.driver.now() - lease._since)
         return there
 
-    async def _leave(self, claim: Claim, keep_until: float) -> bool:
-        """Leave, but not before `keep_until`: the claim is repeated with what is left as its ttl, and ends by itself."""
-        left = keep_until - self.driver.now()
-        if left <= 0:
-            return await self.store.release(claim)
-        return type(await self.store.claim(claim._replace(ttl=left, queue=False))) is Grant
+    async def _leave(self, lease: Lease, claim: Claim) -> bool:
+        """Now, and if the connection breaks, at once again over another."""
+        started = self.driver.now()
+        try:
+            if lease._keep_until:
+                return await self.leaving.leave(claim, lease._keep_until)
+            return await self.store.release(claim, ROUND)
+        except Unavailable:
+            if (left := started + ROUND - self.driver.now()) <= 0:
+                raise
+            return await self.leaving.leave(claim, lease._keep_until, left)
+
+    def _hand_over(self, lease: Lease) -> None:
+        """The release was not answered, or was interrupted: it goes on in the background."""
+        if lease._handed_over:
+            return
+        lease._handed_over = True
+        known = ref(lease)
+
+        def done() -> None:
+            if (still := known()) is not None:
+                still._state = RELEASED
+
+        claim = lease._grant.claim
+        self.leaving.later(claim, lease._deadline, token=lease.token, keep_until=lease._keep_until, done=done)
 
     async def downgrade(self, lease: Lease) -> None:
         """A writer becomes a reader, and keeps its token; readers in line come in."""
@@ -291,7 +381,7 @@ class Engine:
             elif held:
                 self.renewer.lose(lease, "it ran out before it could be downgraded")
         if not (held and same):
-            await self._withdraw(claim)  # what the store granted instead is not what the caller holds
+            await self._withdraw(claim, FIND_OUT)  # what the store granted instead is not what the caller holds
             if held:
                 self.renewer.announce([lease])
             raise lease._over()
@@ -299,29 +389,70 @@ class Engine:
 
     # ---- the end
 
-    async def close(self) -> None:
-        """Release what is held, stop renewing, disconnect."""
+    async def close(self, timeout: float = CLOSING) -> None:
+        """Release what is held, stop renewing, disconnect: all of it within `timeout`. What is left ends by its ttl."""
         if self.closed:
             return
+        deadline = self.driver.now() + timeout
+        self._closing = self.driver.bell()
         self.closed = True
-        self.renewer.close()  # first: what is acquired from now on is refused there, and taken back
         try:
-            await self.driver.shield(self._release_everything)
+            self.renewer.close()  # first: what is acquired from now on is refused there, and taken back
+            wake_waiters: Callable[[], None] | None = getattr(self.store, "wake_waiters", None)
+            if wake_waiters is not None:
+                wake_waiters()
+            await self.driver.shield(lambda: self._leave_everything(deadline))
         finally:
             await self.store.close()
 
-    async def _release_everything(self) -> None:
-        interruption: BaseException | None = None
+    def leftovers(self) -> list[Owed]:
+        """What this process holds or still has to give back: for whoever releases it when the loop is gone."""
+        self.closed = True
+        self.renewer.close()
         for lease in self.renewer.leases():
-            lease._entries = 1
-            try:
-                await self.release(lease)
-            except Exception:
-                continue  # told as an event; the ttl ends it
-            except BaseException as error:
-                interruption = error
-        if interruption is not None:
-            raise interruption
+            self._hand_in(lease)
+        return self.leaving.forget()
+
+    async def _leave_everything(self, deadline: float) -> None:
+        for lease in self.renewer.leases():
+            self._hand_in(lease)
+        await self.leaving.finish(deadline)
+        while self._under_way and self._closing is not None and (left := deadline - self.driver.now()) > 0:
+            await self._closing.wait(min(left, 0.1))
+        await self.leaving.finish(deadline)  # what those could not take back themselves
+
+    def _hand_in(self, lease: Lease) -> None:
+        """Out of the renewer's hands, and to be released; unless it has run out by itself."""
+        with self.mutex:
+            if lease._state is not HELD:
+                return
+            if lease._key is not None:
+                self._forget(lease)
+            if self.driver.now() >= lease._deadline:
+                self.renewer.lose(lease)
+            else:
+                lease._state = RELEASING
+                self.renewer.remove(lease)
+                self._hand_over(lease)
+        if lease._state is LOST:
+            self.renewer.announce([lease])
+        elif lease._loss is not None:
+            lease._loss.over()
+
+
+def _waits_for_itself(ask: Ask, claim: Claim, since: float) -> str:
+    if claim.capacity == 1:
+        return f"led from here already, for {since:.1f} s, and who leads would wait for itself: use the lease that you have"
+    if claim.units == 1:
+        return (
+            "read-locked here already, and a reader that asks to write would wait for itself: "
+            "release the read lock first, or take the write lock from the start and downgrade() it"
+        )
+    again = "read" if ask.reads else "write again"
+    return (
+        f"write-locked here already, for {since:.1f} s, and a writer that asks to {again} would wait for itself: "
+        "use the lease that you have, downgrade() it, or release it first"
+    )
 
 
 def _closed(name: str) -> Misuse:

@@ -7,6 +7,7 @@ that raises is logged and never breaks a lock. Nothing is built when nobody list
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import TracebackType
 from typing import NamedTuple
 
 from .errors import Misuse
@@ -18,12 +19,13 @@ RENEWED = "renewed"  # seconds: what was left of the ttl when it was renewed
 IN_DANGER = "in danger"  # a renewal failed; seconds: what is left
 LOST = "lost"  # seconds: how long it was held
 RELEASED = "released"  # seconds: how long it was held
-RELEASE_FAILED = "release failed"  # the store did not answer; the lock stays until its ttl ends
+RELEASE_FAILED = "release failed"  # the store did not answer until the lock ended by itself
+DROPPED = "dropped"  # nobody had the lease any more, so it is released
 EVICTED = "evicted"  # somebody was put out by force_release; detail: who, and by whom
 REFUSED = "refused"  # storage refused a stale token
 
-KINDS = (ACQUIRED, WAITING, NOT_ACQUIRED, RENEWED, IN_DANGER, LOST, RELEASED, RELEASE_FAILED, EVICTED, REFUSED)
-ALARMING = (IN_DANGER, LOST, RELEASE_FAILED, EVICTED, REFUSED)
+KINDS = (ACQUIRED, WAITING, NOT_ACQUIRED, RENEWED, IN_DANGER, LOST, RELEASED, RELEASE_FAILED, DROPPED, EVICTED, REFUSED)
+ALARMING = (IN_DANGER, LOST, RELEASE_FAILED, DROPPED, EVICTED, REFUSED)
 
 
 class Event(NamedTuple):
@@ -72,14 +74,36 @@ class Hook:
         if not subscribers:
             return
         event = Event(kind, name, owner, token, seconds, detail)
+        interruption: BaseException | None = None
         for subscriber in subscribers:
             try:
                 subscriber(event)
-            except Exception:
-                _report(subscriber, event)
+            except Exception as error:
+                report(error, f"a subscriber to {kind!r}")
+            except BaseException as error:  # Ctrl-C, or sys.exit(): the others are told all the same
+                interruption = error
+        if interruption is not None:
+            raise interruption
 
 
-def _report(subscriber: Subscriber, event: Event) -> None:
+def report(error: BaseException, what: str) -> None:
     import logging  # late: a healthy process need not pay for the import
 
-    logging.getLogger("holdfast").exception("a subscriber failed on %r: %r", event.kind, subscriber)
+    logging.getLogger("holdfast").error("%s failed", what, exc_info=error)
+
+
+class contained:
+    """Whatever is raised inside is logged, and goes no further: not even sys.exit(), nor a stray CancelledError."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        if error is not None:
+            report(error, self._what)
+        return True

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from .claim import Grant
 from .errors import LeaseLost, Misuse
+from .events import contained, report
 
 if TYPE_CHECKING:
     from .engine import Engine
+
+_HERE = os.path.dirname(__file__) + os.sep
+_ASYNCIO = os.path.dirname(os.__file__) + os.sep + "asyncio" + os.sep
 
 HELD = "held"
 RELEASING = "releasing"  # no longer renewed; the store has not confirmed yet
@@ -29,8 +36,11 @@ class Lease:
     _callbacks: tuple[Callable[[Any], object], ...] = ()
     _entries = 1  # how often a re-entrant lock was entered
     _key: Any = None  # where the engine looks for it on re-entry
+    _handed_over = False  # to the background, which goes on releasing it
     _loss: Any = None  # the surface's event, made when somebody asks for it
     _due = 0.0  # the renewer's note
+    _deadline = 0.0
+    _acquired_at: tuple[CodeType, int] | None = None  # by which code, and where in it
     _cut = False  # the limit comes before the store would end it
 
     def __init__(self, engine: Engine, grant: Grant, sent: float) -> None:
@@ -38,6 +48,33 @@ class Lease:
         self._grant = grant
         self._since = sent
         self._deadline = sent + grant.ttl
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+            frame = frame.f_back  # type: ignore[assignment]  # the outermost has none behind it
+        if frame is not None:
+            self._acquired_at = frame.f_code, frame.f_lasti
+
+    def __del__(self) -> None:
+        """Nobody has it any more: what a file does then, a lease does too."""
+        if self._state not in (HELD, RELEASING) or self._handed_over or self._deadline == 0.0:
+            return
+        engine, held = self._engine, self.held
+        self._state = RELEASED
+        if engine.closed or engine.driver.now() >= self._deadline:
+            return
+        engine._dropped(self, held)
+        if held:  # a release that was cut short was asked for, and needs no warning
+            import warnings
+
+            what = f"the lease of {self.name!r} was dropped without a release (acquired {self._where()})"
+            warnings.warn(what, ResourceWarning, source=self, stacklevel=2)
+
+    def _where(self) -> str:
+        if self._acquired_at is None or self._acquired_at[0].co_filename.startswith(_ASYNCIO):
+            return "by a task of its own"
+        code, at = self._acquired_at
+        lines = [line for start, end, line in code.co_lines() if start <= at < end]
+        return f"at {code.co_filename}:{lines[0] if lines else code.co_firstlineno} in {code.co_qualname}"
 
     def _bound(self, at_most: float | None, at_least: float) -> None:
         """Set before the lease is handed out: it ends after `at_most` seconds, and is not free before `at_least`."""
@@ -99,7 +136,10 @@ class Lease:
             if not self._is_lost():
                 self._callbacks = (*self._callbacks, callback)
                 return
-        self._call(callback)
+        try:
+            callback(self)
+        except Exception as error:
+            report(error, f"an on_lost callback of {self.name!r}")
 
     def _is_lost(self) -> bool:
         return self._state is LOST or (self._state is HELD and self._engine.driver.now() >= self._deadline)
@@ -132,15 +172,8 @@ class Lease:
     def _tell(self) -> None:
         callbacks, self._callbacks = self._callbacks, ()
         for callback in callbacks:
-            self._call(callback)
-
-    def _call(self, callback: Callable[[Any], object]) -> None:
-        try:
-            callback(self)
-        except Exception:
-            import logging
-
-            logging.getLogger("holdfast").exception("an on_lost callback of %r failed", self.name)
+            with contained(f"an on_lost callback of {self.name!r}"):
+                callback(self)
 
     def __repr__(self) -> str:
         state = self._state if not self._is_lost() else LOST

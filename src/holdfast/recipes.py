@@ -6,8 +6,10 @@ The two surfaces, `sync` and `aio`, put the names that people type in front of t
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from weakref import ref
 
 from . import events, rule
 from .claim import (
@@ -71,7 +73,7 @@ def rwlock_asks(name: str, ttl: float, fair: bool, renew: bool) -> tuple[Ask, As
     read = Ask(
         valid_name(name), valid_ttl(ttl), 1, rule.EVERYBODY, _flag(fair, "fair"), _flag(renew, "renew"), reads=True
     )
-    return read, read._replace(units=rule.EVERYBODY, reads=False)
+    return read, read._replace(units=rule.EVERYBODY, reads=False, alone=True)
 
 
 def all_of_asks(names: Iterable[str], ttl: float, fair: bool, renew: bool) -> tuple[Ask, ...]:
@@ -83,7 +85,7 @@ def all_of_asks(names: Iterable[str], ttl: float, fair: bool, renew: bool) -> tu
 
 
 def election_ask(name: str, address: str, ttl: float) -> Ask:
-    return Ask(valid_name(name), valid_ttl(ttl), note=valid_note(address, "an election's address"))
+    return Ask(valid_name(name), valid_ttl(ttl), note=valid_note(address, "an election's address"), alone=True)
 
 
 def once_ask(name: str, at_least: float, at_most: float) -> Ask:
@@ -132,6 +134,15 @@ class Entered(Generic[X]):
             if not mine:
                 del self._by_whom[me]
             return item
+
+    def discard(self, item: X) -> None:
+        """Interrupted on the way in: nobody will leave."""
+        with self._engine.mutex:
+            for me, mine in list(self._by_whom.items()):
+                if item in mine:
+                    mine.remove(item)
+                    if not mine:
+                        del self._by_whom[me]
 
 
 class Guard(Generic[L]):
@@ -262,6 +273,19 @@ async def release_all(engine: Engine, leases: Iterable[Lease]) -> list[Exception
     return failures
 
 
+class Terms(Generic[L]):
+    """The leaderships that one object stood for: known, but not kept alive."""
+
+    def __init__(self) -> None:
+        self._leases: deque[ref[L]] = deque(maxlen=16)
+
+    def add(self, lease: L) -> None:
+        self._leases.append(ref(lease))
+
+    def held(self) -> list[L]:
+        return [lease for one in self._leases if (lease := one()) is not None and lease.held]
+
+
 def leader_of(snapshot: Snapshot) -> Leader | None:
     if not snapshot.holders:
         return None
@@ -280,13 +304,13 @@ async def next_leader(engine: Engine, name: str, seen: int, timeout: float | Non
     """The leader, as soon as it is another than that of term `seen` (0: nobody; -1: tell at once)."""
     give_up = None if (wait := valid_timeout(timeout)) is None else engine.driver.now() + wait
     while True:
-        leader = leader_of(await engine.store.inspect(name))
+        leader = leader_of(await engine.open_store().inspect(name))
         if (leader.term if leader else 0) != seen:
             return leader
         left = PATIENCE if give_up is None else min(PATIENCE, give_up - engine.driver.now())
         if left <= 0:
             return UNCHANGED
-        await engine.store.watch(name, seen, left)
+        await engine.open_store().watch(name, seen, left)
 
 
 async def force_release(engine: Engine, name: str, token: int) -> int | None:
@@ -294,11 +318,12 @@ async def force_release(engine: Engine, name: str, token: int) -> int | None:
     if type(token) is not int or token < 1:
         raise Misuse(f"force_release takes the token of the grant that you looked at, not {token!r:.80}")
     by = engine.owner()
-    past = await engine.store.evict(name, token, by)
+    past = await engine.open_store().evict(name, token, by)
     if past is not None:
         engine.hook.emit(events.EVICTED, name, by, token, detail=f"by {by}; token {past} outranks it")
     return past
 
 
 async def wait_graph(engine: Engine) -> WaitGraph:
-    return WaitGraph([await engine.store.inspect(name) for name in await engine.store.names()])
+    store = engine.open_store()
+    return WaitGraph([await store.inspect(name) for name in await store.names()])

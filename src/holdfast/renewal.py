@@ -3,6 +3,9 @@
 Rule 1: a renewal counts from before it was sent; an answer that did not come extends nothing.
 Rule 2: what is over stays over. A late "yes" to a lease that was lost meanwhile is given back to the store.
 Rule 3: every conversation is bounded by a third of the shortest ttl, so that no lease waits behind another's trouble.
+Rule 4: verdicts are three, per lease: kept, lost, unknown. Unknown is asked again soon, and touches nobody else.
+Rule 5: renewal is for leases that somebody has. References here are weak; a lease that was dropped is let go, loudly.
+Rule 6: nothing ends the renewer while there are leases: no callback, no subscriber, no cancellation of all tasks.
 
 Leases of one ttl fall due in the order in which they were last confirmed, so a plain dict a ttl, which keeps that order,
 does what a heap would do, with O(1) to add and to remove and nothing left behind by a release. Leases in trouble, and
@@ -12,32 +15,54 @@ those with a time limit, are few or momentary: they are looked at one by one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
 
 from . import events
 from .claim import Grant, Verdict
 from .drivers.base import Driver
 from .errors import Misuse, Unavailable
-from .events import Hook
+from .events import Hook, contained
 from .lease import HELD, LOST, Lease
+from .leaving import Leaving
 from .stores.base import Store
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 _IDLE = 60.0  # with nothing to renew for so long, the renewer goes home
 _NEVER = float("inf")
 _SLACK = 1 / 12  # of a ttl: so much early, or out of order, does not matter
 
 
+class Dropped(NamedTuple):
+    """What is left of a lease that nobody references any more."""
+
+    engine: Engine  # kept alive until the lock is released
+    grant: Grant
+    key: Any
+    keep_until: float
+    deadline: float
+    where: str
+    told: bool  # that it was dropped: not, if it was being released when somebody interrupted that
+
+    def released(self) -> Engine:
+        return self.engine
+
+
 class Renewer:
-    def __init__(self, store: Store, driver: Driver, hook: Hook, mutex: threading.Lock) -> None:
+    def __init__(self, store: Store, driver: Driver, hook: Hook, mutex: threading.Lock, leaving: Leaving) -> None:
         self._store = store
         self._driver = driver
         self._hook = hook
         self._mutex = mutex
-        self._by_ttl: dict[float, dict[int, Lease]] = {}
+        self._leaving = leaving
+        self._by_ttl: dict[float, dict[int, ref[Lease]]] = {}
         self._latest: dict[float, float] = {}  # a ttl's latest due time so far
-        self._odd: dict[int, Lease] = {}
+        self._odd: dict[int, ref[Lease]] = {}
+        self._dropped: deque[Dropped] = deque()
         self._bell: Any = None  # there while the renewer runs
         self._wake_at = _NEVER
         self._closed = False
@@ -55,7 +80,7 @@ class Renewer:
             due = lease._since + ttl / 3
             if lease._limit is None and ttl in self._by_ttl and due > self._latest.get(ttl, _NEVER):  # as nearly always
                 lease._due = self._latest[ttl] = due
-                self._by_ttl[ttl][id(lease)] = lease
+                self._by_ttl[ttl][id(lease)] = ref(lease)
             else:
                 due = self._file(lease, lease._since)
             if due < self._wake_at:
@@ -74,18 +99,26 @@ class Renewer:
         with self._mutex:
             return list(self._all())
 
+    def drop(self, dropped: Dropped) -> None:
+        """Nobody has that lease any more. Called by the collector: in any thread, at any moment, so it takes no lock."""
+        self._dropped.append(dropped)
+        bell = self._bell
+        if bell is not None:
+            bell.ring()
+
     def close(self) -> None:
         with self._mutex:
             self._closed = True
             if self._bell is not None:
                 self._bell.ring()
+        self.let_go()
 
     def _wake(self, due: float) -> None:
         self._wake_at = due
         if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
             self._bell = bell = self._driver.bell()
             try:
-                self._driver.spawn(lambda: self._run(bell), "holdfast-renewer")
+                self._driver.spawn(lambda: self._run(bell), "holdfast-renewer", lambda: self._needed(bell))
             except BaseException:  # no more threads to be had: the next lease tries again
                 self._gone_home(bell)
                 raise
@@ -103,15 +136,14 @@ class Renewer:
             same = self._by_ttl.get(ttl)
             if same is None:
                 same = self._by_ttl[ttl] = {}
-            same[id(lease)] = lease
+            same[id(lease)] = ref(lease)
             return due
-        self._odd[id(lease)] = lease  # its answer took so long that it would stand behind others who are due later
+        self._odd[id(lease)] = ref(lease)  # its answer took so long that it would stand behind others who are due later
         return due
 
     def _all(self) -> Iterator[Lease]:
-        for same in self._by_ttl.values():
-            yield from same.values()
-        yield from self._odd.values()
+        for some in (*self._by_ttl.values(), self._odd):
+            yield from _living(some)
 
     # ---- the renewer itself
 
@@ -137,23 +169,58 @@ class Renewer:
 
                     logging.getLogger("holdfast").exception("a round of renewals failed; going on")
                     await self._driver.sleep(0.1)
-        finally:
+        except BaseException:
             with self._mutex:
+                if not any(self._all()):
+                    self._gone_home(bell)  # else it is started again, with the same bell: see _needed
+            raise
+        with self._mutex:
+            self._gone_home(bell)
+
+    def _needed(self, bell: Any) -> bool:
+        """The renewer was ended from outside: is it to go on?"""
+        with self._mutex:
+            needed = not self._closed and self._bell is bell and any(self._all())
+            if not needed:
                 self._gone_home(bell)
+            return needed
 
     def _gone_home(self, bell: Any) -> None:
         if self._bell is bell:
             self._bell, self._wake_at = None, _NEVER
 
     def _next_due(self) -> float:
-        soonest = min((lease._due for lease in self._odd.values()), default=_NEVER)
+        soonest = min((lease._due for lease in _living(self._odd)), default=_NEVER)
         for same in self._by_ttl.values():
-            for first in same.values():
+            for first in _living(same):
                 soonest = min(soonest, first._due)
                 break
         return soonest
 
+    def let_go(self) -> None:
+        """Release in the background what was dropped, and say so."""
+        if not self._dropped:
+            return
+        with self._mutex:
+            for some in (*self._by_ttl.values(), self._odd):
+                for number in [number for number, one in some.items() if one() is None]:
+                    del some[number]
+        while self._dropped:
+            dropped = self._dropped.popleft()
+            claim, token = dropped.grant.claim, dropped.grant.token
+            dropped.engine._forget_dropped(dropped.key)
+            detail = (
+                f"the lease of {claim.name!r} was dropped, so the lock is released: "
+                f"keep it in a variable, or use `with`. It was acquired {dropped.where}"
+            )
+            if dropped.told:
+                self._emit(events.DROPPED, claim.name, claim.owner, token, detail=detail)
+            self._leaving.later(
+                claim, dropped.deadline, token=token, keep_until=dropped.keep_until, done=dropped.released
+            )
+
     async def _round(self) -> None:
+        self.let_go()
         with self._mutex:
             now = self._driver.now()
             over = [lease for lease in self._all_due(now) if now >= lease._deadline]
@@ -166,7 +233,7 @@ class Renewer:
         self.announce(over)
         for lease in over:
             if lease._cut:  # it was promised to be over by now, but the store would keep it for what it was renewed
-                self._driver.spawn(partial(_quietly, self._store.release, lease._grant), "holdfast-release")
+                self._leaving.later(lease._grant.claim, now + lease._grant.ttl, token=lease.token)
         batch = [lease for lease in batch if lease._limit is None or lease._limit > lease._deadline]
         if batch:
             # Back in time to tell whoever runs out meanwhile, unless that leaves no time to ask.
@@ -175,14 +242,14 @@ class Renewer:
     def _all_due(self, now: float, slack: float = 0.0) -> Iterator[Lease]:
         for ttl, same in self._by_ttl.items():
             horizon = now + ttl * slack
-            first = next(iter(same.values()), None)
+            first = next(_living(same), None)
             if first is None or first._due > now:
                 continue  # nobody's turn: the early ones wait for company
-            for lease in same.values():
+            for lease in _living(same):
                 if lease._due > horizon:
                     break
                 yield lease
-        for lease in self._odd.values():
+        for lease in _living(self._odd):
             if lease._due <= now:
                 yield lease
 
@@ -192,28 +259,27 @@ class Renewer:
             answers = await self._store.renew([lease._grant for lease in batch], within)
             answered = list(zip(batch, answers, strict=True))
         except Unavailable as error:
-            self._trouble(batch, error)
+            self._trouble([(lease, error) for lease in batch], within)
         except Exception as error:
             # Not the network: something about these leases. Find out which, so that the others live.
             if len(batch) == 1:
-                self._trouble(batch, error)
+                self._trouble([(batch[0], error)], within)
             else:
                 for lease in batch:
                     await self._renew([lease], within)
         else:
-            await self._confirm(answered, sent)
+            self._confirm(answered, sent)
+            self._trouble([(lease, error) for lease, error in answered if isinstance(error, Unavailable)], within)
 
-    async def _confirm(self, verdicts: list[tuple[Lease, Verdict]], sent: float) -> None:
-        for lease, verdict in verdicts:
-            if isinstance(verdict, Unavailable):
-                self._trouble([lease], verdict)
-        answered = [(lease, grant) for lease, grant in verdicts if not isinstance(grant, Unavailable)]
+    def _confirm(self, answered: list[tuple[Lease, Verdict]], sent: float) -> None:
         gone: list[Lease] = []
         renewed: list[tuple[Lease, float]] = []
         ghosts: list[Grant] = []
         with self._mutex:
             now = self._driver.now()
             for lease, grant in answered:
+                if isinstance(grant, Unavailable):
+                    continue
                 if lease._state is HELD and now >= lease._deadline:
                     self.lose(lease)
                     gone.append(lease)
@@ -229,9 +295,9 @@ class Renewer:
         self.announce(gone)
         if events.RENEWED in self._hook.by_kind:
             for lease, margin in renewed:
-                self._hook.emit(events.RENEWED, lease.name, lease.owner, lease.token, margin)
+                self._emit(events.RENEWED, lease.name, lease.owner, lease.token, margin)
         for grant in ghosts:
-            await _quietly(self._store.release, grant)
+            self._leaving.later(grant.claim, now + grant.ttl, token=grant.token)
 
     def keep(self, lease: Lease, grant: Grant, sent: float) -> None:
         """The store confirmed it. Called under the mutex."""
@@ -239,27 +305,28 @@ class Renewer:
         lease._extend(grant, sent)
         self._file(lease, sent)
 
-    def _trouble(self, batch: Iterable[Lease], error: Exception) -> None:
-        fresh: list[tuple[Lease, float]] = []
+    def _trouble(self, unknown: list[tuple[Lease, Exception]], within: float) -> None:
+        """Ask again soon. Whoever had less time to answer than these leases would give is not told of as a danger yet."""
+        fresh: list[tuple[Lease, float, Exception]] = []
         over: list[Lease] = []
         with self._mutex:
             now = self._driver.now()
-            for lease in batch:
+            for lease, error in unknown:
                 if lease._state is not HELD:
                     continue
                 if now >= lease._deadline:
                     self.lose(lease, f"it could not be renewed: {error}")
                     over.append(lease)
                     continue
-                if not lease._troubled:
-                    fresh.append((lease, lease._deadline - now))
-                lease._troubled = True
+                ttl, left = lease._grant.ttl, lease._deadline - now
+                if not lease._troubled and (within >= ttl / 12 or left < ttl / 3):
+                    fresh.append((lease, left, error))
+                    lease._troubled = True
                 self.remove(lease)
-                again = now + lease._grant.ttl * self._driver.uniform(1 / 24, 1 / 12)
-                lease._due = min(again, lease._deadline)
-                self._odd[id(lease)] = lease
-        for lease, left in fresh:
-            self._hook.emit(events.IN_DANGER, lease.name, lease.owner, lease.token, left, str(error))
+                lease._due = min(now + ttl * self._driver.uniform(1 / 24, 1 / 12), lease._deadline)
+                self._odd[id(lease)] = ref(lease)
+        for lease, left, error in fresh:
+            self._emit(events.IN_DANGER, lease.name, lease.owner, lease.token, left, str(error))
         self.announce(over)
 
     def lose(self, lease: Lease, why: str = "") -> None:
@@ -277,12 +344,18 @@ class Renewer:
     def announce(self, lost: Iterable[Lease]) -> None:
         for lease in lost:
             held = self._driver.now() - lease._since
-            self._hook.emit(events.LOST, lease.name, lease.owner, lease.token, held, lease._reason())
+            self._emit(events.LOST, lease.name, lease.owner, lease.token, held, lease._reason())
             lease._tell()
 
+    def _emit(self, kind: str, name: str, owner: str, token: int = 0, seconds: float = 0.0, detail: str = "") -> None:
+        """A subscriber that calls sys.exit(), say, ends nothing here."""
+        with contained(f"a subscriber to {kind!r}"):
+            self._hook.emit(kind, name, owner, token, seconds, detail)
 
-async def _quietly(release: Callable[[Any], Any], grant: Grant) -> None:
-    try:
-        await release(grant.claim)
-    except Exception:
-        return  # the ttl ends it
+
+def _living(some: dict[int, ref[Lease]]) -> Iterator[Lease]:
+    """Those that somebody has, and that have not been given back meanwhile."""
+    for one in some.values():
+        lease = one()
+        if lease is not None and lease._state is HELD:
+            yield lease

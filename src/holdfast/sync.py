@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from . import connecting, events, lifecycle, recipes, waitfor
-from .claim import Snapshot, Traits, valid_name, valid_prefix, valid_timeout
+from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_timeout
 from .drivers.base import finish
 from .drivers.threads import Threads
-from .engine import Ask, Engine
+from .engine import CLOSING, Ask, Engine
 from .errors import NotAcquired
 from .lease import RELEASED
 from .lease import Lease as CoreLease
@@ -96,8 +95,12 @@ class Lock(recipes.Guard[Lease]):
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
-        self._entered.push(lease)
-        return lease
+        try:
+            self._entered.push(lease)
+            return lease
+        except BaseException:
+            self._entered.discard(lease)
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._entered.pop().__exit__(kind, error, at)
@@ -194,8 +197,12 @@ class AllOf:
 
     def __enter__(self) -> Leases:
         leases = self.acquire()
-        self._entered.push(leases)
-        return leases
+        try:
+            self._entered.push(leases)
+            return leases
+        except BaseException:
+            self._entered.discard(leases)
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._entered.pop().__exit__(kind, error, at)
@@ -211,7 +218,7 @@ class _Leadership(Lock):
 
     async def _acquire(self, timeout: float | Unset | None, units: int | None = None) -> Lease:
         lease = await super()._acquire(timeout, units)
-        self._election._terms.append(lease)
+        self._election._terms.add(lease)
         return lease
 
 
@@ -221,7 +228,7 @@ class Election:
     def __init__(self, engine: Engine, ask: Ask) -> None:
         self._engine = engine
         self._ask = ask
-        self._terms: deque[Lease] = deque(maxlen=16)
+        self._terms: recipes.Terms[Lease] = recipes.Terms()
 
     @property
     def name(self) -> str:
@@ -233,7 +240,7 @@ class Election:
 
     def leader(self) -> Leader | None:
         """Who leads now, as the store sees it."""
-        return recipes.leader_of(finish(self._engine.store.inspect(self.name)))
+        return recipes.leader_of(finish(self._engine.open_store().inspect(self.name)))
 
     def watch(self, timeout: float | None = None) -> Iterator[Leader | None]:
         """The leader now (None: nobody), and then every change. Ends after `timeout` seconds without one."""
@@ -245,7 +252,7 @@ class Election:
 
     def resign(self) -> bool:
         """Step down, if this object leads. False: it did not."""
-        resigned = [lease.release() for lease in tuple(self._terms) if lease.held]
+        resigned = [lease.release() for lease in self._terms.held()]
         return any(resigned)
 
 
@@ -326,11 +333,11 @@ class Locks:
 
     def inspect(self, name: str) -> Snapshot:
         """Who is inside and who waits."""
-        return finish(self._engine.store.inspect(valid_name(name)))
+        return finish(self._engine.open_store().inspect(valid_name(name)))
 
     def names(self, prefix: str = "") -> Sequence[str]:
         """The names that are held or waited for."""
-        return finish(self._engine.store.names(valid_prefix(prefix)))
+        return finish(self._engine.open_store().names(valid_prefix(prefix)))
 
     def force_release(self, name: str, *, token: int) -> int | None:
         """Put out the holder of `token`, and only that one. Returns a token past it, to seal the storage with.
@@ -354,9 +361,9 @@ class Locks:
 
     # ---- the end
 
-    def close(self) -> None:
-        """Release what is held and disconnect."""
-        finish(self._engine.close())
+    def close(self, timeout: float = CLOSING) -> None:
+        """Release what is held and disconnect, in at most `timeout` seconds. What is left then ends by its ttl, and is told."""
+        finish(self._engine.close(valid_closing(timeout)))
 
     def __enter__(self) -> Locks:
         return self

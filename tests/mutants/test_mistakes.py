@@ -24,7 +24,7 @@ RINGS_EARLY = """            for one in book.line.values():
                 one.bell and one.bell.ring()
                 break
 """
-FAILS = "            self.hook.emit(events.RELEASE_FAILED, claim.name, claim.owner, lease.token"
+FAILS = "        except BaseException as error:\n            left = False\n"
 SUITE = "tests/conformance/test_memory.py::TestMemory::"
 
 
@@ -52,8 +52,8 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "sent = now()\n                answer = await self.store.claim(claim)\n",
-                "sent = now()\n                answer = Grant(claim, 1, claim.ttl)\n",
+                "sent = now()\n                answer = await self.store.claim(\n",
+                "sent = now()\n                answer = Grant(claim, 1, claim.ttl) or (\n",
             ),
         ),
         "tests/test_engine.py::test_after_waiting_it_is_asked_again_and_never_assumed",
@@ -131,7 +131,7 @@ MUTANTS = [
         (
             (
                 FAILS,
-                "            lease._state = RELEASED\n" + FAILS,
+                FAILS + "            lease._state = RELEASED\n",
             ),
         ),
         SUITE + "test_a_release_that_failed_may_be_repeated",
@@ -158,8 +158,8 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "                self._drop(lease)\n            await self._withdraw(claim)\n",
-                "                self._drop(lease)\n",
+                "await self._withdraw(claim, left, unanswered=answer is None)",
+                "pass",
             ),
         ),
         SUITE + "test_interrupted_while_waiting_nothing_is_left",
@@ -167,7 +167,12 @@ MUTANTS = [
     Mutant(
         "a withdrawal that can be cancelled itself",
         "engine.py",
-        (("await self.driver.shield(lambda: self._leave(claim, keep_until))", "await self._leave(claim, keep_until)"),),
+        (
+            (
+                "self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))",
+                "self.leaving.leave(claim, keep_until, within)",
+            ),
+        ),
         SUITE + "test_cancelled_at_any_await_nothing_is_left",
     ),
     Mutant(

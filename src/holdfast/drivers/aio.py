@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from . import doorbell
-from .base import Bell, Doorbell, boot_time, uniform, wall_us
+from .base import Bell, Doorbell, Main, boot_time, never, uniform, wall_us
 from .doorbell import ring as ring_doorbell
 
 T = TypeVar("T")
@@ -99,10 +99,24 @@ class Asyncio:
 
     ring = staticmethod(ring_doorbell)
 
-    def spawn(self, main: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(main(), name=name)
-        self._background.add(task)  # the loop itself keeps only a weak reference
-        task.add_done_callback(self._background.discard)
+    def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
+        loop = asyncio.get_running_loop()
+
+        def start(again: bool = False) -> None:
+            # Not by the loop's task factory: an eager task would run at once, and the caller may hold a mutex.
+            task = asyncio.Task(main(), loop=loop, name=name)
+            if again:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # the loop may be closing: no complaint
+            self._background.add(task)  # the loop itself keeps only a weak reference
+            task.add_done_callback(ended)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._background.discard(task)
+            if needed() and (task.cancelled() or task.exception() is not None):
+                # A timer, not a task: if everything is cancelled because the loop is about to close, nothing is left.
+                loop.call_later(0.02, start, True)
+
+        start()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -28,6 +28,13 @@ def uniform(low: float, high: float) -> float:
     return low + (high - low) * int.from_bytes(os.urandom(4), "big") / 2**32
 
 
+Main = Callable[[], Coroutine[Any, Any, None]]
+
+
+def never() -> bool:
+    return False
+
+
 class Bell(Protocol):
     """What one waiter sleeps on. Rung before the wait began, it ends the wait at once."""
 
@@ -74,8 +81,11 @@ class Driver(Protocol):
         """Ring another process's doorbell. False: it is gone; None: it cannot be reached from here."""
         ...
 
-    def spawn(self, main: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        """Run in the background, until it returns or the process ends."""
+    def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
+        """Run in the background, until it returns or the process ends.
+
+        Should it be ended from outside (somebody cancels all tasks) while `needed()`, it is started again.
+        """
         ...
 
     async def sleep(self, seconds: float) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from .base import never
 from .world import Cancelled, Killed, Main, Task, World
 
 T = TypeVar("T")
@@ -89,7 +90,7 @@ class Simulated:
         bell = self.world.doorbells.get(address)
         return bell is not None and bell.ring()
 
-    def spawn(self, main: Main, name: str) -> None:
+    def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         self.process.spawn(main, name)
 
     async def sleep(self, seconds: float) -> None:

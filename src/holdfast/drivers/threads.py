@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from .base import Bell, Doorbell, boot_time, finish, uniform, wall_us
+from .base import Bell, Doorbell, Main, boot_time, finish, never, uniform, wall_us
 
 T = TypeVar("T")
 
@@ -34,6 +34,15 @@ class ThreadBell:
 
     def close(self) -> None:
         pass
+
+
+def _run(main: Main, needed: Callable[[], bool]) -> None:
+    while True:
+        try:
+            return finish(main())
+        except BaseException:  # an exception that somebody threw into this thread, say
+            if not needed():
+                raise
 
 
 class Threads:
@@ -63,9 +72,9 @@ class Threads:
 
         return ring(address)
 
-    def spawn(self, main: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+    def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         # A daemon: it must not keep the interpreter alive. What is held at exit is released by lifecycle.py.
-        threading.Thread(target=lambda: finish(main()), name=name, daemon=True).start()
+        threading.Thread(target=_run, args=(main, needed), name=name, daemon=True).start()
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

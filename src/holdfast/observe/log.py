@@ -12,6 +12,7 @@ from ..events import Event
 _LEVELS = {
     events.IN_DANGER: logging.WARNING,
     events.RELEASE_FAILED: logging.WARNING,
+    events.DROPPED: logging.WARNING,
     events.EVICTED: logging.WARNING,
     events.REFUSED: logging.WARNING,
     events.LOST: logging.ERROR,

@@ -80,6 +80,7 @@ class MemoryStore:
         self._driver = driver
         with _opening:  # setdefault of a weak dictionary is not one step: two threads would each found a space
             self._space = _spaces.setdefault(name, _Space())
+        self._listening: set[Bell] = set()  # what waits and watches through this connection
 
     # ---- the protocol
 
@@ -111,7 +112,14 @@ class MemoryStore:
             book = self._space.books.get(place.claim.name)
             entry = book.line.get(place.claim.holder) if book else None
         if entry is not None and entry.bell is not None:
-            await entry.bell.wait(timeout)
+            await self._hear(entry.bell, timeout)
+
+    async def _hear(self, bell: Bell, timeout: float) -> None:
+        self._listening.add(bell)
+        try:
+            await bell.wait(timeout)
+        finally:
+            self._listening.discard(bell)
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         answers: list[Grant | None] = []
@@ -159,7 +167,7 @@ class MemoryStore:
             soonest = min((one.expires for one in alive), default=now + timeout)
             space.watchers.setdefault(name, set()).add(bell)
         try:
-            await bell.wait(min(timeout, soonest - now))
+            await self._hear(bell, min(timeout, soonest - now))
         finally:
             with space.lock:
                 watchers = space.watchers.get(name, set())
@@ -221,6 +229,10 @@ class MemoryStore:
                 if name.startswith(prefix)
                 and any(e.expires > now for part in (book.inside, book.line) for e in part.values())
             )
+
+    def wake_waiters(self) -> None:
+        for bell in list(self._listening):
+            bell.ring()
 
     def forked(self) -> None:
         global _opening

@@ -9,7 +9,7 @@
 False
 
 Waiting takes no time either: whoever waits moves the clock to the moment at which the wait would end. In the background
-nothing runs by itself; `pass_time()` does what the renewer would have done by then.
+nothing runs by itself; `pass_time()` does what would have been done there by then: renewals, and releases that are repeated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from .. import sync
-from ..drivers.base import finish
+from ..drivers.base import Main, finish, never
 from ..engine import Engine
 from ..stores.memory import MemoryStore
 
@@ -65,14 +65,19 @@ class Manual:
         """Move the clock in small steps, and renew meanwhile what is due."""
         end = self.time + seconds
         while self.time < end:
-            due = min((engine.renewer._next_due() for engine in self.engines), default=end)
+            due = min((self._next_due(engine) for engine in self.engines), default=end)
             self.time = min(end, max(due, self.time + 0.001))
             self.renew()
 
     def renew(self) -> None:
-        """One round of every renewer."""
+        """One round of everything that runs in the background."""
         for engine in self.engines:
             finish(engine.renewer._round())
+            while finish(engine.leaving.step()) == 0.0:
+                continue
+
+    def _next_due(self, engine: Engine) -> float:
+        return min(engine.renewer._next_due(), engine.leaving.next_due())
 
     # ---- what the core asks for
 
@@ -100,10 +105,8 @@ class Manual:
     def ring(self, address: str) -> bool | None:
         return None
 
-    def spawn(self, main: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+    def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         self.spawned.append(name)
-        if name != "holdfast-renewer":
-            finish(main())
 
     async def sleep(self, seconds: float) -> None:
         self.waiting(seconds)

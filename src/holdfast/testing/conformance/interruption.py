@@ -90,6 +90,7 @@ class Interruptions:
                     continue
                 break
             assert 0 < at < MANY - 1
+        hand.heal()
 
     def test_interrupted_while_waiting_nothing_is_left(self, world: World) -> None:
         a, holder = world.actors("a", "holder")

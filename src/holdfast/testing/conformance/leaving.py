@@ -22,20 +22,44 @@ class Leaving:
         hand = tamper(a.locks)
         lease = a.do(lambda locks: locks.lock("x").acquire())
         token = lease.token
-        hand.fail("release")
+        hand.fail("release", times=10**6)
         with pytest.raises(Unavailable):
             a.do(lambda _: lease.release())
         assert lease.token == token
         assert not lease.held
         assert world.holders("x") == ["a"]
+        with pytest.raises(Unavailable):
+            a.do(lambda _: lease.release())
+        hand.heal()
+        a.do(lambda _: lease.release())
+        assert world.names() == []
+
+    def test_a_release_whose_connection_broke_is_repeated_at_once(self, world: World) -> None:
+        a = world.actor("a")
+        hand = tamper(a.locks)
+        lease = a.do(lambda locks: locks.lock("x").acquire())
+        hand.fail("release")
         assert a.do(lambda _: lease.release()) is True
-        world.until_nothing_is_left()
+        assert world.names() == []
+
+    def test_a_release_that_failed_goes_on_in_the_background(self, world: World) -> None:
+        """A server that restarts does not keep a name taken for the rest of its ttl."""
+        a = world.actor("a")
+        hand = tamper(a.locks)
+        told: list[str] = []
+        a.do(lambda locks: locks.subscribe(lambda event: told.append(event.kind), [events.RELEASE_FAILED]))
+        for reply_only in (False, True):
+            hand.fail("release", times=5, reply_only=reply_only)
+            a.do(lambda locks: inside(locks.lock("x", ttl=600), lambda lease: None))
+            world.until_nothing_is_left()
+            hand.heal()
+        assert told == []
 
     def test_a_release_whose_answer_was_lost_may_be_repeated(self, world: World) -> None:
         a = world.actor("a")
         hand = tamper(a.locks)
         lease = a.do(lambda locks: locks.lock("x").acquire())
-        hand.fail("release", reply_only=True)
+        hand.fail("release", times=2, reply_only=True)
         with pytest.raises(Unavailable):
             a.do(lambda _: lease.release())
         assert a.do(lambda _: lease.release()) is False
@@ -48,12 +72,13 @@ class Leaving:
         hand = tamper(a.locks)
         told: list[str] = []
         a.do(lambda locks: locks.subscribe(lambda event: told.append(event.kind), [events.RELEASE_FAILED]))
-        hand.fail("release", times=99)
+        hand.fail("release", times=10**6)
+        ttl = world.ttl_short
         with pytest.raises(KeyError, match="the body's own"):
-            a.do(lambda locks: inside(MUTEXES[kind](locks, "x"), fails))
-        assert told == [events.RELEASE_FAILED]
-        assert a.do(lambda locks: inside(MUTEXES[kind](locks, "y"), lambda lease: "done")) == "done"
-        assert told == [events.RELEASE_FAILED] * 2
+            a.do(lambda locks: inside(MUTEXES[kind](locks, "x", ttl=ttl), fails))
+        assert a.do(lambda locks: inside(MUTEXES[kind](locks, "y", ttl=ttl), lambda lease: "done")) == "done"
+        world.until(lambda: told == [events.RELEASE_FAILED] * 2)  # when they have ended by themselves
+        hand.heal()
 
     def test_a_failing_body_releases_the_lock(self, world: World) -> None:
         a = world.actor("a")

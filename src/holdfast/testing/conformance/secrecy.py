@@ -34,7 +34,7 @@ class Secrecy:
             lease.check()
         taken = waiting.result()
         hand = tamper(b.locks)
-        hand.fail("release")
+        hand.fail("release", times=2)
         with pytest.raises(HoldfastError) as failed:
             b.do(lambda _: taken.release())
         b.do(lambda _: taken.release())

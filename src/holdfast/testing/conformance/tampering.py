@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +23,14 @@ def _let_pass(method: str) -> None:
     return None
 
 
+def _in_the_background() -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return (task.get_name() if task is not None else threading.current_thread().name).startswith("holdfast-")
+
+
 class Tampered:
     """`before` and `after` are called with the method's name; they may raise, or return something to await."""
 
@@ -36,6 +46,7 @@ class Tampered:
 
     def heal(self) -> None:
         self.before = self.after = _let_pass
+        self.__dict__.pop("_pass", None)
 
     def fail(self, *methods: str, times: int = 1, reply_only: bool = False) -> None:
         """The next calls raise Unavailable: the request is lost, or, with `reply_only`, its answer."""
@@ -52,12 +63,30 @@ class Tampered:
         else:
             self.before = hook
 
+    def fail_name(self, method: str, name: str) -> None:
+        """All such calls for this name raise Unavailable."""
+        self.before = lambda called: None
+        whole = self._pass
+
+        async def hook(called: str, *args: Any) -> Any:
+            if called == method and args[0].name == name:
+                self.calls.append(called)
+                raise Unavailable(f"{called}: as the test wants it")
+            return await whole(called, *args)
+
+        self._pass = hook  # type: ignore[method-assign]  # until heal()
+
     def interrupt(self, at: int, *, after: bool) -> None:
-        """Raise Interruption at the call number `at`, before it was sent or after it was done."""
+        """Raise Interruption at the call number `at`, before it was sent or after it was done.
+
+        What runs in the background is not counted: nobody's Ctrl-C arrives there.
+        """
         left = at
 
         def hook(method: str) -> None:
             nonlocal left
+            if _in_the_background():
+                return
             left -= 1
             if left == -1:
                 raise Interruption(method)
@@ -117,5 +146,5 @@ def tamper(locks: Any) -> Tampered:
     """Put a hand between a connection and its store."""
     engine = locks._engine
     hand = Tampered(engine.store)
-    engine.store = engine.renewer._store = hand
+    engine.store = engine.renewer._store = engine.leaving._store = hand
     return hand

@@ -70,6 +70,12 @@ class Actor(ABC):
     def __init__(self, name: str, locks: Any) -> None:
         self.name = name
         self.locks = locks
+        self._kept: list[Any] = []  # what it was given: a lease that nobody has is let go
+
+    async def _perform(self, action: Action) -> Any:
+        result = await _perform(action, self.locks)
+        self._kept.append(result)
+        return result
 
     @abstractmethod
     def start(self, action: Action) -> Pending:
@@ -105,7 +111,7 @@ class _ThreadActor(Actor):
         while (job := self._jobs.get()) is not None:
             action, future = job
             try:
-                future.set_result(finish(_perform(action, self.locks)))
+                future.set_result(finish(self._perform(action)))
             except BaseException as error:  # an injected interruption is for the test to see, not for this thread
                 future.set_exception(error)
 
@@ -171,7 +177,7 @@ class _TaskActor(Actor):
         while (job := await self._jobs.get()) is not None:
             action, future = job
             try:
-                future.set_result(await _perform(action, self.locks))
+                future.set_result(await self._perform(action))
             except asyncio.CancelledError as error:
                 self._task.uncancel()
                 future.set_exception(Cancelled(*error.args))

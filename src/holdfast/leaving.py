@@ -1,0 +1,176 @@
+"""Claims that are given back in the background: again and again, until the store agrees or their own time is over.
+
+Rule 1: a release is as harmless to repeat as a claim, so one that was not answered is repeated.
+Rule 2: nothing is repeated past the moment at which the claim ends by itself; only then it is told as failed.
+Rule 3: a claim that was never answered may land after its release. It is looked for a few times more.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from . import events
+from .claim import ROUND, Claim, Grant
+from .drivers.base import Driver
+from .events import Hook
+from .stores.base import Store
+
+_WORKERS = 4  # one node that hangs must not keep the releases on the others waiting
+_TRY = 1.0  # seconds for a try in the background
+_LATECOMERS = (0.3, 1.0, 3.0)  # after so long, look again whether a claim that was never answered has landed after all
+
+
+def _nothing() -> None:
+    return None
+
+
+class Owed(NamedTuple):
+    """A claim that the store has to be told the end of."""
+
+    claim: Claim
+    until: float  # when it ends by itself
+    token: int = 0
+    keep_until: float = 0.0
+    latecomers: tuple[float, ...] = ()
+    done: Callable[[], object] = _nothing
+    pause: float = 0.05
+
+
+class Leaving:
+    """What one connected store is still to be told."""
+
+    def __init__(self, store: Store, driver: Driver, hook: Hook) -> None:
+        self._store = store
+        self._driver = driver
+        self._hook = hook
+        self._mutex = threading.Lock()
+        self._owed: list[tuple[float, int, Owed]] = []  # a heap: when to try next; a number, to tell two apart
+        self._number = 0
+        self._workers = 0
+        self._under_way = 0
+        self._closing = False
+
+    async def leave(self, claim: Claim, keep_until: float, within: float = ROUND) -> bool:
+        """Leave, but not before `keep_until`: the claim is repeated with what is left as its ttl, and ends by itself."""
+        left = keep_until - self._driver.now() if keep_until else 0.0
+        if left <= 0:
+            return await self._store.release(claim, within)
+        return type(await self._store.claim(claim._replace(ttl=left, queue=False), within)) is Grant
+
+    def later(
+        self,
+        claim: Claim,
+        until: float,
+        *,
+        token: int = 0,
+        keep_until: float = 0.0,
+        unanswered: bool = False,
+        done: Callable[[], object] = _nothing,
+    ) -> None:
+        """In the background. `unanswered`: the claim itself may still be on its way; `done` is called when it has left."""
+        self.owe(Owed(claim, until, token, keep_until, _LATECOMERS if unanswered else (), done))
+        with self._mutex:
+            if self._closing or self._workers >= min(_WORKERS, len(self._owed)):
+                return
+            self._workers += 1
+        try:
+            self._driver.spawn(self._work, "holdfast-leaving")
+        except BaseException as error:
+            with self._mutex:
+                self._workers -= 1
+            if not isinstance(
+                error, RuntimeError
+            ):  # no thread, or no loop, to be had: the next one, or close(), goes on
+                raise
+
+    def owe(self, owed: Owed, at: float = 0.0) -> None:
+        """Note it; somebody else sees to it."""
+        with self._mutex:
+            self._number += 1
+            heapq.heappush(self._owed, (at, self._number, owed))
+
+    def next_due(self) -> float:
+        with self._mutex:
+            return self._owed[0][0] if self._owed else float("inf")
+
+    async def _work(self) -> None:
+        try:
+            while not self._closing and (pause := await self.step()) is not None:
+                if pause > 0:
+                    await self._driver.sleep(min(pause, 0.25))
+        finally:
+            with self._mutex:
+                self._workers -= 1
+
+    async def step(self, within: float = _TRY) -> float | None:
+        """Try the first, if it is its turn. Returns how long there is nothing to do; None: nothing is owed."""
+        with self._mutex:
+            if not self._owed:
+                return None
+            now = self._driver.now()
+            if self._owed[0][0] > now:
+                return self._owed[0][0] - now
+            owed = heapq.heappop(self._owed)[2]
+            self._under_way += 1
+        done = False
+        try:
+            await self._try(owed, min(within, max(owed.until - now, 0.05)))
+            done = True
+        finally:
+            with self._mutex:
+                self._under_way -= 1
+            if not done:  # interrupted
+                self.owe(owed)
+        return 0.0
+
+    async def _try(self, owed: Owed, within: float) -> None:
+        try:
+            there = await self.leave(owed.claim, owed.keep_until, within)
+        except Exception as error:
+            now = self._driver.now()
+            if now < owed.until:
+                at = now + self._driver.uniform(owed.pause, 2 * owed.pause)
+                self.owe(owed._replace(pause=min(0.25, 2 * owed.pause)), min(at, owed.until))
+                return
+            detail = f"{error}; it ends by itself now"
+            self._hook.emit(events.RELEASE_FAILED, owed.claim.name, owed.claim.owner, owed.token, detail=detail)
+            return
+        if not there and owed.latecomers:
+            wait, *rest = owed.latecomers
+            self.owe(owed._replace(latecomers=tuple(rest)), self._driver.now() + wait)
+            return
+        owed.done()
+
+    async def finish(self, deadline: float) -> None:
+        """At close: do what can be done until then, and tell what could not. Latecomers are not waited for."""
+        self._closing = True
+        with self._mutex:
+            self._owed = [(at, number, owed._replace(latecomers=())) for at, number, owed in self._owed]
+        interruption: BaseException | None = None
+        while (left := deadline - self._driver.now()) > 0:
+            try:
+                pause = await self.step(min(0.5, left))
+            except BaseException as error:  # the first is let through when the work is done, a second one at once
+                if interruption is not None:
+                    raise
+                interruption = error
+                continue
+            if pause is None and not self._under_way:
+                break
+            if pause is None or pause > 0:
+                await self._driver.sleep(min(0.02 if pause is None else pause, left))
+        for owed in self.forget():
+            left = max(0.0, owed.until - self._driver.now())
+            detail = f"the connection was closed before the store answered: it is free in {left:.1f} s at the latest"
+            self._hook.emit(events.RELEASE_FAILED, owed.claim.name, owed.claim.owner, owed.token, detail=detail)
+        if interruption is not None:
+            raise interruption
+
+    def forget(self) -> list[Owed]:
+        """All that is owed; whoever asks takes it over."""
+        with self._mutex:
+            rest, self._owed = self._owed, []
+        return [owed for _, _, owed in rest]
