@@ -132,6 +132,35 @@ def test_one_lease_that_cannot_be_renewed_does_not_take_the_others_along(
     assert {name: lease.held for name, lease in leases.items()} == {"good": True, "bad": False, "fine": True}
 
 
+def test_what_is_unknown_of_one_lease_touches_no_other(
+    driver: Manual, locks: Locks, hand: Tampered, told: list[Event]
+) -> None:
+    """One node, connection or row in trouble makes its own leases unknown: not lost, and nobody else's business."""
+    leases = {name: locks.lock(name, ttl=30).acquire() for name in ("good", "hung", "fine")}
+    whole = hand.renew
+    hung = True
+
+    async def renew(grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
+        answers = await whole(grants, within)
+        silent = Unavailable("that node does not answer")
+        return [
+            silent if hung and grant.claim.name == "hung" else answer
+            for grant, answer in zip(grants, answers, strict=True)
+        ]
+
+    hand.renew = renew  # type: ignore[method-assign]  # one of its nodes hangs
+    driver.pass_time(15)
+    assert [lease.in_danger for lease in leases.values()] == [False, True, False]
+    assert all(lease.held for lease in leases.values())
+    hung = False
+    driver.pass_time(10)
+    assert not leases["hung"].in_danger
+    hung = True
+    driver.pass_time(100)
+    assert {name: lease.held for name, lease in leases.items()} == {"good": True, "hung": False, "fine": True}
+    assert [event.name for event in told if event.kind == events.LOST] == ["hung"]
+
+
 def test_a_store_that_answers_too_few_is_treated_as_trouble_and_not_as_the_end_of_renewal(
     driver: Manual, locks: Locks, hand: Tampered
 ) -> None:

@@ -25,6 +25,8 @@ RINGS_EARLY = """            for one in book.line.values():
                 break
 """
 FAILS = "        except BaseException as error:\n            left = False\n"
+SHIELDED = "self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))"
+LEAVING = "tests/test_leaving.py::"
 SUITE = "tests/conformance/test_memory.py::TestMemory::"
 
 
@@ -222,6 +224,70 @@ MUTANTS = [
         "renewal.py",
         (("                        self._gone_home(bell)  # under", "                        # under"),),
         "tests/test_renewal.py::test_a_lease_taken_while_the_renewer_goes_home_is_renewed_all_the_same",
+    ),
+    Mutant(
+        "a release that is tried once in the background",
+        "leaving.py",
+        (("            if now < owed.until:\n", "            if False:\n"),),
+        LEAVING + "test_a_release_that_was_not_answered_is_repeated_until_the_lease_ends_and_only_then_told",
+    ),
+    Mutant(
+        "a claim that lands late is never looked for",
+        "leaving.py",
+        (("_LATECOMERS = (0.3, 1.0, 3.0)", "_LATECOMERS = ()"),),
+        LEAVING + "test_a_claim_that_was_never_answered_is_looked_for_again_after_its_withdrawal",
+    ),
+    Mutant(
+        "a timeout that the store may exceed",
+        "engine.py",
+        (
+            (
+                "within = ROUND if timeout is None or timeout >= ROUND - FIND_OUT else timeout + FIND_OUT",
+                "within = ROUND",
+            ),
+        ),
+        LEAVING + "test_a_timeout_bounds_the_call_whatever_the_store_does",
+    ),
+    Mutant(
+        "close() that waits its time for every lease",
+        "leaving.py",
+        (("while (left := deadline - self._driver.now()) > 0:", "while (left := 3.0):"),),
+        LEAVING + "test_closing_has_one_deadline_and_says_what_it_left",
+    ),
+    Mutant(
+        "a renewer that keeps alive what nobody has",
+        "renewal.py",
+        (("self._by_ttl[ttl][id(lease)] = ref(lease)", "self._by_ttl[ttl][id(lease)] = lambda: lease"),),
+        LEAVING + "test_a_dropped_lease_is_told_as_an_event_and_forgotten",
+    ),
+    Mutant(
+        "a callback that ends the renewer",
+        "lease.py",
+        (('            with contained(f"an on_lost', '            if str(f"an on_lost'),),
+        LEAVING + "test_no_callback_and_no_subscriber_ends_renewal",
+    ),
+    Mutant(
+        "renewal that ends with its task",
+        "renewal.py",
+        ((", lambda: self._needed(bell))", ")"),),
+        LEAVING + "test_who_cancels_all_tasks_does_not_end_renewal",
+    ),
+    Mutant(
+        "unknown taken for lost",
+        "renewal.py",
+        (
+            (
+                "                if isinstance(grant, Unavailable):\n                    continue\n",
+                "                if isinstance(grant, Unavailable):\n                    grant = None\n",
+            ),
+        ),
+        "tests/test_renewal.py::test_what_is_unknown_of_one_lease_touches_no_other",
+    ),
+    Mutant(
+        "a writer that waits for itself",
+        "engine.py",
+        (("(ask.alone or claim.units > 1)", "(ask.alone and claim.units == 1)"),),
+        LEAVING + "test_who_would_wait_for_itself_is_refused_at_once",
     ),
     Mutant(
         "a wait graph that takes the fairness of the other",

@@ -1,0 +1,406 @@
+"""Releases that go on in the background, leases that nobody has, and the end of a connection: with the clock in hand."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Locks, Misuse, NotAcquired, Unavailable, aio, events
+from holdfast.drivers.base import finish
+from holdfast.events import Event
+from holdfast.testing.conformance import tamper
+from holdfast.testing.conformance.processes import run
+from holdfast.testing.manual import Manual, connect
+
+
+@pytest.fixture
+def driver() -> Manual:
+    return Manual()
+
+
+@pytest.fixture
+def locks(driver: Manual) -> Locks:
+    return connect(driver)
+
+
+def until(condition: Callable[[], object], within: float = 20.0) -> None:
+    end = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < end, "did not come true"
+        time.sleep(0.005)
+
+
+# ---- releases
+
+
+def test_a_release_that_was_not_answered_is_repeated_until_the_lease_ends_and_only_then_told(
+    driver: Manual, locks: Locks
+) -> None:
+    told: list[Event] = []
+    locks.subscribe(told.append, [events.RELEASE_FAILED])
+    hand = tamper(locks)
+    lease = locks.lock("x", ttl=30).acquire()
+    driver.move(5)
+    hand.fail("release", times=10**6)
+    with pytest.raises(Unavailable):
+        lease.release()
+    driver.pass_time(24)
+    tries = hand.calls.count("release")
+    assert 24 / 0.5 <= tries <= 24 / 0.2, "often enough, and not without pause"
+    assert told == []
+    driver.pass_time(2)
+    assert [(event.name, event.token) for event in told] == [("x", lease.token)]
+    assert "ends by itself" in told[0].detail
+    tries = hand.calls.count("release")
+    driver.pass_time(100)
+    assert hand.calls.count("release") == tries, "and nothing is left of it"
+
+
+def test_a_release_that_succeeds_in_the_background_is_told_by_the_lease(driver: Manual, locks: Locks) -> None:
+    hand = tamper(locks)
+    lease = locks.lock("x", ttl=30).acquire()
+    hand.fail("release", times=4)
+    with pytest.raises(Unavailable):
+        lease.release()
+    assert "releasing" in repr(lease)
+    driver.pass_time(1)
+    assert "released" in repr(lease)
+    assert locks.names() == []
+
+
+def test_a_claim_that_was_never_answered_is_looked_for_again_after_its_withdrawal(driver: Manual, locks: Locks) -> None:
+    """It may still be on its way: the request was sent, and the connection broke. It lands after the release."""
+    hand = tamper(locks)
+    claimed: list[Any] = []
+    whole = hand.claim
+
+    async def lost(claim: Any, within: float = 3.0) -> Any:
+        claimed.append(claim)
+        raise Unavailable("the connection broke")
+
+    hand.claim = lost  # type: ignore[method-assign]  # holds the request back
+    with pytest.raises(Unavailable):
+        locks.lock("x", ttl=30).acquire(timeout=0)
+    hand.claim = whole  # type: ignore[method-assign]
+    finish(hand.store.claim(claimed[-1]))
+    assert locks.names() == ["x"]
+    driver.pass_time(5)
+    assert locks.names() == []
+
+
+def test_a_timeout_bounds_the_call_whatever_the_store_does(driver: Manual, locks: Locks) -> None:
+    hand = tamper(locks)
+    allowed: list[float] = []
+
+    async def silent(claim: Any, within: float = 3.0) -> Any:
+        allowed.append(within)
+        driver.move(within)
+        raise Unavailable("no answer")
+
+    for name in ("claim", "release"):
+        setattr(hand, name, silent)
+    for timeout, most in ((0, 1), (0.5, 1.5), (2, 3), (60, 3)):
+        before = driver.now()
+        with pytest.raises(Unavailable):
+            locks.lock("x", ttl=30).acquire(timeout=timeout)
+        assert driver.now() - before <= min(most, timeout + 1) + 1.01, f"timeout={timeout}"
+        assert driver.now() - before <= timeout + 1.01
+    assert max(allowed) <= 3
+
+
+# ---- the end of a connection
+
+
+def test_closing_has_one_deadline_and_says_what_it_left(driver: Manual, locks: Locks) -> None:
+    told: list[Event] = []
+    locks.subscribe(told.append, [events.RELEASE_FAILED])
+    hand = tamper(locks)
+    leases = [locks.lock(f"x{number}", ttl=30).acquire() for number in range(100)]
+
+    async def silent(claim: Any, within: float = 3.0) -> bool:
+        driver.move(within)
+        raise Unavailable("no answer")
+
+    hand.release = silent  # type: ignore[method-assign]
+    before = driver.now()
+    locks.close(timeout=5)
+    assert driver.now() - before <= 5.1
+    assert sorted(event.name for event in told) == sorted(lease.name for lease in leases)
+    assert "free in 2" in told[0].detail
+    assert not any(lease.held for lease in leases)
+
+
+def test_closing_asks_everybody_although_some_do_not_answer(driver: Manual, locks: Locks) -> None:
+    hand = tamper(locks)
+    leases = [locks.lock(f"x{number}", ttl=30).acquire() for number in range(20)]
+    whole = hand.store.release
+
+    async def partly(claim: Any, within: float = 3.0) -> bool:
+        if claim.name in ("x0", "x1", "x2"):
+            driver.move(within)
+            raise Unavailable("that node hangs")
+        return await whole(claim, within)
+
+    hand.release = partly  # type: ignore[method-assign]
+    locks.close()
+    assert sorted(connect(driver).names()) == ["x0", "x1", "x2"]
+    assert len(leases) == 20
+
+
+def test_what_was_closed_answers_no_questions(driver: Manual, locks: Locks) -> None:
+    locks.close()
+    asked: list[Callable[[], object]] = [
+        lambda: locks.inspect("x"),
+        lambda: locks.names(),
+        lambda: locks.force_release("x", token=1),
+        lambda: locks.wait_graph(),
+        lambda: locks.election("x").leader(),
+        lambda: next(locks.election("x").watch()),
+        lambda: locks.lock("x").acquire(),
+    ]
+    for ask in asked:
+        with pytest.raises(Misuse, match="was closed"):
+            ask()
+    for wrong in (-1, float("nan"), "5"):
+        with pytest.raises(Misuse):
+            connect(driver).close(wrong)  # type: ignore[arg-type]
+
+
+def test_closing_waits_for_who_is_just_leaving(driver: Manual) -> None:
+    with holdfast.connect("memory://just leaving") as other:
+        closing = holdfast.connect("memory://just leaving")
+        hand = tamper(closing)
+        entered, go_on = threading.Event(), threading.Event()
+
+        def slow(method: str) -> None:
+            if method == "release" and not entered.is_set():
+                entered.set()
+                assert go_on.wait(10)
+
+        lease = closing.lock("x").acquire()
+        hand.before = slow
+        leaver = threading.Thread(target=lease.release)
+        leaver.start()
+        assert entered.wait(10)
+        closer = threading.Thread(target=closing.close)
+        closer.start()
+        until(lambda: closing._engine.closed)
+        go_on.set()
+        leaver.join(10)
+        closer.join(10)
+        assert other.names() == []
+
+
+# ---- leases that nobody has
+
+
+def test_a_dropped_lease_is_let_go_with_a_warning_that_says_where_it_came_from(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with holdfast.connect("memory://dropped") as locks, caplog.at_level(logging.WARNING, "holdfast"):
+        kept = locks.lock("kept", ttl=30).acquire()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            locks.lock("x", ttl=600).acquire()
+        assert [one.category for one in warned] == [ResourceWarning]
+        assert "the lease of 'x' was dropped" in str(warned[0].message)
+        until(lambda: locks.names() == ["kept"])
+        assert "the lease of 'x' was dropped, so the lock is released: keep it in a variable" in caplog.text
+        here = f"{os.path.basename(__file__)}:"
+        assert here in caplog.text
+        assert "in test_a_dropped_lease_is_let_go" in caplog.text
+        assert kept.held
+
+
+def test_a_dropped_lease_is_told_as_an_event_and_forgotten(driver: Manual, locks: Locks) -> None:
+    told: list[Event] = []
+    locks.subscribe(told.append, [events.DROPPED])
+    for ask in (locks.lock("x", reentrant=True), locks.rwlock("x").read(), locks.election("x").lead()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ask.acquire()
+        driver.renew()
+        assert locks.names() == []
+        assert locks._engine._mine == {}
+        assert locks._engine.renewer.leases() == []
+    assert [event.name for event in told] == ["x"] * 3
+
+
+def test_a_dropped_lease_of_an_at_least_stays_taken_until_then(driver: Manual, locks: Locks) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        locks.once("x", at_least=60).acquire()
+    driver.pass_time(59)
+    assert locks.names() == ["x"]
+    driver.pass_time(2)
+    assert locks.names() == []
+
+
+def test_what_has_ended_or_was_given_back_is_dropped_without_a_word(driver: Manual, locks: Locks) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        locks.lock("released").acquire().release()
+        over = locks.lock("over", ttl=30).acquire()
+        driver.move(31)
+        del over
+        closed = connect(driver)
+        held = closed.lock("closed").acquire()
+        closed.close()
+        del held
+        gc.collect()
+
+
+def test_a_lease_that_only_its_own_loss_refers_to_is_let_go(driver: Manual, locks: Locks) -> None:
+    lease = locks.lock("x", ttl=600).acquire()
+    assert not lease.lost
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        del lease
+        gc.collect()
+    driver.renew()
+    assert locks.names() == []
+
+
+def test_a_lease_that_a_failed_gather_lost_is_let_go() -> None:
+    async def main() -> None:
+        async with aio.connect("memory://gather") as mine, aio.connect("memory://gather") as other:
+            busy = await other.lock("busy", ttl=60).acquire()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with pytest.raises(NotAcquired):
+                    await asyncio.gather(mine.lock("one", ttl=60).acquire(), mine.lock("busy").acquire(timeout=0.05))
+                gc.collect()
+            with holdfast.connect("memory://gather") as looking:
+                await asyncio.to_thread(until, lambda: looking.names() == ["busy"])
+            assert busy.held
+
+    asyncio.run(main())
+
+
+# ---- the renewer
+
+
+def test_no_callback_and_no_subscriber_ends_renewal() -> None:
+    with holdfast.connect("memory://exits") as locks, holdfast.connect("memory://exits") as other:
+
+        def ends(_: object) -> None:
+            raise SystemExit(1)
+
+        locks.subscribe(ends, [events.LOST, events.RENEWED])
+        told: list[str] = []
+        locks.subscribe(lambda event: told.append(event.kind), [events.LOST, events.RENEWED])
+        doomed, kept = locks.lock("doomed", ttl=0.3).acquire(), locks.lock("kept", ttl=0.3).acquire()
+        doomed.on_lost(ends)
+        other.force_release("doomed", token=doomed.token)
+        until(lambda: events.LOST in told and told.count(events.RENEWED) >= 5)
+        assert kept.held
+
+
+def test_who_cancels_all_tasks_does_not_end_renewal() -> None:
+    async def main() -> None:
+        async with aio.connect("memory://all tasks") as locks:
+            renewed = asyncio.Event()
+            lease = await locks.lock("x", ttl=0.3).acquire()
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await asyncio.sleep(0)
+            locks.subscribe(lambda _: renewed.set(), [events.RENEWED])
+            await asyncio.wait_for(renewed.wait(), 20)
+            assert lease.held
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_ends_while_something_is_held_complains_of_nothing() -> None:
+    script = """
+import asyncio, sys, warnings
+warnings.simplefilter("error")
+from holdfast import aio
+kept = []
+async def main():
+    locks = aio.connect("memory://ends")
+    kept.append(await locks.lock("x", ttl=0.3).acquire())
+    await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+    await asyncio.sleep(0.2)
+asyncio.run(main(), debug=True)
+print("fine")
+"""
+    assert run(script) == "fine"
+
+
+def test_what_acquire_returns_is_a_coroutine() -> None:
+    async def main() -> None:
+        async with aio.connect("memory://coroutine") as locks:
+            lease = await asyncio.create_task(locks.lock("x").acquire())
+            assert lease.held
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(locks.lock(name).acquire(timeout=5)) for name in "ab"]
+            assert [task.result().name for task in tasks] == ["a", "b"]
+            never = locks.lock("y").acquire()
+            assert asyncio.iscoroutine(never)
+            never.close()
+
+    asyncio.run(main())
+
+
+# ---- waiting for oneself
+
+
+def test_who_would_wait_for_itself_is_refused_at_once(driver: Manual, locks: Locks) -> None:
+    both = locks.rwlock("x")
+    with both.write() as writing:
+        for again, what in ((both.write(), "write again"), (both.read(), "read")):
+            with pytest.raises(Misuse, match=f"a writer that asks to {what} would wait for itself"):
+                again.acquire()
+        writing.downgrade()
+        with both.read() as reading:
+            assert reading is writing
+        with pytest.raises(Misuse, match="a reader that asks to write"):
+            both.write().acquire()
+    with both.write():
+        pass
+    election = locks.election("y")
+    with election.lead():
+        with pytest.raises(Misuse, match="'y' is led from here already"):
+            election.lead().acquire()
+        driver.myself = object()
+        with pytest.raises(NotAcquired):
+            election.lead(timeout=1).acquire()
+        driver.myself = driver
+    with election.lead():
+        pass
+
+
+# ---- processes
+
+
+def test_a_child_of_multiprocessing_releases_what_it_acquired_when_it_ends(tmp_path: Any) -> None:
+    script = """
+import multiprocessing, sys, holdfast
+url = sys.argv[1]
+inherited = holdfast.connect(url)
+mine = inherited.lock("parent", ttl=600).acquire()
+def child(kept=[]):
+    kept.append(inherited.lock("through an inherited connection", ttl=600).acquire())
+    kept.append(holdfast.connect(url).lock("through its own", ttl=600).acquire())
+fork = multiprocessing.get_context("fork")
+for _ in range(2):
+    one = fork.Process(target=child)
+    one.start()
+    one.join(20)
+    assert one.exitcode == 0, one.exitcode
+    assert list(inherited.names()) == ["parent"], inherited.names()
+assert mine.held
+print("fine")
+"""
+    assert run(script, f"sqlite://{tmp_path}/locks.db") == "fine"
