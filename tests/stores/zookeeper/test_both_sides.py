@@ -15,7 +15,7 @@ from kazoo.protocol.serialization import Exists
 
 from holdfast import events
 from holdfast.errors import Unavailable
-from holdfast.stores.zookeeper.store import ZooKeeperStore
+from holdfast.stores.zookeeper import store
 from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
@@ -90,11 +90,16 @@ def test_a_renewal_that_believes_the_member_it_talks_to_is_found_out(
 ) -> None:
     """The mistake that the test above is for: to renew by reading."""
 
-    async def alive(self: ZooKeeperStore, records: list[Any], give_up: float) -> list[bool]:
-        if records[0].session.suspended is not None:
-            raise Unavailable("interrupted")
-        return [stat is not None for stat in await records[0].session.ask([Exists(one.path, None) for one in records])]
+    async def by_reading(groups: list[list[Any]], driver: Any, within: float) -> list[Any]:
+        return [
+            Unavailable("interrupted")
+            if records[0].session.suspended is not None
+            else [
+                stat is not None for stat in await records[0].session.ask([Exists(one.path, None) for one in records])
+            ]
+            for records in groups
+        ]
 
-    monkeypatch.setattr(ZooKeeperStore, "_alive", alive)
+    monkeypatch.setattr(store, "ask_who_is_there", by_reading)
     told, waiting = hold_and_cut(connect, *apart, root)
     assert told[-1][0] == events.RENEWED or told[-1][1] > waiting.at
