@@ -71,7 +71,7 @@ class ZooKeeperStore:
             except Unavailable:
                 # A connection that broke is soon replaced, by one to another member, and what we asked for is found again.
                 left = give_up - self._driver.now()
-                if record.session.dead or left <= 0:
+                if record.session.dead or record.leaving or left <= 0:
                     raise
                 await self._driver.sleep(min(REDIAL, left))
                 continue
