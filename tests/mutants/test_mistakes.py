@@ -262,7 +262,10 @@ MUTANTS = [
     Mutant(
         "bells for everybody",
         "drivers/doorbell.py",
-        (("        os.chmod(path, mode)\n", "        os.chmod(path, 0o777)\n"),),
+        (
+            ("        os.chmod(path, mode)\n", "        os.chmod(path, 0o777)\n"),
+            ("        os.mkdir(folder, 0o700)\n", "        os.mkdir(folder, 0o755)\n"),
+        ),
         BELLS + "test_another_user_can_neither_ring_nor_find_out_whom",
     ),
     Mutant(
