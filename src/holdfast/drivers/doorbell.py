@@ -22,6 +22,7 @@ from functools import cache
 _LONGEST_PATH = 100  # of a socket: 108 bytes on Linux, 104 elsewhere
 _LEFT_BEHIND = 60.0  # seconds: what is younger may be about to be used
 _SWEEP = 500  # sockets looked at by a process that has waited for the first time
+_MOST_RINGS = 100
 _swept: set[str] = set()
 
 
@@ -57,7 +58,7 @@ class Socket:
         """Several rings are one."""
         self._socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
-            while True:
+            for _ in range(_MOST_RINGS):  # whoever goes on ringing does not keep us here
                 self._socket.recv(1)
 
     def ring(self) -> bool:
