@@ -70,6 +70,30 @@ def a_release_between_looking_and_watching_is_not_missed(a: Locks, b: Locks) -> 
     assert isinstance(answer, Grant)
 
 
+def a_watch_whose_request_was_lost_is_not_counted_on(a: Locks, b: Locks) -> None:
+    ours, theirs = claim(), claim()
+    ask(b, claim("other"))
+    ask(a, ours)
+    (session,) = b._engine.store._sessions._open.values()  # type: ignore[attr-defined]
+    call = session.client._call
+
+    def lose_the_watch(request: Any, reply: Any) -> Any:
+        if not isinstance(request, GetChildren):
+            return call(request, reply)
+        session.client._call = call
+        return reply.set_exception(ConnectionLoss())
+
+    session.client._call = lose_the_watch
+    answer = ask(b, theirs)
+    assert isinstance(answer, Place)
+    assert session.client._call == call
+    leave(a, ours)
+    started = time.monotonic()
+    finish(b._engine.store.wait(answer, 3.0))
+    assert time.monotonic() - started < 2.5
+    assert isinstance(ask(b, theirs), Grant)
+
+
 def whoever_goes_past_the_line_looks_twice(a: Locks, b: Locks) -> None:
     """The room for it is gone when it goes in: the one who left made the one who waits fit."""
     one, both, pushes = claim(units=1, capacity=2), claim(units=2, capacity=2), claim(units=1, capacity=2, fair=False)
@@ -288,6 +312,10 @@ def no_second_look_after_watching(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Entering, "_wait_behind", mistaken)
 
 
+def watches_believed_to_be_there(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(records.Record, "unwatch", lambda self: None)
+
+
 def past_the_line_without_guards(patch: pytest.MonkeyPatch) -> None:
     enter = Entering._enter_past_line
 
@@ -356,6 +384,7 @@ def any_capacity(patch: pytest.MonkeyPatch) -> None:
 
 SCENARIOS: list[tuple[Scenario, Callable[[pytest.MonkeyPatch], None]]] = [
     (a_release_between_looking_and_watching_is_not_missed, no_second_look_after_watching),
+    (a_watch_whose_request_was_lost_is_not_counted_on, watches_believed_to_be_there),
     (whoever_goes_past_the_line_looks_twice, past_the_line_without_guards),
     (tokens_rise_in_the_order_of_entering, the_token_of_joining_instead_of_entering),
     (an_evicted_holder_is_outranked_by_who_was_waiting, the_token_of_joining_instead_of_entering),

@@ -70,6 +70,7 @@ class ZooKeeperStore:
                 answer = await self._entering.ask_for(record, claim, give_up)
             except Unavailable:
                 # A connection that broke is soon replaced, by one to another member, and what we asked for is found again.
+                record.unwatch()  # whether we watch anything is as unknown as the rest
                 left = give_up - self._driver.now()
                 if record.session.dead or record.leaving or left <= 0:
                     raise
