@@ -182,15 +182,15 @@ class Entering:
         """Watch what has to happen before we can go in, and say that we wait."""
         claim, session = record.claim, record.session
         parent = self._parent(claim.name)
-        assert stands.ahead is not None
-        ahead = f"{parent}/{stands.ahead.name}"
+        ahead = f"{parent}/{stands.ahead.name}" if stands.ahead is not None else ""
         request: Any
-        if claim.capacity == 1:
+        if claim.capacity == 1 and ahead:
             # A watch of its children, which it never has, fires when the node goes and for nothing else.
             record.watching = session.watcher(GetChildren, ahead, record.ring)
             request = GetChildren(ahead, record.watching)
         elif stands.head or not claim.fair:
-            request = GetChildren2(parent, self._watch_line(record))  # anybody who leaves may make room
+            # Anybody who leaves may make room; and the first in line may have nobody before it but those who went past.
+            request = GetChildren2(parent, self._watch_line(record))
         else:
             record.watching = session.watcher(Exists, ahead, record.ring)
             request = Exists(ahead, record.watching)
@@ -240,7 +240,9 @@ class Entering:
         record.extras = [mark]
         checks = [CheckVersion(f"{parent}/{node.name}", -1) for node in stands.guards]
         create = Create(mark, b"", session.acl, _EPHEMERAL)
-        own = CheckVersion(record.path, -1)
+        own = SetData(
+            record.path, record.data(INSIDE, lives(record, record.claim.ttl)), -1
+        )  # whoever is behind looks again
         (done,) = await session.ask([Transaction([*checks, own, create, SetData(parent, b"", version)])], give_up)
         if isinstance(done, Exception) or any(isinstance(one, Exception) for one in done):
             return None
