@@ -67,13 +67,14 @@ def hold_and_cut(
     here = connect(f"zookeeper://{','.join(f'{LOOPBACK}:{one.port}' for one in ensemble.members[1:])}{root}")
     told: list[tuple[str, float]] = []
     there.subscribe(lambda event: told.append((event.kind, time.monotonic())), [events.RENEWED, events.LOST])
-    there.lock("x", ttl=2).acquire()
+    lease = there.lock("x", ttl=2).acquire()
     waiting = Doing(lambda: here.lock("x", ttl=2).acquire(timeout=60))
     until(lambda: told)
     for proxy in remote.proxies:
         proxy.to_server.hold()
         proxy.to_client.hold()
     waiting.result(SOON)
+    assert lease.token  # kept until here: one that nobody has is let go
     return told, waiting
 
 

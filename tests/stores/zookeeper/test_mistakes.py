@@ -71,7 +71,13 @@ def a_release_between_looking_and_watching_is_not_missed(a: Locks, b: Locks) -> 
     ours, theirs = claim(), claim()
     ask(b, claim("other"))
     ask(a, ours)
-    before(b, GetChildren, lambda: leave(a, ours))
+    (session,) = b._engine.store._sessions._open.values()  # type: ignore[attr-defined]
+
+    def let_go() -> None:
+        leave(a, ours)
+        finish(session.ask([session.barrier]))  # the other member knows of it too
+
+    before(b, GetChildren, let_go)
     answer = ask(b, theirs)
     if isinstance(answer, Place):
         started = time.monotonic()
