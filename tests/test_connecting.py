@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import pwd
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -28,9 +30,35 @@ def test_a_relative_state_folder_is_ignored_as_the_specification_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOLDFAST_URL", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(connecting, "_home", lambda: str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", "somewhere")
     assert connecting.resolve(None) == f"sqlite://{tmp_path}/.local/state/holdfast/locks.db"
+
+
+def test_with_another_home_a_user_has_the_same_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under sudo, in cron or in a service: the password database knows better."""
+    mine = connecting._home()
+    assert mine == pwd.getpwuid(os.getuid()).pw_dir
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert connecting._home() == mine
+
+    def nobody(user: int) -> object:
+        raise KeyError(user)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert connecting._home() == str(tmp_path), "a user without an entry"
+
+
+def test_the_file_of_those_who_name_none_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    caplog.set_level("INFO", "holdfast")
+    for _ in range(3):
+        connecting.resolve(None)
+    (told,) = [record.message for record in caplog.records if record.name == "holdfast"]
+    assert told == f"no store was named: locks are those of this user, in {tmp_path}/holdfast/locks.db"
 
 
 def test_the_environment_names_the_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from importlib import import_module
 
@@ -15,6 +16,7 @@ from .errors import Misuse, Unavailable
 from .stores.base import Store
 
 ENTRY_POINTS = "holdfast.stores"
+_told: set[str] = set()  # the embedded files whose path was logged
 
 Opener = Callable[[str, Driver], Store]
 
@@ -63,7 +65,7 @@ def _log(event: events.Event) -> None:
 
 
 def resolve(url: str | None) -> str:
-    """The URL itself, or HOLDFAST_URL, or the embedded SQLite file in the user's state folder."""
+    """The URL itself, or HOLDFAST_URL, or the embedded SQLite file in the state folder of this user."""
     if url is None:
         url = os.environ.get("HOLDFAST_URL") or _embedded_url()
     if type(url) is not str:
@@ -74,7 +76,7 @@ def resolve(url: str | None) -> str:
 def _embedded_url() -> str:
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):  # the XDG specification: a relative path is to be ignored
-        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+        state = os.path.join(_home(), ".local", "state")
     folder = os.path.join(state, "holdfast")
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -82,7 +84,23 @@ def _embedded_url() -> str:
         raise Unavailable(
             f"the folder of the embedded store cannot be made ({error}): name a store with HOLDFAST_URL"
         ) from None
-    return f"sqlite://{quote(folder)}/locks.db"
+    path = os.path.join(folder, "locks.db")
+    if path not in _told:
+        _told.add(path)
+        # Whoever has not imported it has not asked to be told either, and need not pay for the import.
+        if (logging := sys.modules.get("logging")) is not None:
+            logging.getLogger("holdfast").info("no store was named: locks are those of this user, in %s", path)
+    return f"sqlite://{quote(path)}"
+
+
+def _home() -> str:
+    """Of the user, and not of the process: with another HOME (sudo, cron, a service) it would have other locks, silently."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a user without an entry, as in some containers
+        return os.path.expanduser("~")
 
 
 def quote(path: str) -> str:

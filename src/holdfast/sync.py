@@ -375,7 +375,7 @@ class Locks:
 def connect(url: str | None = None, *, label: str = "") -> Locks:
     """Open a store: `memory://`, `sqlite:///path`, or one that another package brings.
 
-    With no url: HOLDFAST_URL, or an SQLite file in the user's state folder. `label` is shown to whoever asks who holds
+    With no url: HOLDFAST_URL, or an SQLite file of this user. `label` is shown to whoever asks who holds
     a lock.
 
     >>> locks = connect("memory://")

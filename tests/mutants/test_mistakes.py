@@ -28,6 +28,7 @@ FAILS = "        except BaseException as error:\n            left = False\n"
 SHIELDED = "self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))"
 LEAVING = "tests/test_leaving.py::"
 SUITE = "tests/conformance/test_memory.py::TestMemory::"
+BELLS, FILE = "tests/stores/test_sqlite_bells.py::", "tests/stores/test_sqlite_file.py::"
 
 
 class Mutant(NamedTuple):
@@ -288,6 +289,66 @@ MUTANTS = [
         "engine.py",
         (("(ask.alone or claim.units > 1)", "(ask.alone and claim.units == 1)"),),
         LEAVING + "test_who_would_wait_for_itself_is_refused_at_once",
+        "a connection that is closed under its users",
+        "stores/sqlite/database.py",
+        (
+            (
+                "        with self._mutex:  # a connection that is closed",
+                "        if True:  # a connection that is closed",
+            ),
+        ),
+        BELLS + "test_closing_while_other_threads_use_it_ends_nothing_but_their_work",
+    ),
+    Mutant(
+        "another boot id that is taken for another boot",
+        "stores/sqlite/database.py",
+        (("        if newest > now:\n", "        if newest:\n"),),
+        FILE + "test_another_boot_id_alone_frees_nothing",
+    ),
+    Mutant(
+        "a new boot that is taken for one for ever",
+        "stores/sqlite/statements.sql",
+        (("SET holder = '', since = ?, expires = ?;", "SET holder = '', expires = max(?, ?);"),),
+        FILE + "test_another_boot_frees_everything_and_keeps_the_order_of_tokens",
+    ),
+    Mutant(
+        "a container's clock believed",
+        "stores/sqlite/machine.py",
+        (("return (lambda: now() - ahead) if ahead else now", "return now"),),
+        BELLS + "test_another_clock_in_a_container_ends_no_lock",
+    ),
+    Mutant(
+        "files as the umask makes them",
+        "stores/sqlite/database.py",
+        (("os.O_RDWR, 0o600", "os.O_RDWR, 0o644"),),
+        FILE + "test_the_files_are_their_owners_alone_whatever_the_umask",
+    ),
+    Mutant(
+        "bells for everybody",
+        "drivers/doorbell.py",
+        (
+            ("        os.chmod(path, mode)\n", "        os.chmod(path, 0o777)\n"),
+            ("        os.mkdir(folder, 0o700)\n", "        os.mkdir(folder, 0o755)\n"),
+        ),
+        BELLS + "test_another_user_can_neither_ring_nor_find_out_whom",
+    ),
+    Mutant(
+        "a folder of bells of whoever came first",
+        "drivers/doorbell.py",
+        ((" or found.st_uid not in (rights.st_uid, os.geteuid(), 0)", ""),),
+        BELLS + "test_a_folder_of_bells_that_somebody_else_has_made_is_not_used",
+    ),
+    Mutant(
+        "a child that takes its parent's bell away",
+        "drivers/doorbell.py",
+        (("        if self._pid == os.getpid():", "        if self._pid:"),),
+        BELLS + "test_a_forked_child_leaves_the_bell_of_its_parent_alone",
+    ),
+    Mutant(
+        "a renewal that could not be asked for taken for a loss",
+        "stores/sqlite/store.py",
+        (("answers += [trouble] * len(some)", "answers += [None] * len(some)"),),
+        FILE + "test_a_file_locked_by_a_stuck_process_is_told_in_the_time_that_was_given",
     ),
     Mutant(
         "a wait graph that takes the fairness of the other",

@@ -59,9 +59,9 @@ class _Slow(SqliteStore):
 
     process: Process
 
-    async def _ring(self, name: str, heir: Heir) -> None:
+    async def _ring(self, name: str, heir: Heir, give_up: float) -> None:
         await moment(self.process)
-        await super()._ring(name, heir)
+        await super()._ring(name, heir, give_up)
 
 
 def test_a_waiter_that_comes_in_before_it_is_rung_is_not_put_out_as_dead(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 import holdfast
 from holdfast.claim import Grant, Place
 from holdfast.drivers.base import finish
-from holdfast.stores.sqlite import database
+from holdfast.stores.sqlite import database, machine
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.conformance import claim
 from holdfast.testing.manual import Manual, ManualBell
@@ -137,29 +137,134 @@ def test_a_network_file_system_is_refused(path: Path, tmp_path: Path, monkeypatc
     device = os.stat(tmp_path).st_dev
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"36 35 {os.major(device)}:{os.minor(device)} / /mnt rw - nfs4 server:/export rw\n")
-    assert database.file_system_of(str(tmp_path), str(mounts)) == "nfs4"
+    assert machine.file_system_of(str(tmp_path), str(mounts)) == "nfs4"
     monkeypatch.setattr(database, "file_system_of", lambda folder: "nfs4")
     with pytest.raises(holdfast.Misuse, match=r"network file system \(nfs4\).*local disk"):
         holdfast.connect(url(path))
 
 
+@pytest.mark.parametrize("kind", ["lustre", "gpfs", "beegfs", "ocfs2", "gfs2", "virtiofs", "fuse.s3fs", "fuse.juicefs"])
+def test_a_file_system_of_a_cluster_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(database, "file_system_of", lambda folder: kind)
+    with pytest.raises(holdfast.Misuse, match=f"network file system \\({kind}\\)"):
+        holdfast.connect(url(path))
+
+
+def test_a_file_system_that_is_not_known_is_used_but_told_of_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database, "_unknown", set())
+    monkeypatch.setattr(database, "file_system_of", lambda folder: "fuse.ofsomebody")
+    for _ in range(2):
+        with holdfast.connect(url(path)) as locks:
+            locks.lock("x").acquire().release()
+    (told,) = [record for record in caplog.records if "does not know" in record.message]
+    assert told.levelname == "WARNING"
+    assert told.name == "holdfast"
+    assert "fuse.ofsomebody" in told.message
+    assert "do not hold between them" in told.message
+
+
+def test_a_file_system_whose_device_is_not_listed_is_found_by_its_mount_point(tmp_path: Path) -> None:
+    """As btrfs is, whose files show other numbers than its mounts."""
+    inner = tmp_path / "a b"
+    inner.mkdir()
+    mounts = tmp_path / "mountinfo"
+    escaped = str(inner).replace(" ", "\\040")
+    mounts.write_text(
+        "36 35 7:91 / / rw - ext4 /dev/x rw\n"
+        f"36 35 7:92 / {escaped} rw - btrfs /dev/y rw\n"
+        f"36 35 7:93 / {escaped}x rw - nfs a:/ rw\n"
+    )
+    assert machine.file_system_of(str(inner), str(mounts)) == "btrfs"
+
+
 def test_the_real_file_system_is_found_out() -> None:
-    assert database.file_system_of("/proc") == "proc"
+    assert machine.file_system_of("/proc") == "proc"
 
 
 def test_another_boot_frees_everything_and_keeps_the_order_of_tokens(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = holdfast.connect(url(path))
-    old = before.lock("x").acquire()
+    old = before.lock("x", ttl=86400).acquire()
     far_ahead = old.token + 10**12  # as if the clock had been ahead in the boot before
     with sqlite3.connect(path) as other:
         other.execute("UPDATE holdfast_claims SET token = ?, mark = ?", (far_ahead, far_ahead))
+        # The machine had been up for a day longer then.
+        other.execute("UPDATE holdfast_claims SET since = since + 86400, expires = expires + 86400")
     other.close()
     monkeypatch.setattr("holdfast.stores.sqlite.store.boot_id", lambda: "another boot")
     after = holdfast.connect(url(path))
     assert after.names() == []
-    assert after.lock("x").acquire(timeout=0).token == far_ahead + 1
+    held = after.lock("x", ttl=86400).acquire(timeout=0)
+    assert held.token == far_ahead + 1
+    # It is done once: whoever comes with yet another id finds who is there.
+    monkeypatch.setattr("holdfast.stores.sqlite.store.boot_id", lambda: "a container's")
+    assert holdfast.connect(url(path)).lock("x").try_acquire() is None
+
+
+def test_another_boot_id_alone_frees_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers on one kernel may be given ids of their own."""
+    host = holdfast.connect(url(path))
+    held = host.lock("x").acquire()
+    monkeypatch.setattr("holdfast.stores.sqlite.store.boot_id", lambda: "a container's")
+    container = holdfast.connect(url(path))
+    assert container.lock("x").try_acquire() is None
+    theirs = container.lock("y").acquire(timeout=0)
+    monkeypatch.undo()
+    assert sorted(holdfast.connect(url(path)).names()) == ["x", "y"]
+    held.check()
+    theirs.check()
+    assert held.release() is True
+
+
+def test_a_boot_id_is_taken_over_when_nobody_holds_anything(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that to open the file costs one look again, and no transaction."""
+    holdfast.connect(url(path)).close()
+    monkeypatch.setattr("holdfast.stores.sqlite.store.boot_id", lambda: "the next boot")
+    holdfast.connect(url(path)).close()
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT boot FROM holdfast_meta").fetchone() == ("the next boot",)
+    other.close()
+
+
+def test_the_clock_of_a_container_is_read_as_that_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = tmp_path / "timens_offsets"
+    offsets.write_text("monotonic           0         0\nboottime       100000 500000000\n")
+    assert machine.clock_offset(str(offsets)) == 100000.5
+    assert machine.clock_offset(str(tmp_path / "none")) == 0.0
+    monkeypatch.setattr(machine, "clock_offset", lambda: 100000.0)
+    assert machine.shared_clock(lambda: 100007.0)() == 7.0
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_the_files_are_their_owners_alone_whatever_the_umask(path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with holdfast.connect(url(path)) as locks, ThreadPoolExecutor() as threads:
+            held = locks.lock("x").acquire()
+            waiting = threads.submit(lambda: locks.lock("x").acquire(timeout=30).release())
+            wait_until(lambda: len(locks.inspect("x").waiters) == 1)
+            made = [path.parent / name for name in os.listdir(path.parent)]
+            made += [bell for folder in made if folder.is_dir() for bell in folder.iterdir()]
+            assert len(made) == 5, "the file, its log, its index, the folder of bells and a bell"
+            assert [one.name for one in made if one.stat().st_mode & 0o077] == []
+            held.release()
+            waiting.result(30)
+    finally:
+        os.umask(before)
+
+
+def test_a_file_that_is_shared_on_purpose_stays_shared(path: Path) -> None:
+    holdfast.connect(url(path)).close()
+    path.chmod(0o660)
+    with holdfast.connect(url(path)) as locks:
+        locks.lock("x").acquire().release()
+        assert path.stat().st_mode & 0o777 == 0o660
+        assert Path(f"{path}-wal").stat().st_mode & 0o777 == 0o660
 
 
 def test_a_token_at_its_limit_is_refused_and_never_wraps(path: Path) -> None:
@@ -186,17 +291,33 @@ def test_tokens_rise_when_an_older_copy_of_the_file_is_restored(path: Path, tmp_
     assert holdfast.connect(url(path)).lock("x").acquire(timeout=0).token > newest.token
 
 
-def test_a_file_locked_by_a_stuck_process_is_told_in_bounded_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_locked_by_a_stuck_process_is_told_in_the_time_that_was_given(path: Path) -> None:
     locks = holdfast.connect(url(path))
-    monkeypatch.setattr(database, "BUSY_PATIENCE", 0.2)
-    monkeypatch.setattr(database.Database.transact, "__defaults__", (0.2,))
+    store = locks._engine.store
+    mine = claim("x", 30.0)
+    grant = finish(store.claim(mine))
+    assert isinstance(grant, Grant)
     stuck = sqlite3.connect(path, isolation_level=None)
     stuck.execute("BEGIN IMMEDIATE")
-    with pytest.raises(holdfast.Unavailable, match=r"locked by another process for 0\.2 s"):
-        locks.lock("x").acquire(timeout=0)
+    for call in (
+        lambda: store.claim(claim("x", 30.0), 0.2),
+        lambda: store.inspect("x", 0.2),
+        lambda: store.release(mine, 0.2),
+    ):
+        began = time.monotonic()
+        with pytest.raises(holdfast.Unavailable, match=r"locked by another process for 0\.2 s"):
+            finish(call())
+        assert time.monotonic() - began < 1.5
+    (verdict,) = finish(store.renew([grant], 0.2))
+    assert isinstance(verdict, holdfast.Unavailable), "unknown, and not lost"
+    began = time.monotonic()
+    with pytest.raises(holdfast.Unavailable):
+        finish(store.watch("x", grant.token, 0.2))
+    finish(store.close())
+    assert time.monotonic() - began < 2.0
     stuck.execute("ROLLBACK")
     stuck.close()
-    locks.lock("x").acquire(timeout=0)
+    assert finish(store.release(mine))
 
 
 def test_names_used_once_are_swept_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +373,7 @@ def test_an_unfair_waiter_is_rung_when_there_is_room_for_it_though_not_for_the_h
 
 def test_without_sockets_to_be_had_waiting_and_watching_still_work(path: Path) -> None:
     class Deaf(Manual):
-        def doorbell(self) -> ManualBell:
+        def doorbell(self, beside: str) -> ManualBell:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     driver = Deaf()

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from . import doorbell
 from .base import Bell, Doorbell, Main, boot_time, never, uniform, wall_us
+from .doorbell import Socket
 from .doorbell import ring as ring_doorbell
 
 T = TypeVar("T")
@@ -54,24 +54,18 @@ class LoopBell:
             self._waiter.set_result(None)
 
 
-class LoopSocketBell:
-    __slots__ = ("_socket", "address")
+class LoopSocketBell(Socket):
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self._socket, self.address = doorbell.open_socket()
+    def __init__(self, beside: str) -> None:
+        super().__init__(beside)
         self._socket.setblocking(False)
 
     async def wait(self, timeout: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(timeout, 0.0)):
                 await asyncio.get_running_loop().sock_recv(self._socket, 1)
-        doorbell.drain(self._socket)
-
-    def ring(self) -> bool:
-        return doorbell.ring(self.address) is not False
-
-    def close(self) -> None:
-        doorbell.close_socket(self._socket, self.address)
+        self.drain()
 
 
 class Asyncio:
@@ -94,8 +88,8 @@ class Asyncio:
     def bell(self) -> Bell:
         return LoopBell()
 
-    def doorbell(self) -> Doorbell:
-        return LoopSocketBell()
+    def doorbell(self, beside: str) -> Doorbell:
+        return LoopSocketBell(beside)
 
     ring = staticmethod(ring_doorbell)
 

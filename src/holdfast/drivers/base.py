@@ -48,7 +48,7 @@ class Bell(Protocol):
 
 
 class Doorbell(Bell, Protocol):
-    """A bell that other processes of this machine can ring, by its address."""
+    """A bell that other processes of this machine can ring, by its address and the file that they share."""
 
     @property
     def address(self) -> str: ...
@@ -75,9 +75,11 @@ class Driver(Protocol):
 
     def bell(self) -> Bell: ...
 
-    def doorbell(self) -> Doorbell: ...
+    def doorbell(self, beside: str) -> Doorbell:
+        """For whoever shares the file `beside`. OSError: there is none to be had."""
+        ...
 
-    def ring(self, address: str) -> bool | None:
+    def ring(self, address: str, beside: str) -> bool | None:
         """Ring another process's doorbell. False: it is gone; None: it cannot be reached from here."""
         ...
 

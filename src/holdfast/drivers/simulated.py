@@ -78,12 +78,12 @@ class Simulated:
     def bell(self) -> Bell:
         return Bell(self.process)
 
-    def doorbell(self) -> Bell:
+    def doorbell(self, beside: str = "") -> Bell:
         bell = Bell(self.process, f"{self.process.name}#{self.world._next()}")
         self.world.doorbells[bell.address] = bell
         return bell
 
-    def ring(self, address: str) -> bool | None:
+    def ring(self, address: str, beside: str = "") -> bool | None:
         if self.process.dies_before_ringing:
             self.process.crash()
         self._alive()

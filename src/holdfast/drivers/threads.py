@@ -62,15 +62,15 @@ class Threads:
 
     # Late imports: only a process that really waits for another needs sockets.
 
-    def doorbell(self) -> Doorbell:
+    def doorbell(self, beside: str) -> Doorbell:
         from .doorbell import SocketBell
 
-        return SocketBell()
+        return SocketBell(beside)
 
-    def ring(self, address: str) -> bool | None:
+    def ring(self, address: str, beside: str) -> bool | None:
         from .doorbell import ring
 
-        return ring(address)
+        return ring(address, beside)
 
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         # A daemon: it must not keep the interpreter alive. What is held at exit is released by lifecycle.py.

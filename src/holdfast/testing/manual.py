@@ -99,10 +99,10 @@ class Manual:
     def bell(self) -> ManualBell:
         return ManualBell(self)
 
-    def doorbell(self) -> ManualBell:
+    def doorbell(self, beside: str) -> ManualBell:
         return ManualBell(self)
 
-    def ring(self, address: str) -> bool | None:
+    def ring(self, address: str, beside: str) -> bool | None:
         return None
 
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:

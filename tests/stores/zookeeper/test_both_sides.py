@@ -15,7 +15,7 @@ from kazoo.protocol.serialization import Exists
 
 from holdfast import events
 from holdfast.errors import Unavailable
-from holdfast.stores.zookeeper.store import ZooKeeperStore
+from holdfast.stores.zookeeper import store
 from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
@@ -67,13 +67,14 @@ def hold_and_cut(
     here = connect(f"zookeeper://{','.join(f'{LOOPBACK}:{one.port}' for one in ensemble.members[1:])}{root}")
     told: list[tuple[str, float]] = []
     there.subscribe(lambda event: told.append((event.kind, time.monotonic())), [events.RENEWED, events.LOST])
-    there.lock("x", ttl=2).acquire()
+    lease = there.lock("x", ttl=2).acquire()
     waiting = Doing(lambda: here.lock("x", ttl=2).acquire(timeout=60))
     until(lambda: told)
     for proxy in remote.proxies:
         proxy.to_server.hold()
         proxy.to_client.hold()
     waiting.result(SOON)
+    assert lease.token  # kept until here: one that nobody has is let go
     return told, waiting
 
 
@@ -90,11 +91,16 @@ def test_a_renewal_that_believes_the_member_it_talks_to_is_found_out(
 ) -> None:
     """The mistake that the test above is for: to renew by reading."""
 
-    async def alive(self: ZooKeeperStore, records: list[Any], give_up: float) -> list[bool]:
-        if records[0].session.suspended is not None:
-            raise Unavailable("interrupted")
-        return [stat is not None for stat in await records[0].session.ask([Exists(one.path, None) for one in records])]
+    async def by_reading(groups: list[list[Any]], driver: Any, within: float) -> list[Any]:
+        return [
+            Unavailable("interrupted")
+            if records[0].session.suspended is not None
+            else [
+                stat is not None for stat in await records[0].session.ask([Exists(one.path, None) for one in records])
+            ]
+            for records in groups
+        ]
 
-    monkeypatch.setattr(ZooKeeperStore, "_alive", alive)
+    monkeypatch.setattr(store, "ask_who_is_there", by_reading)
     told, waiting = hold_and_cut(connect, *apart, root)
     assert told[-1][0] == events.RENEWED or told[-1][1] > waiting.at

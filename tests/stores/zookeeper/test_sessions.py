@@ -13,6 +13,8 @@ import holdfast
 from holdfast import aio, events
 from holdfast.claim import Claim, Grant, new_holder
 from holdfast.drivers.base import finish
+from holdfast.stores.zookeeper import renewing
+from holdfast.stores.zookeeper import store as zookeeper_store
 from holdfast.stores.zookeeper.sessions import MARGIN, step
 from holdfast.testing import servers
 
@@ -200,21 +202,23 @@ def test_the_housekeeper_does_not_forget_a_claim_that_is_about_to_be_sent(
     assert locks.names() == []
 
 
-def test_a_claim_that_is_being_taken_away_is_not_renewed(ensemble: Ensemble, connect: Connect, root: str) -> None:
+def test_a_claim_that_is_being_taken_away_is_not_renewed(
+    ensemble: Ensemble, connect: Connect, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     locks = connect(ensemble.url + root)
     store: Any = locks._engine.store
     claim = Claim("x", new_holder(), "somebody", 9.0)
     grant = finish(store.claim(claim))
     record = store._sessions.records[claim.holder]
-    alive = store._alive
+    ask = renewing.ask_who_is_there
 
-    async def then_swept(records: Any, give_up: float) -> Any:
-        answer = await alive(records, give_up)
+    async def then_swept(groups: Any, driver: Any, within: float) -> Any:
+        answer = await ask(groups, driver, within)
         record.until = 0.0  # its time ends while the answer is on its way
         store._sessions._sweep([record])
         return answer
 
-    store._alive = then_swept
+    monkeypatch.setattr(zookeeper_store, "ask_who_is_there", then_swept)
     assert finish(store.renew([grant], 5.0)) == [None]
     until(lambda: locks.names() == [])
     assert type(finish(store.claim(claim))) is Grant  # repeated, it joins afresh

@@ -14,7 +14,7 @@ cursor.execute("CREATE TABLE IF NOT EXISTS stock (id INTEGER PRIMARY KEY, pieces
 cursor.execute("INSERT IGNORE INTO stock VALUES (42, 100)")
 fenced.create_table(db)
 
-locks = holdfast.connect()  # an SQLite file of this machine; between machines: redis://…, etcd://…
+locks = holdfast.connect()  # an SQLite file of this user; between machines: redis://…, etcd://…
 with locks.lock("stock:42") as lease:
     with fenced.transaction(db, lease) as tx:  # StaleToken, if somebody else was given the lock meanwhile
         tx.cursor().execute("UPDATE stock SET pieces = pieces - 1 WHERE id = 42")

@@ -15,7 +15,7 @@ cursor.execute("CREATE TABLE IF NOT EXISTS stock (id INTEGER PRIMARY KEY, pieces
 cursor.execute("INSERT IGNORE INTO stock VALUES (42, 100)")
 fenced.create_table(db)
 
-locks = holdfast.connect()  # an SQLite file of this machine; between machines: redis://…, etcd://…
+locks = holdfast.connect()  # an SQLite file of this user; between machines: redis://…, etcd://…
 group = partition.Group(locks, "stock", partitions=16)
 with group.join() as worker:  # start one in each process: each gets its share of the partitions
     worker.ready(timeout=30)

@@ -15,29 +15,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from weakref import WeakSet
 
+from ...claim import ROUND
 from ...drivers.base import Driver
 from ...errors import HoldfastError, Misuse, Unavailable
+from .machine import LOCAL_FILE_SYSTEMS, NETWORK_FILE_SYSTEMS, file_system_of
 
 T = TypeVar("T")
 Execute = Callable[..., sqlite3.Cursor]
 
 VERSION = 1
-BUSY_PATIENCE = 5.0
+BUSY_PATIENCE = ROUND
 RETENTION = 3600.0  # how long an idle name keeps its last token, against a clock that is set back
 _SAME_FILE_FOR = 0.1  # how long to believe that the path still leads to the file that is open
-_NETWORK_FILE_SYSTEMS = {
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "afs",
-    "ceph",
-    "glusterfs",
-    "fuse.sshfs",
-    "fuse.glusterfs",
-    "9p",
-}
+_unknown: set[str] = set()  # kinds of file systems that were told of
 
 
 def load_sql(file: str) -> str:
@@ -87,6 +77,7 @@ class Database:
         self._cursor: sqlite3.Cursor | None = None  # reused, for the statements of `at_once`
         self._identity: tuple[int, int] | None = None
         self._looked_at = 0.0
+        self._closed = False
         with _forking:
             _databases.add(self)
 
@@ -103,23 +94,25 @@ class Database:
 
     async def transact(self, work: Callable[[Execute], T], within: float = BUSY_PATIENCE) -> T:
         """Run `work` in one write transaction, or raise what a person can act on."""
-        give_up: float | None = None
+        give_up = self._driver.now() + within
         pause = 0.0005
         while True:
             try:
                 with self._mutex:
-                    return self._once(work)
+                    try:
+                        return self._once(work)
+                    finally:
+                        if self._closed:  # a last word, of somebody who was interrupted by the end
+                            self._disconnect()
             except sqlite3.Error as error:
                 if not _is_busy(error):
                     raise self._in_words(error) from None
-                now = self._driver.now()
-                if give_up is None:
-                    give_up = now + within
-                if now >= give_up:
+                left = give_up - self._driver.now()
+                if left <= 0:
                     raise Unavailable(
                         f"{self.path} has been locked by another process for {within:g} s: is one stopped, or in a transaction?"
                     ) from None
-            await self._driver.sleep(self._driver.uniform(pause / 4, pause))
+            await self._driver.sleep(min(left, self._driver.uniform(pause / 4, pause)))
             pause = min(pause * 2, 0.01)
 
     def _once(self, work: Callable[[Execute], T]) -> T:
@@ -131,8 +124,8 @@ class Database:
         execute = connection.execute
         if connection.in_transaction:  # an interrupt can leave one open between two instructions
             execute("ROLLBACK")
-        execute("BEGIN IMMEDIATE")
         try:
+            execute("BEGIN IMMEDIATE")
             result = work(execute)
             execute("COMMIT")
         except BaseException:
@@ -157,6 +150,7 @@ class Database:
 
     def open(self) -> sqlite3.Connection:
         self._check_path()
+        self._make_file()
         try:
             connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
@@ -181,7 +175,7 @@ class Database:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         execute = connection.execute
-        execute("PRAGMA busy_timeout = 2000")  # switching a new file to WAL needs it for itself for a moment
+        execute("PRAGMA busy_timeout = 100")  # switching a new file to WAL needs it for itself for a moment
         if execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
             raise Misuse(f"{self.path} cannot use write-ahead logging: put it on a local disk")
         # Nothing here needs to outlive a power cut but the order of the tokens, which the clock keeps.
@@ -210,11 +204,34 @@ class Database:
                 "upgrade holdfast here, or use another file"
             )
         if boot != self._boot:
-            sql = load_statements()
-            execute(sql["forget_claims"])
-            execute(sql["forget_holders"], (self._now() + RETENTION,))
-            execute(sql["new_boot"], (self._boot,))
+            self._meet_another_boot(execute, load_statements())
         execute("COMMIT")
+
+    def _meet_another_boot(self, execute: Execute, sql: dict[str, str]) -> None:
+        """Another id may be that of a container, and those who are in the file alive. A clock that went back is a new boot's.
+
+        A machine that has been up for longer than in the boot before finds claims that look alive for as long as they were
+        given, and no longer; and as soon as there are none, the id is taken over.
+        """
+        newest, last = execute(sql["times"]).fetchone()
+        now = self._now()
+        if newest > now:
+            execute(sql["forget_claims"])
+            execute(sql["forget_holders"], (now, now + RETENTION))
+        elif last > now:
+            return
+        execute(sql["new_boot"], (self._boot,))
+
+    def _make_file(self) -> None:
+        """Ours alone, whatever the umask; who wants to share it changes its mode. SQLite gives its other files the same."""
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise Unavailable(
+                f"{self.path} cannot be made ({error.strerror}): locks need write permission on the file and on its folder"
+            ) from None
 
     def _check_path(self) -> None:
         path = self.path
@@ -224,10 +241,20 @@ class Database:
         if not os.path.isdir(folder):
             raise Misuse(f"{path} cannot be opened: the folder {folder} does not exist")
         kind = file_system_of(folder)
-        if kind in _NETWORK_FILE_SYSTEMS:
+        if kind in NETWORK_FILE_SYSTEMS:
             raise Misuse(
                 f"{path} is on a network file system ({kind}), where SQLite's locks do not hold between machines: "
                 "use a local disk, or a store that is made for several machines"
+            )
+        if kind and kind not in LOCAL_FILE_SYSTEMS and kind not in _unknown:
+            import logging  # late: it is rarely needed
+
+            _unknown.add(kind)
+            logging.getLogger("holdfast").warning(
+                "%s is on a file system that holdfast does not know (%s): if it is shared with other machines, locks do not "
+                "hold between them",
+                path,
+                kind,
             )
 
     def _same_file(self) -> None:
@@ -239,12 +266,17 @@ class Database:
                 return
         except FileNotFoundError:
             pass
-        self.close()
+        self._disconnect()
         raise Unavailable(f"{self.path} was removed or replaced while in use: what was held in it is lost")
 
     # ---- ending
 
     def close(self) -> None:
+        with self._mutex:  # a connection that is closed while another thread uses it takes the interpreter with it
+            self._closed = True
+            self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection, self._cursor = None, None
             self._closing()
@@ -279,30 +311,6 @@ class Database:
 
 def _is_busy(error: sqlite3.Error) -> bool:
     return ((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def boot_id() -> str:
-    """Tells this boot of the machine from all others; empty where the system does not say."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
-def file_system_of(folder: str, mounts: str = "/proc/self/mountinfo") -> str:
-    """The type of file system that a folder is on; empty where the system does not say."""
-    try:
-        device = os.stat(folder).st_dev
-        wanted = f"{os.major(device)}:{os.minor(device)}"
-        with open(mounts, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                fields, _, rest = line.partition(" - ")
-                if fields.split()[2] == wanted:
-                    return rest.split()[0]
-    except (OSError, IndexError):
-        pass
-    return ""
 
 
 Row = tuple[Any, ...]

@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS holdfast_claims (
     PRIMARY KEY (name, seq)
 ) WITHOUT ROWID;
 
--- The boot in which the times above were taken: nobody who held anything outlives a reboot.
+-- The boot in which the times above were taken: nobody who held anything outlives a reboot. Containers may have an id of their own.
 CREATE TABLE IF NOT EXISTS holdfast_meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     version INTEGER NOT NULL,

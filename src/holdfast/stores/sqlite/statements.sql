@@ -93,6 +93,10 @@ DELETE FROM holdfast_claims WHERE name = ?1 AND seq = ?2 AND (
     seq > 0 OR NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = ?1 AND seq > 0)
 );
 
+-- name: times
+-- The newest that was taken, and the last at which somebody is over.
+SELECT coalesce(max(since), 0), coalesce(max(expires) FILTER (WHERE holder <> ''), 0) FROM holdfast_claims;
+
 -- name: new_boot
 UPDATE holdfast_meta SET boot = ?;
 
@@ -100,4 +104,4 @@ UPDATE holdfast_meta SET boot = ?;
 DELETE FROM holdfast_claims WHERE seq > 0;
 
 -- name: forget_holders
-UPDATE holdfast_claims SET holder = '', expires = ?;
+UPDATE holdfast_claims SET holder = '', since = ?, expires = ?;

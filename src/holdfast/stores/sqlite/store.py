@@ -1,10 +1,12 @@
 """Locks between the processes of one machine, in one SQLite file. Survives kill -9; needs no server.
 
 Times are those of the machine's boot clock, which all its processes share and nobody can set; the file remembers the boot.
+`machine.py` knows what that means in a container.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -26,7 +28,9 @@ from ...claim import (
     new_holder,
 )
 from ...drivers.base import Doorbell, Driver
-from .database import BUSY_PATIENCE, RETENTION, Database, Execute, Row, boot_id, load_statements
+from ...errors import Unavailable
+from .database import BUSY_PATIENCE, RETENTION, Database, Execute, Row, load_statements
+from .machine import boot_id, shared_clock
 
 TRAITS = Traits(
     system="sqlite",
@@ -40,6 +44,7 @@ TRAITS = Traits(
 )
 
 _RENEWALS_A_TRANSACTION = 1000  # the file is locked for others while one runs: a few ms
+_UNWATCH = 0.2  # seconds to take a watcher out of the file, beyond the time that it was given
 _DEAF = 0.05  # how long to sleep at a time when no doorbell could be had
 _SWEEP = 8  # rows looked at whenever a new name is founded: idle names are swept faster than they can grow
 
@@ -78,7 +83,7 @@ class SqliteStore:
     def __init__(self, path: str, driver: Driver) -> None:
         boot = boot_id()
         self._driver = driver
-        self._now = driver.now if boot else time.time
+        self._now = shared_clock(driver.now)
         self._wall_us = driver.wall_us
         self._database = Database(path, driver, self._now, boot)
         self._renewals = Database(path, driver, self._now, boot)  # its own connection, which user work cannot keep busy
@@ -97,12 +102,18 @@ class SqliteStore:
             row = (name, holder, owner, units, capacity, 1 if fair else 0, token, now, now + ttl, note)
             if token <= MAX_TOKEN and self._database.at_once(_TAKE, row, now):
                 return Grant(claim, token, ttl)
-        answer, heir = await self._database.transact(partial(self._claim, claim))
-        if type(answer) is Grant and holder in self._bells:
-            self._bells.pop(holder).close()
+        give_up = self._driver.now() + within
+        answer, heir = await self._database.transact(partial(self._claim, claim), within)
+        if type(answer) is Grant:
+            self._put_away_bell(holder)
         if heir is not NOBODY:
-            await self._ring(name, heir)
+            await self._ring(name, heir, give_up)
         return answer
+
+    def _put_away_bell(self, holder: str) -> None:
+        bell = self._bells.pop(holder, None)
+        if bell is not None:
+            bell.close()
 
     async def wait(self, place: Place, timeout: float) -> None:
         holder = place.claim.holder
@@ -118,42 +129,53 @@ class SqliteStore:
         await self._driver.sleep(min(timeout, self._driver.uniform(_DEAF / 2, _DEAF)))
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
-        answers: list[Grant | None] = []
+        answers: list[Verdict] = []
         give_up = self._driver.now() + within
         for start in range(0, len(grants), _RENEWALS_A_TRANSACTION):
             some = grants[start : start + _RENEWALS_A_TRANSACTION]
-            answers += await self._renewals.transact(partial(self._renew, some), max(0.0, give_up - self._driver.now()))
+            left = max(0.0, give_up - self._driver.now())
+            try:
+                answers += await self._renewals.transact(partial(self._renew, some), left)
+            except Unavailable as trouble:  # those before have been renewed
+                answers += [trouble] * len(some)
         return answers
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
-        if claim.holder in self._bells:
-            self._bells.pop(claim.holder).close()
+        self._put_away_bell(claim.holder)
+        give_up = self._driver.now() + within
         now = self._now()
         if self._database.at_once(_GIVE_BACK, (claim.name, claim.holder, now, now + RETENTION), now):
             return True
-        there, heir = await self._database.transact(partial(self._release, claim))
+        there, heir = await self._database.transact(partial(self._release, claim), within)
         if heir is not NOBODY:
-            await self._ring(claim.name, heir)
+            await self._ring(claim.name, heir, give_up)
         return there
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
+        until = self._driver.now() + timeout
         try:
-            bell = self._driver.doorbell()
+            bell = self._driver.doorbell(self._database.path)
         except OSError:
             await self._doze(timeout)
             return
         watcher = Claim(name, new_holder(), "", timeout + BUSY_PATIENCE)
         try:
-            left = await self._database.transact(partial(self._watch, watcher, token, bell.address))
+            self._listening.add(watcher.holder)
+            self._bells[watcher.holder] = bell  # to be found by `wake_waiters`
+            look = partial(self._watch, watcher, token, bell.address)
+            left = await self._database.transact(look, min(timeout, BUSY_PATIENCE))
             if left > 0:
-                await bell.wait(min(timeout, left))
+                await bell.wait(min(until - self._driver.now(), left))
         finally:
-            bell.close()
-            await self._database.transact(lambda execute: execute(SQL["unwatch"], (name, watcher.holder)))
+            self._listening.discard(watcher.holder)
+            self._put_away_bell(watcher.holder)
+            # If that fails, its bell is found to be gone by whoever rings it, and the row ends by itself.
+            with contextlib.suppress(Unavailable):
+                await self._database.transact(partial(_unwatch, name, watcher.holder), _UNWATCH)
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         past, heir = await self._database.transact(partial(self._evict, name, token, by))
-        await self._ring(name, heir)
+        await self._ring(name, heir, self._driver.now() + BUSY_PATIENCE)
         return past
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
@@ -161,7 +183,7 @@ class SqliteStore:
             rows = execute(SQL["all"], (name, self._now())).fetchall()
             return rows, execute(SQL["last_eviction"], (name,)).fetchone()
 
-        rows, evicted = await self._database.transact(look)
+        rows, evicted = await self._database.transact(look, within)
         now = self._now()
         inside = tuple(
             Holding(owner, token, units, now - since, expires - now, note)
@@ -182,6 +204,10 @@ class SqliteStore:
     async def names(self, prefix: str = "") -> Sequence[str]:
         rows = await self._database.transact(lambda execute: execute(SQL["names"], (self._now(), prefix)).fetchall())
         return [name for (name,) in rows]
+
+    def wake_waiters(self) -> None:
+        for bell in list(self._bells.values()):
+            bell.ring()
 
     def forked(self) -> None:
         bells, self._bells = self._bells, {}
@@ -284,7 +310,7 @@ class SqliteStore:
         # The bell stands in the line from the start: nobody can leave between our looking and our listening.
         address: str | None = None
         try:
-            bell = self._bells.get(holder) or self._driver.doorbell()
+            bell = self._bells.get(holder) or self._driver.doorbell(self._database.path)
         except OSError:
             pass  # then it will doze
         else:
@@ -368,12 +394,18 @@ class SqliteStore:
 
     # ---- after it
 
-    async def _ring(self, name: str, heir: Heir) -> None:
+    async def _ring(self, name: str, heir: Heir, give_up: float) -> None:
         """A bell whose process is gone says so: then that waiter leaves the line, and the next is rung."""
+        path = self._database.path
         for watcher in heir.watchers:
-            self._driver.ring(watcher)
-        while heir.bell is not None and self._driver.ring(heir.bell) is False:
-            heir = await self._database.transact(partial(self._drop_from_line, name, heir.holder))
+            self._driver.ring(watcher, path)
+        while heir.bell is not None and self._driver.ring(heir.bell, path) is False:
+            drop = partial(self._drop_from_line, name, heir.holder)
+            heir = await self._database.transact(drop, max(0.0, give_up - self._driver.now()))
+
+
+def _unwatch(name: str, holder: str, execute: Execute) -> None:
+    execute(SQL["unwatch"], (name, holder))
 
 
 def _heir(execute: Execute, name: str, near: Near, head: Row | None, used: int) -> Heir:

@@ -1,9 +1,30 @@
 """How a claim comes in: by a node of its own, a look at the line, and, if it had to wait, a write of that node.
 
-The token of a claim that came in at once is the transaction that created its node (its czxid). One that had to wait goes in by
-writing its node, and its token is that transaction (its mzxid): so tokens rise in the order of entering, and whoever is
-let in has heard from a quorum just now that its session lives. The writing also wakes the next in line, where more
-than one may be inside.
+A token is the id of the transaction by which its claim came in:
+
+    created     the claim was inside the moment its node was created: its czxid. Only a listing of that very moment proves it.
+    written     it was seen to be inside, and then wrote its own node: that write's mzxid
+    past line   the transaction that made its mark: the mark's czxid
+
+Why tokens rise in the order of entering, whatever is lost and whoever comes and goes:
+
+1. Ids order all writes of an ensemble. Whoever is inside stays inside until its node goes (see `line.py`); so one that was
+   inside at the moment of a write, by a listing of that moment or of one before, with no deletion of its node in between, has
+   been inside from that write on.
+2. Every token is such a write. *created*: the parent's pzxid, the last change of its children, equals our czxid, so the
+   listing is what there was right after our node was made. A listing from later proves less: others may have been ahead of us
+   then, have entered by higher ids and left. Who is inside by a later listing writes its node, as everybody does who waited.
+   *written*: the listing came first, and the write fails if the node has gone since. *past line*: the transaction itself
+   checks that all who are counted on are there.
+3. Let A leave before B comes in, because there was no room for both. A's token is the id of a write while A's node was there,
+   so below that of its deletion. B's write came when A's node was gone, so above. An eviction is a deletion too, and the id of
+   its transaction is the seal, so the same holds for it.
+4. A lost answer changes none of this: a claim that asks again looks again, and what it concludes (1 to 3) is true of what it
+   sees then. A write that is repeated gives a higher token to a claim that has been inside all along and was never
+   told another one. A node is only ever taken for ours in the session that made it.
+
+Whoever is let in by a write has also heard from a quorum just now that its session lives; and the write wakes the next in line,
+where more than one may be inside.
 """
 
 from __future__ import annotations
@@ -43,7 +64,7 @@ class Entering:
         target: Target,
         sessions: Sessions,
         parent: Callable[[str], str],
-        make_root: Callable[[Session], Awaitable[None]],
+        make_root: Callable[[Session, float], Awaitable[None]],
     ) -> None:
         self._target = target
         self._sessions = sessions
@@ -51,19 +72,19 @@ class Entering:
         self._make_root = make_root
         self._known: dict[str, None] = {}  # names whose parent was there when last used
 
-    async def ask_for(self, record: Record, claim: Claim) -> Grant | Place | None:
+    async def ask_for(self, record: Record, claim: Claim, give_up: float) -> Grant | Place | None:
         """None: it changed under our hands, ask again."""
         if not record.path:
             if record.asked:
-                return await self._find_again(record)
-            return await self._join(record)
+                return await self._find_again(record, give_up)
+            return await self._join(record, give_up)
         if record.token:
-            return await self._still_inside(record, claim)
+            return await self._still_inside(record, claim, give_up)
         watcher = None if record.watching is not None or claim.capacity == 1 else self._watch_line(record)
-        (listing,) = await record.session.ask([GetChildren2(self._parent(claim.name), watcher)])
-        return await self._stand(record, listing)
+        (listing,) = await record.session.ask([GetChildren2(self._parent(claim.name), watcher)], give_up)
+        return await self._stand(record, listing, give_up)
 
-    async def _join(self, record: Record) -> Grant | Place | None:
+    async def _join(self, record: Record, give_up: float) -> Grant | Place | None:
         """Create the node and look where it stands, in one round trip."""
         claim, session = record.claim, record.session
         parent = self._parent(claim.name)
@@ -72,12 +93,12 @@ class Entering:
         data = record.data(FRESH, lives(record, claim.ttl))
         record.asked = True
         create = Create2(path, data, session.acl, _EPHEMERAL | _SEQUENTIAL)
-        *_, created, listing = await session.ask([*new, create, GetChildren2(parent, None)])
+        *_, created, listing = await session.ask([*new, create, GetChildren2(parent, None)], give_up)
         if isinstance(created, NoNodeError):
             record.asked = False
             self._known.pop(claim.name, None)
             if new:
-                await self._make_root(session)
+                await self._make_root(session, give_up)
             return None
         if isinstance(created, Exception):
             raise Misuse(f"ZooKeeper at {self._target.shown()} refuses the node of {claim.name!r}: {created!r}")
@@ -85,9 +106,9 @@ class Entering:
             self._known.clear()
         self._known[claim.name] = None
         found, stat = created
-        return await self._found(record, found, stat, listing)
+        return await self._found(record, found, stat, listing, give_up)
 
-    async def _found(self, record: Record, path: str, stat: Any, listing: Any) -> Grant | Place | None:
+    async def _found(self, record: Record, path: str, stat: Any, listing: Any, give_up: float) -> Grant | Place | None:
         """Our node, as it was created."""
         claim = record.claim
         if stat.ephemeralOwner != record.session.id:
@@ -98,7 +119,7 @@ class Entering:
             )
         record.path = path
         if isinstance(listing, Exception):
-            await self._sessions.remove(record)
+            await self._sessions.remove(record, give_up)
             raise Unavailable(f"the node of {claim.name!r} was removed while it was claimed")
         nodes = line.read(line.deciding(listing[0], record.tag, claim.capacity))
         stands = line.standing(nodes, record.tag)
@@ -106,40 +127,40 @@ class Entering:
             try:
                 line.check_capacity(claim.name, nodes, record.tag)
             except Misuse:
-                await self._sessions.remove(record)
+                await self._sessions.remove(record, give_up)
                 raise
-            # Unless somebody was evicted since: then the token must outrank the seal.
-            if stands.inside and listing[1].mzxid < stat.czxid:
-                return await self._granted(record, stat.czxid)
-        return await self._stand(record, listing)
+            # Inside by a listing of a later moment says nothing of this one: others may have come and gone in between.
+            if stands.inside and of_the_moment_of_creation(listing, stat):
+                return await self._granted(record, stat.czxid, give_up)
+        return await self._stand(record, listing, give_up)
 
-    async def _find_again(self, record: Record) -> Grant | Place | None:
+    async def _find_again(self, record: Record, give_up: float) -> Grant | Place | None:
         """The answer to our creation was lost: it is there, with our tag in its name, or it is not."""
         parent = self._parent(record.claim.name)
         record.session.tell(record.session.barrier)  # the server that we have moved to may not know of it yet
-        (listing,) = await record.session.ask([GetChildren2(parent, None)])
+        (listing,) = await record.session.ask([GetChildren2(parent, None)], give_up)
         nodes = [] if isinstance(listing, Exception) else line.read(listing[0])
         mine = [node for node in nodes if node.tag == record.tag]
         if not mine:
             record.asked = False
             return None
         path = f"{parent}/{mine[0].name}"
-        (found,) = await record.session.ask([GetData(path, None)])
+        (found,) = await record.session.ask([GetData(path, None)], give_up)
         if isinstance(found, Exception):
             return None
         data, stat = found
         state = told(data).get("state")
         if state == INSIDE and stat.ephemeralOwner == record.session.id:
             record.path = path
-            return await self._granted(record, stat.mzxid)
+            return await self._granted(record, stat.mzxid, give_up)
         record.waiting = state == WAITING
         if record.waiting:
             record.path = path
             return None
-        return await self._found(record, path, stat, listing)
+        return await self._found(record, path, stat, listing, give_up)
 
-    async def _stand(self, record: Record, listing: Any) -> Grant | Place | None:
-        claim, session = record.claim, record.session
+    async def _stand(self, record: Record, listing: Any, give_up: float) -> Grant | Place | None:
+        claim = record.claim
         children = [] if isinstance(listing, Exception) else listing[0]
         nodes = line.read(line.deciding(children, record.tag, claim.capacity))
         stands = line.standing(nodes, record.tag)
@@ -147,36 +168,36 @@ class Entering:
             await self._start_afresh(record)
             return None
         if stands.inside:
-            return await self._enter(record, nodes)
+            return await self._enter(record, nodes, give_up)
         if stands.room and not claim.fair and claim.capacity > 1:
-            return await self._enter_past_line(record, stands, listing[1].version)
+            return await self._enter_past_line(record, stands, listing[1].version, give_up)
         if not claim.queue:
-            await self._sessions.remove(record)
+            await self._sessions.remove(record, give_up)
             return Place(claim, claim.ttl)
         if record.watching is not None:
             return Place(claim, claim.ttl)
-        return await self._wait_behind(record, stands, session)
+        return await self._wait_behind(record, stands, give_up)
 
-    async def _wait_behind(self, record: Record, stands: line.Standing, session: Session) -> Place | None:
+    async def _wait_behind(self, record: Record, stands: line.Standing, give_up: float) -> Place | None:
         """Watch what has to happen before we can go in, and say that we wait."""
-        claim = record.claim
+        claim, session = record.claim, record.session
         parent = self._parent(claim.name)
-        assert stands.ahead is not None
-        ahead = f"{parent}/{stands.ahead.name}"
+        ahead = f"{parent}/{stands.ahead.name}" if stands.ahead is not None else ""
         request: Any
-        if claim.capacity == 1:
+        if claim.capacity == 1 and ahead:
             # A watch of its children, which it never has, fires when the node goes and for nothing else.
             record.watching = session.watcher(GetChildren, ahead, record.ring)
             request = GetChildren(ahead, record.watching)
         elif stands.head or not claim.fair:
-            request = GetChildren2(parent, self._watch_line(record))  # anybody who leaves may make room
+            # Anybody who leaves may make room; and the first in line may have nobody before it but those who went past.
+            request = GetChildren2(parent, self._watch_line(record))
         else:
             record.watching = session.watcher(Exists, ahead, record.ring)
             request = Exists(ahead, record.watching)
         if not record.waiting:
             session.tell(SetData(record.path, record.data(WAITING, lives(record, claim.ttl)), -1))
             record.waiting = True
-        (answer,) = await session.ask([request])
+        (answer,) = await session.ask([request], give_up)
         if answer is None or isinstance(answer, Exception):  # gone between listing and watching
             record.unwatch()
             return None
@@ -190,22 +211,24 @@ class Entering:
         record.watching = record.session.watcher(GetChildren2, self._parent(record.claim.name), record.ring)
         return record.watching
 
-    async def _enter(self, record: Record, nodes: Sequence[line.Node]) -> Grant | None:
+    async def _enter(self, record: Record, nodes: Sequence[line.Node], give_up: float) -> Grant | None:
         """Our turn has come. Whoever waits behind watches this node, and looks again."""
         mine = next(node for node in nodes if node.tag == record.tag)
         if mine.past_line:  # the answer to that was lost
             mark = f"{self._parent(record.claim.name)}/{record.tag}!"
-            (stat,) = await record.session.ask([Exists(mark, None)])
+            (stat,) = await record.session.ask([Exists(mark, None)], give_up)
             record.extras = [mark]
-            return await self._granted(record, stat.czxid) if stat is not None else None
+            return await self._granted(record, stat.czxid, give_up) if stat is not None else None
         data = record.data(INSIDE, lives(record, record.claim.ttl))
-        (stat,) = await record.session.ask([SetData(record.path, data, -1)])
+        (stat,) = await record.session.ask([SetData(record.path, data, -1)], give_up)
         if isinstance(stat, Exception):
             await self._start_afresh(record)
             return None
-        return await self._granted(record, stat.mzxid)
+        return await self._granted(record, stat.mzxid, give_up)
 
-    async def _enter_past_line(self, record: Record, stands: line.Standing, version: int) -> Grant | None:
+    async def _enter_past_line(
+        self, record: Record, stands: line.Standing, version: int, give_up: float
+    ) -> Grant | None:
         """There is room, though others wait. In one transaction with what the room depends on.
 
         While those inside and the first who waits are all still there, nobody behind that one can have come in; and
@@ -217,15 +240,17 @@ class Entering:
         record.extras = [mark]
         checks = [CheckVersion(f"{parent}/{node.name}", -1) for node in stands.guards]
         create = Create(mark, b"", session.acl, _EPHEMERAL)
-        own = CheckVersion(record.path, -1)
-        (done,) = await session.ask([Transaction([*checks, own, create, SetData(parent, b"", version)])])
+        own = SetData(
+            record.path, record.data(INSIDE, lives(record, record.claim.ttl)), -1
+        )  # whoever is behind looks again
+        (done,) = await session.ask([Transaction([*checks, own, create, SetData(parent, b"", version)])], give_up)
         if isinstance(done, Exception) or any(isinstance(one, Exception) for one in done):
             return None
-        return await self._granted(record, done[-1].mzxid)
+        return await self._granted(record, done[-1].mzxid, give_up)
 
-    async def _granted(self, record: Record, token: int) -> Grant:
+    async def _granted(self, record: Record, token: int, give_up: float) -> Grant:
         if token > MAX_TOKEN:
-            await self._sessions.remove(record)
+            await self._sessions.remove(record, give_up)
             raise Unavailable(
                 f"the transaction ids of ZooKeeper at {self._target.shown()} have passed 2**53 ({token}): tokens beyond "
                 "would not stay whole everywhere. Move to a fresh ensemble whose tokens your storage has not seen"
@@ -234,7 +259,7 @@ class Entering:
         record.unwatch()
         return Grant(record.claim, token, lives(record, record.claim.ttl))
 
-    async def _still_inside(self, record: Record, claim: Claim) -> Grant | None:
+    async def _still_inside(self, record: Record, claim: Claim, give_up: float) -> Grant | None:
         """Repeated by one that is inside: a fresh ttl, and perhaps fewer units."""
         session = record.session
         operations: list[Any] = [CheckVersion(record.path, -1)]
@@ -242,14 +267,16 @@ class Entering:
             fewer = f"{self._parent(claim.name)}/{record.tag}~{claim.units}"
             if fewer not in record.extras:
                 record.extras.append(fewer)
-                operations.append(Create(fewer, b"", session.acl, _EPHEMERAL))
-        (done,) = await session.ask([Transaction(operations)])
+            operations.append(Create(fewer, b"", session.acl, _EPHEMERAL))
+            # Others may fit in now: whoever is about to go past the line has to look again.
+            operations.append(SetData(self._parent(claim.name), b"", -1))
+        (done,) = await session.ask([Transaction(operations)], give_up)
         if isinstance(done, Exception) or any(isinstance(one, Exception) for one in done):
-            (stat,) = await session.ask([Exists(record.path, None)])
-            if stat is not None:  # the fewer units were there already: an answer was lost
-                return Grant(claim, record.token, lives(record, claim.ttl))
-            await self._start_afresh(record)
-            return None
+            (stat,) = await session.ask([Exists(record.path, None)], give_up)
+            if stat is None:
+                await self._start_afresh(record)
+                return None
+            # So the fewer units were there already: an answer was lost.
         record.units = min(record.units, claim.units)
         record.lingers = record.lingers or (not claim.queue and claim.ttl != record.claim.ttl)
         return Grant(claim, record.token, lives(record, claim.ttl))
@@ -261,3 +288,8 @@ class Entering:
         record.unwatch()
         record.path, record.token, record.asked, record.waiting, record.extras = "", 0, False, False, []
         record.units = record.claim.units
+
+
+def of_the_moment_of_creation(listing: Any, stat: Any) -> bool:
+    """Of the parent's children nothing has changed since this one was made: so what the listing shows was so then."""
+    return bool(listing[1].pzxid == stat.czxid)

@@ -123,7 +123,7 @@ class Standing(NamedTuple):
 
     inside: bool
     room: bool  # there is room for it, whoever waits ahead
-    ahead: Node | None  # the node right before ours
+    ahead: Node | None  # the node right before ours in the line
     head: bool  # first of those who wait
     guards: tuple[Node, ...]  # while these exist, nobody can come in without going past the line too
 
@@ -140,7 +140,8 @@ def standing(nodes: Sequence[Node], tag: str) -> Standing | None:
     for node in nodes:
         if node.tag == tag:
             break
-        ahead = node
+        if not node.past_line:
+            ahead = node
         if node.past_line or node.capacity != mine.capacity:  # another capacity is about to be refused
             continue
         if blocked is None:

@@ -20,7 +20,7 @@ from kazoo.protocol.serialization import (
 )
 
 from ...claim import Eviction, Holding, Snapshot, Waiting
-from ...drivers.base import Driver
+from ...drivers.base import Bell, Driver
 from ...errors import Unavailable
 from . import line
 from .records import INSIDE, WAITING, told
@@ -52,11 +52,12 @@ class Looking:
         self._parent = parent
         self._ahead = 0.0  # by how much the leader's wall clock is ahead of ours, in seconds
         self._ahead_at = float("-inf")
+        self._bells: dict[int, Bell] = {}  # of those who watch
 
     def _note(self, name: str) -> str:
         return f"{self._target.root}/evictions/{line.encode(name)}"
 
-    async def make_root(self, session: Session) -> None:
+    async def make_root(self, session: Session, give_up: float | None = None) -> None:
         """The nodes that everything is kept under, with their parents."""
         path = ""
         requests = []
@@ -65,20 +66,20 @@ class Looking:
             requests.append(Create(path, b"", session.acl, 0))
         requests.append(Create(f"{self._target.root}/evictions", b"", session.acl, 0))
         # Those above may be there and not ours to touch: only what is missing is created.
-        missing = await session.ask([Exists(request.path, None) for request in requests])
+        missing = await session.ask([Exists(request.path, None) for request in requests], give_up)
         for request, stat in zip(requests, missing, strict=True):
             if stat is None:
-                await session.ask([request])
+                await session.ask([request], give_up)
 
     # ---- looking
 
-    async def inspect(self, name: str) -> Snapshot:
-        session = await self._sessions.any()
-        seen, note = await self._look(session, name)
+    async def inspect(self, name: str, give_up: float) -> Snapshot:
+        session = await self._sessions.any(give_up)
+        seen, note = await self._look(session, name, give_up)
         data, stat = (b"", None) if isinstance(note, Exception) or note is None else note
         if not seen and not data:
             return Snapshot(name)
-        now = await self._server_time(session)
+        now = await self._server_time(session, give_up)
         eviction = None
         if data and stat is not None and (age := max(0.0, now - stat.mtime / 1000)) < _REMEMBER_EVICTIONS:
             found = told(data)
@@ -112,7 +113,7 @@ class Looking:
         return Snapshot(name, capacity, tuple(holders), tuple(waiters), eviction)
 
     async def names(self, prefix: str) -> Sequence[str]:
-        session = await self._sessions.any()
+        session = await self._sessions.any(self._soon())
         root = f"{self._target.root}/locks"
         _, children = await session.ask([session.barrier, GetChildren(root, None)])
         if isinstance(children, Exception):
@@ -127,12 +128,17 @@ class Looking:
         return sorted(found)
 
     async def _look(
-        self, session: Session, name: str, watcher: Any = None, ring: Callable[[], object] | None = None
+        self,
+        session: Session,
+        name: str,
+        give_up: float | None = None,
+        watcher: Any = None,
+        ring: Callable[[], object] | None = None,
     ) -> tuple[list[Seen], Any]:
         """All claims of a name, in order; those with a token are inside. And the note of its last eviction."""
         parent = self._parent(name)
         note = GetData(self._note(name), None)
-        _, listing, evicted = await session.ask([session.barrier, GetChildren2(parent, watcher), note])
+        _, listing, evicted = await session.ask([session.barrier, GetChildren2(parent, watcher), note], give_up)
         if isinstance(listing, Exception):
             return [], evicted
         nodes = line.read(listing[0])
@@ -144,7 +150,7 @@ class Looking:
             follow = session.watcher(GetData, path, ring) if ring is not None and node.tag in entitled else None
             requests.append(GetData(path, follow))
             requests.append(Exists(f"{parent}/{node.tag}!", None) if node.past_line else Exists(parent, None))
-        answers = await session.ask(requests) if requests else []
+        answers = await session.ask(requests, give_up) if requests else []
         seen: list[Seen] = []
         for index, node in enumerate(nodes):
             found, mark = answers[2 * index], answers[2 * index + 1]
@@ -162,13 +168,13 @@ class Looking:
             seen.append(Seen(node, says, stat, token))
         return seen, evicted
 
-    async def _server_time(self, session: Session) -> float:
+    async def _server_time(self, session: Session, give_up: float | None = None) -> float:
         """The leader's wall clock, as the times of its transactions tell it; our own, if we may not ask it."""
         now = self._driver.now()
         ours = self._driver.wall_us() / 1e6
         if now >= self._ahead_at + _CLOCK_IS_GOOD_FOR:
             path = f"{self._target.root}/clock-"
-            (made,) = await session.ask([Create2(path, b"", session.acl, 3)])
+            (made,) = await session.ask([Create2(path, b"", session.acl, 3)], give_up)
             if not isinstance(made, Exception):
                 session.tell(Delete(made[0], -1))
                 self._ahead = made[1].ctime / 1000 - ours
@@ -177,30 +183,47 @@ class Looking:
         return ours + self._ahead
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
-        session = await self._sessions.any()
+        until = self._driver.now() + timeout
+        give_up = min(until, self._soon())
+        session = await self._sessions.any(give_up)
         parent = self._parent(name)
         bell = self._driver.bell()
         ring = bell.ring
         watchers = [session.watcher(GetChildren2, parent, ring)]
         try:
-            seen, _ = await self._look(session, name, watchers[0], ring)
+            self._bells[id(bell)] = bell
+            seen, _ = await self._look(session, name, give_up, watchers[0], ring)
             watchers += [session.watcher(GetData, f"{parent}/{one.node.name}", ring) for one in seen]
             if max((one.token for one in seen), default=0) != token:
                 return
             if not seen:
                 watchers.append(session.watcher(Exists, parent, ring))
-                (stat,) = await session.ask([Exists(parent, watchers[-1])])
+                (stat,) = await session.ask([Exists(parent, watchers[-1])], give_up)
                 if stat is not None and stat.numChildren:
                     return
-            await bell.wait(timeout)
+            await bell.wait(until - self._driver.now())
+        except Unavailable:
+            if self._driver.now() < until:
+                raise
         finally:
+            self._bells.pop(id(bell), None)
             for watcher in watchers:
                 session.unwatch(watcher, ring)
+
+    def forked(self) -> None:
+        self._bells = {}
+
+    def wake_waiters(self) -> None:
+        for bell in list(self._bells.values()):
+            bell.ring()
+
+    def _soon(self) -> float:
+        return self._driver.now() + self._target.timeout
 
     # ---- a forced release
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
-        session = await self._sessions.any()
+        session = await self._sessions.any(self._soon())
         parent, note = self._parent(name), self._note(name)
         for _ in range(_ATTEMPTS):
             seen, _ = await self._look(session, name)

@@ -28,7 +28,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from ...drivers.base import Driver
+from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError, Misuse, Unavailable
 from .url import Target
 
@@ -86,13 +86,20 @@ def _tls_context(target: Target) -> ssl.SSLContext:
     return context
 
 
-class _Batch:
-    __slots__ = ("answers", "bell", "done")
+class Batch:
+    """Requests that were sent together, and what has been answered so far."""
 
-    def __init__(self, size: int, bell: Any) -> None:
+    __slots__ = ("answers", "bell", "done", "generation")
+
+    def __init__(self, size: int, bell: Bell, generation: int) -> None:
         self.answers: list[Any] = [None] * size
         self.done: list[int] = []
         self.bell = bell
+        self.generation = generation  # of the connection that they were sent over
+
+    @property
+    def complete(self) -> bool:
+        return len(self.done) == len(self.answers)
 
 
 class _Reply:
@@ -100,8 +107,8 @@ class _Reply:
 
     __slots__ = ("_batch", "_index")
 
-    def __init__(self, batch: _Batch, index: int) -> None:
-        self._batch: _Batch | None = batch
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch: Batch | None = batch
         self._index = index
 
     def set(self, value: Any = None) -> None:
@@ -109,7 +116,7 @@ class _Reply:
         if batch is not None:
             batch.answers[self._index] = value
             batch.done.append(self._index)
-            if len(batch.done) == len(batch.answers):
+            if batch.complete:
                 batch.bell.ring()
 
     set_exception = set
@@ -156,6 +163,7 @@ class Session:
         self._refused = False
         self._generation = 0
         self._heard = driver.now()  # when it last answered
+        self._asked = 0.0  # when it was first asked something since
         self._openers: list[Any] = []
         self._watchers: dict[tuple[type, str], Watcher] = {}
         self._mutex = threading.Lock()
@@ -216,9 +224,9 @@ class Session:
     def id(self) -> int | None:
         return self._id
 
-    async def opened(self, within: float) -> None:
-        """Connected and authenticated, or an error."""
-        give_up = self._driver.now() + within
+    async def opened(self, give_up: float) -> None:
+        """Connected and authenticated, or an error. If `give_up` comes first, it goes on connecting for the next who asks."""
+        began = self._driver.now()
         while self._id is None and not self.dead:
             bell = self._driver.bell()
             with self._mutex:
@@ -226,7 +234,7 @@ class Session:
             left = give_up - self._driver.now()
             if self._id is None and not self.dead:
                 if left <= 0:
-                    raise self._unreachable(within)
+                    raise self._unreachable(self._driver.now() - began)
                 await bell.wait(left)
         if self._refused:
             raise Misuse(
@@ -235,30 +243,39 @@ class Session:
         if self.dead:
             raise Unavailable(f"ZooKeeper at {self.target.shown()}: {self.dead}")
 
-    def _unreachable(self, within: float) -> HoldfastError:
+    def _unreachable(self, after: float) -> HoldfastError:
         trouble = self._handler.trouble
         if isinstance(trouble, ssl.SSLError):
             return Misuse(
                 f"no TLS with ZooKeeper at {self.target.shown()}: {trouble}; see the options ca, cert, cert_key"
             )
         why = f": {trouble}" if trouble else ""
-        return Unavailable(f"cannot connect to ZooKeeper at {self.target.shown()} within {within:g} s{why}")
+        return Unavailable(f"cannot connect to ZooKeeper at {self.target.shown()} within {after:.2g} s{why}")
 
-    async def ask(self, requests: Sequence[Any], within: float | None = None) -> list[Any]:
+    async def ask(self, requests: Sequence[Any], give_up: float | None = None) -> list[Any]:
         """Sent together, answered in order; what ZooKeeper refuses is an answer like any other."""
-        within = self.target.timeout if within is None else within
-        driver, generation = self._driver, self._generation
-        batch = _Batch(len(requests), driver.bell())
-        give_up = driver.now() + within
+        if give_up is None:
+            give_up = self._driver.now() + self.target.timeout
+        batch = self.send(requests, self._driver.bell())
+        while not batch.complete:
+            left = give_up - self._driver.now()
+            if left <= 0:
+                raise self.silent(batch)
+            await batch.bell.wait(left)
+        return self.answers(batch)
+
+    def send(self, requests: Sequence[Any], bell: Bell) -> Batch:
+        """Without waiting: `bell` rings when all of them are answered."""
+        if self._asked <= self._heard:
+            self._asked = self._driver.now()
+        batch = Batch(len(requests), bell, self._generation)
         for index, request in enumerate(requests):
             self.client._call(request, _Reply(batch, index))
-        while len(batch.done) < len(requests):
-            left = give_up - driver.now()
-            if left <= 0:
-                self._hang_up(generation)
-                raise Unavailable(f"ZooKeeper at {self.target.shown()} did not answer within {within:g} s")
-            await batch.bell.wait(left)
-        self._heard = driver.now()
+        return batch
+
+    def answers(self, batch: Batch) -> list[Any]:
+        """Of a batch that is complete. Raises if any of them was lost, or is not for us."""
+        self._heard = self._driver.now()
         for answer in batch.answers:
             if isinstance(answer, Exception):
                 self._check(answer)
@@ -267,6 +284,18 @@ class Session:
                     if isinstance(part, exceptions.NoAuthError):
                         self._check(part)
         return batch.answers
+
+    def silent(self, batch: Batch) -> Unavailable:
+        """It was not answered in time. A server that is silent for long is left for another, sooner than kazoo would."""
+        since = self._asked if self._asked > self._heard else self._driver.now()
+        silent = self._driver.now() - since
+        if silent >= min(1.0, self.seconds / 4) and (
+            batch.generation == self._generation or self.suspended is not None
+        ):
+            self._heard = self._driver.now()
+            with contextlib.suppress(OSError, AttributeError):
+                self.client._connection._socket.shutdown(socket.SHUT_RDWR)
+        return Unavailable(f"ZooKeeper at {self.target.shown()} did not answer in time")
 
     def tell(self, request: Any) -> None:
         """Send, and do not wait to hear what became of it."""
@@ -297,14 +326,6 @@ class Session:
             raise Misuse(f"ZooKeeper at {where} does not allow this to {who}: its ACLs give it to somebody else")
         if isinstance(error, exceptions.UnimplementedError):
             raise Misuse(f"ZooKeeper at {where} knows no container nodes: it must be 3.5.1 or newer")
-
-    def _hang_up(self, generation: int) -> None:
-        """A server that does not answer is left for another, sooner than kazoo would."""
-        silent = self._driver.now() - self._heard
-        if silent >= min(1.0, self.seconds / 4) and (generation == self._generation or self.suspended is not None):
-            self._heard = self._driver.now()
-            with contextlib.suppress(OSError, AttributeError):
-                self.client._connection._socket.shutdown(socket.SHUT_RDWR)
 
     def end(self, *, keep: bool = False) -> None:
         """Blocks for a moment. `keep`: leave without a word, so that what is held lives on for the session's time."""

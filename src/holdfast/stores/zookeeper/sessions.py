@@ -29,6 +29,8 @@ STEPS = (1.5, 2, 3, 4, 6, 8, 12, 16, 20, 30, 40, 60, 80, 120, 180, 240, 360, 480
 IDLE = 60.0  # a session that was of no use for so long is closed
 _LONGEST = 30 * 86400 * MARGIN
 _AGAIN = 0.2
+REDIAL = 0.02  # a connection that broke is soon replaced, by one to another member
+_CLOSING = 0.9
 
 
 def step(ttl: float) -> float:
@@ -65,18 +67,18 @@ class Sessions:
         self._wake_at = float("inf")
         self._closed = False
 
-    async def of(self, ttl: float) -> Session:
-        return await self._opened(step(ttl))
+    async def of(self, ttl: float, give_up: float) -> Session:
+        return await self._opened(step(ttl), give_up)
 
-    async def any(self) -> Session:
+    async def any(self, give_up: float) -> Session:
         """Whichever is there, for somebody who only looks."""
         for session in list(self._open.values()):
             if not session.dead and session.suspended is None:
                 session.used = self._driver.now()
                 return session
-        return await self._opened(12.0)
+        return await self._opened(12.0, give_up)
 
-    async def _opened(self, seconds: float) -> Session:
+    async def _opened(self, seconds: float, give_up: float) -> Session:
         session = self._open.get(seconds)
         if session is None or session.dead:
             with self._condition:
@@ -90,7 +92,7 @@ class Sessions:
             self._mind(self._driver.now() + IDLE)
         session.used = self._driver.now()
         if session.id is None:
-            await session.opened(self._target.timeout)
+            await session.opened(give_up)
         return session
 
     def add(self, record: Record, until: float) -> None:
@@ -122,24 +124,42 @@ class Sessions:
             record.until, record.retry_at = self._driver.now(), retry_at
         self._remind(record)
 
-    async def remove(self, record: Record) -> bool:
-        """Take its node away. If that fails, the housekeeper goes on trying for as long as the session lives."""
+    async def remove(self, record: Record, give_up: float) -> bool:
+        """Take its node away, over as many connections as it takes. The housekeeper goes on trying after `give_up`."""
         session = record.session
         record.unwatch()
-        if session.dead:
-            self.forget(record)
-            return False
-        self.leave(record, self._driver.now() + self._target.timeout)
+        self.leave(record, give_up)
+        unanswered = False
+        while not session.dead:
+            try:
+                there = await self._delete(record, give_up)
+            except Unavailable:
+                unanswered = True
+                left = give_up - self._driver.now()
+                if session.dead:
+                    break
+                if left <= 0:
+                    raise
+                await self._driver.sleep(min(REDIAL, left))
+            else:
+                self.forget(record)
+                return there or unanswered  # a node that is gone, after a deletion that was not answered, was there
+        self.forget(record)  # its nodes went with the session
+        return False
+
+    async def _delete(self, record: Record, give_up: float) -> bool:
+        session = record.session
         paths = [record.path] if record.path else []
         if not paths and record.asked:
             parent = self._parent(record.claim.name)
             session.tell(session.barrier)
-            (children,) = await session.ask([GetChildren(parent, None)])
+            (children,) = await session.ask([GetChildren(parent, None)], give_up)
             if not isinstance(children, Exception):
                 paths = [f"{parent}/{child}" for child in children if child.startswith(record.tag)]
-        gone = await session.ask([Delete(path, -1) for path in [*paths, *record.extras]]) if paths else []
-        self.forget(record)
-        return bool(paths) and gone[0] is True
+        if not paths:
+            return False
+        gone = await session.ask([Delete(path, -1) for path in [*paths, *record.extras]], give_up)
+        return gone[0] is True
 
     def _remind(self, record: Record) -> None:
         record.session.used = self._driver.now()
@@ -147,16 +167,24 @@ class Sessions:
         if when < self._wake_at:
             self._mind(when)
 
+    def wake_waiters(self) -> None:
+        for record in list(self.records.values()):
+            record.bell.ring()
+
     async def close(self) -> None:
+        """All sessions at once; one whose server is silent ends in the background."""
         with self._condition:
             self._closed = True
             sessions = list(self._open.values())
             self._condition.notify()
+        ends = []
         for session in sessions:
             keep = any(one.session is session and one.lingers for one in list(self.records.values()))
-            done = self._driver.bell()
-            _in_background(_ended, session, keep, done)
-            await done.wait(self._target.timeout)
+            ends.append(self._driver.bell())
+            _in_background(_ended, session, keep, ends[-1])
+        give_up = self._driver.now() + _CLOSING
+        for end in ends:
+            await end.wait(max(0.0, give_up - self._driver.now()))
 
     # ---- the housekeeper
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kazoo.protocol.serialization import CheckVersion, Exists, Transaction
-
 from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
-from ...errors import HoldfastError, Unavailable
+from ...errors import Unavailable
 from . import line
 from .entering import Entering
 from .looking import Looking
 from .records import Record
-from .sessions import Sessions, lives
+from .renewing import ask_who_is_there
+from .sessions import REDIAL, Sessions, lives
 from .url import Target
 
 TRAITS = Traits(
@@ -34,12 +33,7 @@ TRAITS = Traits(
     min_ttl=0.5,
 )
 _ATTEMPTS = 50
-_BREAKS = 5
 _CHECK_BYTES = 400_000  # in one request; ZooKeeper takes less than a megabyte
-
-
-class _PartlyUnavailable(HoldfastError):
-    """Some sessions answered. Asked one by one, their leases are not held up by the others."""
 
 
 class ZooKeeperStore:
@@ -58,31 +52,37 @@ class ZooKeeperStore:
     # ---- the protocol
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
-        now = self._driver.now()
+        give_up = self._until(within)
         record = self._sessions.records.get(claim.holder)
         if record is not None:
+            now = self._driver.now()
             over = record.session.dead or now >= record.until
             if over or not self._sessions.extend(record, now + lives(record, claim.ttl)):
-                await self._sessions.remove(record)
+                await self._sessions.remove(record, give_up)
                 record = None
         if record is None:
-            session = await self._sessions.of(claim.ttl)
+            session = await self._sessions.of(claim.ttl, give_up)
             record = Record(claim, session, self._driver)
             self._sessions.add(record, self._driver.now() + lives(record, claim.ttl))
-        breaks = 0
-        for _ in range(_ATTEMPTS):
+        attempts = 0
+        while attempts < _ATTEMPTS:
             try:
-                answer = await self._entering.ask_for(record, claim)
+                answer = await self._entering.ask_for(record, claim, give_up)
             except Unavailable:
                 # A connection that broke is soon replaced, by one to another member, and what we asked for is found again.
-                breaks += 1
-                if record.session.dead or breaks > _BREAKS or self._driver.now() > now + self._target.timeout / 2:
+                record.unwatch()  # whether we watch anything is as unknown as the rest
+                left = give_up - self._driver.now()
+                if record.session.dead or record.leaving or left <= 0:
                     raise
-                await self._driver.sleep(0.05)
+                await self._driver.sleep(min(REDIAL, left))
                 continue
             if answer is not None:
                 return answer
+            attempts += 1
         raise Unavailable(f"{claim.name!r} changes too fast: {_ATTEMPTS} attempts to claim it failed")
+
+    def _until(self, within: float) -> float:
+        return self._driver.now() + min(within, self._target.timeout)
 
     async def wait(self, place: Place, timeout: float) -> None:
         record = self._sessions.records.get(place.claim.holder)
@@ -93,38 +93,30 @@ class ZooKeeperStore:
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         sent = self._driver.now()
-        give_up = sent + min(within, self._target.timeout)  # a server that is silent so long is left for another
-        by_session: dict[int, list[int]] = {}
-        records: list[Record | None] = []
+        verdicts: list[Verdict] = [None] * len(grants)
+        by_session: dict[int, list[tuple[int, Record]]] = {}
         for index, (claim, token, _) in enumerate(grants):
             record = self._sessions.records.get(claim.holder)
-            if record is not None and (record.token != token or sent >= record.until or record.session.dead):
-                record = None
-            records.append(record)
-            if record is not None:
-                by_session.setdefault(id(record.session), []).append(index)
-        failure: Unavailable | None = None
-        renewed: list[Grant | None] = [None] * len(grants)
-        for indices in by_session.values():
-            some = [one for index in indices if (one := records[index]) is not None]
-            try:
-                alive = await self._alive(some, give_up)
-            except Unavailable as error:
-                failure = error
-                continue
-            for index, record, there in zip(indices, some, alive, strict=True):
-                ttl = lives(record, grants[index].claim.ttl)
-                if there and self._sessions.extend(record, sent + ttl):
-                    renewed[index] = grants[index] if ttl == grants[index].ttl else grants[index]._replace(ttl=ttl)
-                elif not there:
+            if record is not None and record.token == token and sent < record.until and not record.session.dead:
+                by_session.setdefault(id(record.session), []).append((index, record))
+        questions = [some for all_of_one in by_session.values() for some in _batches(all_of_one)]
+        heard = await ask_who_is_there([[record for _, record in some] for some in questions], self._driver, within)
+        for some, answer in zip(questions, heard, strict=True):
+            for place, (index, record) in enumerate(some):
+                if isinstance(answer, Unavailable):
+                    verdicts[index] = answer
+                elif not answer[place]:
                     self._sessions.forget(record)
-        if failure is not None:
-            raise failure if len(by_session) == 1 else _PartlyUnavailable(str(failure))
-        return renewed
+                else:
+                    grant = grants[index]
+                    ttl = lives(record, grant.claim.ttl)
+                    if self._sessions.extend(record, sent + ttl):
+                        verdicts[index] = grant if ttl == grant.ttl else grant._replace(ttl=ttl)
+        return verdicts
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         record = self._sessions.records.get(claim.holder)
-        return record is not None and await self._sessions.remove(record)
+        return record is not None and await self._sessions.remove(record, self._until(within))
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         await self._looking.watch(name, token, timeout)
@@ -133,44 +125,32 @@ class ZooKeeperStore:
         return await self._looking.evict(name, token, by)
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        return await self._looking.inspect(name)
+        return await self._looking.inspect(name, self._until(within))
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         return await self._looking.names(prefix)
 
+    def wake_waiters(self) -> None:
+        self._sessions.wake_waiters()
+        self._looking.wake_waiters()
+
     def forked(self) -> None:
         self._sessions.forked()
+        self._looking.forked()
 
     async def close(self) -> None:
         await self._sessions.close()
-
-    async def _alive(self, records: list[Record], give_up: float) -> list[bool]:
-        """Whose nodes are there, by the word of a quorum: a follower that is cut off may say so for longer than it is true."""
-        session = records[0].session
-        if session.suspended is not None:
-            raise Unavailable(f"the connection to ZooKeeper at {self._target.shown()} is interrupted")
-        alive: list[bool] = []
-        for some in _batches(records):
-            checks = Transaction([CheckVersion(record.path, -1) for record in some])
-            left = max(0.001, give_up - self._driver.now())
-            (done,) = await session.ask([checks], left)
-            if not isinstance(done, Exception) and not any(isinstance(one, Exception) for one in done):
-                alive += [True] * len(some)
-                continue
-            # One that is missing fails the transaction, which went through the quorum all the same: now ask one by one.
-            left = max(0.001, give_up - self._driver.now())
-            stats = await session.ask([Exists(record.path, None) for record in some], left)
-            alive += [stat is not None and not isinstance(stat, Exception) for stat in stats]
-        return alive
+        self.wake_waiters()  # whoever began to wait meanwhile
 
 
-def _batches(records: Sequence[Record]) -> Iterator[list[Record]]:
-    batch: list[Record] = []
+def _batches(records: Sequence[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
+    """As many as go into one request."""
+    batch: list[tuple[int, Record]] = []
     size = 0
-    for record in records:
-        size += len(record.path) + 20
+    for numbered in records:
+        size += len(numbered[1].path) + 20
         if size > _CHECK_BYTES and batch:
             yield batch
-            batch, size = [], len(record.path) + 20
-        batch.append(record)
+            batch, size = [], len(numbered[1].path) + 20
+        batch.append(numbered)
     yield batch

@@ -1,0 +1,126 @@
+"""Between an answer that was lost and the second look others come and go: tokens rise in the order of entering all the same."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+import holdfast
+from holdfast.errors import HoldfastError
+from holdfast.sync import Lease, Locks
+from holdfast.testing import servers
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.servers.zookeeper import ZooKeeper
+
+from .hands import SOON, Connect, Doing, until
+
+pytestmark = pytest.mark.server
+
+GET_CHILDREN2 = b"\0\0\0\x0c"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ZooKeeper]:
+    with servers.start("zookeeper", "forceSync=no") as started:
+        assert isinstance(started, ZooKeeper)
+        yield started
+
+
+@pytest.fixture
+def proxy(server: ZooKeeper) -> Iterator[Proxy]:
+    with Proxy(server.address) as between:
+        yield between
+
+
+def through(proxy: Proxy, root: str) -> str:
+    return f"zookeeper://127.0.0.1:{proxy.port}{root}"
+
+
+def acquiring(locks: Locks, watched: Locks, place: int) -> Doing:
+    """In the background; it has joined the line when this returns."""
+    doing = Doing(lambda: locks.lock("x", ttl=20).acquire(timeout=30))
+    until(lambda: len(watched.inspect("x").waiters) == place)
+    return doing
+
+
+def test_a_claim_whose_answer_was_lost_enters_after_those_who_left_meanwhile(
+    server: ZooKeeper, proxy: Proxy, connect: Connect, root: str
+) -> None:
+    first, second, third = connect(server.url + root), connect(server.url + root), connect(through(proxy, root))
+    with third.lock("other", ttl=20):
+        pass  # it is connected
+    held = first.lock("x", ttl=20).acquire()
+    next_one = acquiring(second, first, 1)
+    proxy.to_client.drop()
+    last = acquiring(third, first, 2)
+    held.release()
+    between: Lease = next_one.result()
+    between.release()
+    proxy.to_client.flow()
+    proxy.cut()
+    assert last.result().token > between.token > held.token
+
+
+def test_a_claim_whose_look_at_the_line_was_late_enters_after_those_who_left_meanwhile(
+    server: ZooKeeper, proxy: Proxy, connect: Connect, root: str
+) -> None:
+    """No connection breaks at all: the second of two requests is on its way for long."""
+    first, second, third = connect(server.url + root), connect(server.url + root), connect(through(proxy, root))
+    with third.lock("x", ttl=20):
+        pass  # the name is known, so that a claim is the creation and the look, and nothing else
+    held = first.lock("x", ttl=20).acquire()
+    next_one = acquiring(second, first, 1)
+    # kazoo sends each request by itself; should both come in one piece, there is nothing to hold, and nothing is tested.
+    proxy.to_server.hold(when=lambda data: data[8:12] == GET_CHILDREN2)
+    last = acquiring(third, first, 2)
+    proxy.to_server.wait_for_caught(1)
+    held.release()
+    between: Lease = next_one.result()
+    between.release()
+    proxy.to_server.flow()
+    assert last.result().token > between.token > held.token
+
+
+def test_with_connections_cut_all_the_time_tokens_rise_and_one_is_inside(server: ZooKeeper, root: str) -> None:
+    seconds = 6.0
+    stop = time.monotonic() + seconds
+    inside: list[int] = []
+    entered: list[int] = []
+    most = 0
+
+    def work(url: str) -> None:
+        nonlocal most
+        with holdfast.connect(url) as locks:
+            while time.monotonic() < stop:
+                try:
+                    lease = locks.lock("x", ttl=20).acquire(timeout=10)
+                except HoldfastError:
+                    continue
+                entered.append(lease.token)
+                inside.append(lease.token)
+                most = max(most, len(inside))
+                time.sleep(random.uniform(0, 0.002))
+                inside.remove(lease.token)
+                with suppress(HoldfastError):
+                    lease.release()
+
+    proxies = [Proxy(server.address) for _ in range(3)]
+    workers = [threading.Thread(target=work, args=(through(one, root),)) for one in proxies * 2]
+    for worker in workers:
+        worker.start()
+    while time.monotonic() < stop:
+        time.sleep(random.uniform(0.1, 0.3))
+        random.choice(proxies).cut(reset=random.random() < 0.5)
+    for worker in workers:
+        worker.join(SOON)
+        assert not worker.is_alive()
+    for one in proxies:
+        one.close()
+    assert len(entered) > 50
+    assert most == 1
+    assert entered == sorted(set(entered))
