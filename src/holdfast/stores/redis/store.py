@@ -295,7 +295,9 @@ class RedisStore:
         terms = b"".join(
             [word(struct.pack(">dB", token, len(claim.holder)) + claim.holder.encode()) for claim, token, _ in grants]
         )
-        return RENEW.call_many(keys, len(grants), self._times(grants[0].claim.ttl) + terms, 2 + len(grants))
+        return RENEW.call_many(
+            keys, len(grants), self._times(grants[0].claim.ttl) + word(self._retention) + terms, 3 + len(grants)
+        )
 
     def _renewal_in_crowd(self, grant: Grant) -> bytes:
         claim, token, _ = grant

@@ -35,6 +35,6 @@ else
     mine = {holder, token, now + ttl, ttl, now, units, capacity, ARGV[6], owner, note}
 end
 others[#others + 1] = mine
-write(mark, others)
+write(KEYS[1], mark, others)
 if ARGV[7] == '2' then redis.call('HDEL', KEYS[2], holder) end
 return token
