@@ -176,6 +176,7 @@ def an_evicted_holder_is_outranked(locks: Locks, redis: Redis) -> None:
     assert locks.lock("x").acquire().token > past
 
 
+MARK_LEFT, NONE_LEFT = "math.max(self.mark, now) - now + retention", "if head or #dead < AT_ONCE then"
 TOKEN_PX = "token <= now + ARGV[2]"
 MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("plain delete", only_the_holder_releases, scripts.RELEASE, "~= ARGV[1] then return 0 end", "== '' then return 0 end"),
@@ -195,8 +196,8 @@ MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("marks expire", a_token_ahead_of_the_clock_is_remembered_until_the_clock_has_passed_it, scripts.CLAIM, TOKEN_PX, "true"),
     ("marks expire when renewed", also_when_it_is_renewed, scripts.RENEW, "if token > now + ARGV[1] then", "if false then"),
     ("marks of many expire", also_with_many_inside, scripts.CLAIM, "math.max(self.mark, now) + retention)", "now + retention)"),
-    ("marks of left expire", also_when_many_have_left, scripts.RELEASE, "math.max(self.mark, now) - now + retention", "retention"),
-    ("a hundred dead are enough", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, "if head or #dead < AT_ONCE then", "if true then"),
+    ("marks of left expire", also_when_many_have_left, scripts.RELEASE, MARK_LEFT, "retention"),
+    ("a hundred dead are enough", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, NONE_LEFT, "if true then"),
     ("no bell", a_release_wakes_the_next, scripts.RELEASE, "book:ring()\nbook:save()", "book:save()"),
     ("eviction mints nothing", an_evicted_holder_is_outranked, scripts.EVICT, "book.mark = past", ""),
 ]  # fmt: skip
