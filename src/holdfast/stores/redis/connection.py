@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import select
 import socket
 import ssl
@@ -73,7 +74,7 @@ class Connection:
         if code not in (0, errno.EISCONN):
             self._socket.close()
             if not self._places:
-                why = OSError(code, "its line of newcomers is full" if code == errno.EAGAIN else errno.errorcode[code])
+                why = "its line of newcomers is full" if code == errno.EAGAIN else os.strerror(code)
                 raise Unavailable(f"cannot connect to Redis at {show(self.address)}: {why}")
             self._next_place()
             return
@@ -215,7 +216,8 @@ class Connection:
         return Disconnected(f"lost the connection to Redis at {show(self.address)}: {error}")
 
     def late(self, within: float) -> Unavailable:
-        return Unavailable(f"Redis at {show(self.address)} did not answer within {within:.3g} s")
+        time_given = f"within {within:.3g} s" if within > 0.001 else "in time"
+        return Unavailable(f"Redis at {show(self.address)} did not answer {time_given}")
 
     def is_stale(self) -> bool:
         """Did the server close it, or say something unasked, while it lay idle?"""

@@ -47,6 +47,7 @@ TRAITS = Traits(
 )
 
 RENEWALS_A_SCRIPT = 200  # measured: about 1 ms of the server's time on a busy machine
+_MOMENT = 0.5
 _SCAN = 500
 _MOST_CROWDED = 1000
 _MOST_PACKED = 4096
@@ -189,12 +190,12 @@ class RedisStore:
                     renewed[index] = reply
                 else:
                     renewed[index] = grants[index] if reply == 1 else None
-        return renewed
+        return all_but_all_unknown(renewed)
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         name, holder, *_ = claim
         if holder in self._bells:
-            self._wire.ear.forget(self._bells.pop(holder))
+            self._forget_bell(holder)
         start = self._releases.get(name)
         if start is None or len(holder) != HOLDER:
             start = self._packed(claim)[2]
@@ -213,13 +214,15 @@ class RedisStore:
     async def watch(self, name: str, token: int, timeout: float) -> None:
         ear = self._wire.ear
         deadline = _clock() + timeout
+        to_ask = min(max(timeout, _MOMENT), ROUND)  # a short look is no reason to call the server silent
+        asked = _clock() + to_ask
         bell = ear.expect(state_key(self._prefix, name))
         try:
-            await ear.follow(bell, min(timeout, ROUND))
+            await ear.follow(bell, to_ask)
             long = b"%d" % ((timeout + self._target.timeout) * 1_000_000)
             keys = self._keys.counted(name, 4)
             request = WATCH.call(keys, b"%d" % token, long, self._retention)
-            reply = await self._run(request, name, min(deadline, _clock() + ROUND))
+            reply = await self._run(request, name, asked)
             if type(reply) is not int:
                 self._answer(name, reply)
             elif reply > 0:
@@ -381,16 +384,13 @@ class RedisStore:
         return reply
 
     async def _run_all(self, requests: list[bytes], within: float) -> list[Reply]:
-        """Apart from user work. What was not answered is answered for by why not; raises if nothing was."""
+        """Apart from user work. What was not answered is answered for by why not."""
         deadline = _clock() + within
         replies = await self._wire.ask_apart(requests, within)
         if any(map(is_missing_script, replies)):
             await self._wire.ask_apart([script.load for script in ALL], deadline - _clock())
             replies = await self._wire.ask_apart(requests, deadline - _clock())
         replies = [self._refused(reply, "") if isinstance(reply, ReplyError) else reply for reply in replies]
-        failures = [reply for reply in replies if isinstance(reply, Exception)]
-        if len(failures) == len(replies) and failures:
-            raise failures[0]
         return [
             Unavailable(str(reply)) if isinstance(reply, Exception) and not isinstance(reply, Unavailable) else reply
             for reply in replies
@@ -414,10 +414,14 @@ class RedisStore:
         return answer
 
     async def _granted(self, claim: Claim, token: int) -> Grant:
-        bell = self._bells.pop(claim.holder, None)
-        if bell is not None:
-            self._wire.ear.forget(bell)
+        self._forget_bell(claim.holder)
         return Grant(claim, token, claim.ttl)
+
+    def _forget_bell(self, holder: str) -> None:
+        bell = self._bells.get(holder)
+        if bell is not None:
+            self._wire.ear.forget(bell)  # first: interrupted in between, it is forgotten the next time
+            self._bells.pop(holder, None)
 
     async def _replicated(self, claim: Claim, request: bytes, deadline: float) -> Grant | Place:
         """A grant counts only when enough replicas have it; else it is undone. WAIT follows on the same connection."""
@@ -437,6 +441,14 @@ class RedisStore:
                 f"claim of {claim.name!r} within {self._target.replicas_timeout:g} s: it was undone"
             )
         return answer
+
+
+def all_but_all_unknown(verdicts: list[Verdict]) -> list[Verdict]:
+    """Verdicts; but if nobody could be asked at all, that is an error."""
+    troubles = [verdict for verdict in verdicts if isinstance(verdict, Unavailable)]
+    if troubles and len(troubles) == len(verdicts):
+        raise troubles[0]
+    return verdicts
 
 
 def _snapshot(name: str, reply: Reply) -> Snapshot:

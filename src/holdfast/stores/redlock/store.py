@@ -12,6 +12,7 @@ from ...drivers.base import Driver
 from ...errors import HoldfastError, Misuse, Unavailable
 from ..redis.keys import message_pack, name_of, pack, state_key, word
 from ..redis.replies import Reply, ReplyError, explained, foreign, is_missing_script
+from ..redis.store import all_but_all_unknown
 from ..redis.url import Target, show
 from . import quorum
 from .fan import Enough
@@ -164,9 +165,7 @@ class RedlockStore:
             batch = grants[at : at + RENEWALS_A_SCRIPT]
             left = deadline - self._driver.now()
             verdicts += await self._renew(batch, min(max(0.0, left), max(self._target.timeout, within / 4)))
-        if verdicts and all(isinstance(verdict, Unavailable) for verdict in verdicts):
-            raise verdicts[0]  # type: ignore[misc]
-        return verdicts
+        return all_but_all_unknown(verdicts)
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         attempt = self._attempts.get(claim.holder)
