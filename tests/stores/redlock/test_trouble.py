@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+import uvloop
 
 import holdfast
 from holdfast import Unavailable, aio
@@ -259,7 +260,10 @@ def test_a_renewal_survives_connections_that_the_nodes_close(three: list[Redis])
         assert lease.held
 
 
-def test_the_same_in_asyncio(three: list[Redis]) -> None:
+@pytest.mark.parametrize("loop_factory", [None, uvloop.new_event_loop])
+def test_the_same_in_asyncio_and_on_uvloop(
+    three: list[Redis], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
+) -> None:
     async def main() -> None:
         async with aio.connect(url_of(three)) as locks, aio.connect(url_of(three)) as others:
             await (await locks.lock("x").acquire()).release()
@@ -273,7 +277,8 @@ def test_the_same_in_asyncio(three: list[Redis]) -> None:
             hang_up(three)
             assert await (await others.lock("x").acquire(timeout=0)).release()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
 
 
 def test_nodes_that_rest_are_asked_when_the_others_are_too_few(three: list[Redis]) -> None:
