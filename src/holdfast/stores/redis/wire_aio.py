@@ -92,7 +92,10 @@ class AioWire:
             async with asyncio.timeout_at(deadline):
                 pipe = self._renewing
                 if pipe is None or not pipe.open or pipe.loop is not loop:
-                    pipe = self._renewing = await self.dial(self._renewing_pipe, deadline)
+                    before, pipe = pipe, await self.dial(self._renewing_pipe, deadline)
+                    if self._renewing is not before and self._renewing is not None:
+                        self._renewing.fail(Disconnected("another was opened at the same time"))
+                    self._renewing = pipe
                 futures = [pipe.ask(request) for request in requests]
                 await asyncio.wait(futures)
         except TimeoutError:
