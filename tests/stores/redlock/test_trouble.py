@@ -283,7 +283,7 @@ def test_the_same_in_asyncio_and_on_uvloop(
 
 def test_nodes_that_rest_are_asked_when_the_others_are_too_few(three: list[Redis]) -> None:
     """Two are killed and come back at once: nobody waits for a second before looking at them again."""
-    with holdfast.connect(url_of(three)) as locks:
+    with holdfast.connect(url_of(three, "?timeout=2")) as locks:
         locks.lock("x").acquire().release()
         for node in three[:2]:
             node.kill()
