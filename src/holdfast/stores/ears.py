@@ -62,7 +62,7 @@ class ThreadEar(ABC, Generic[What, AnyLine]):
     def _fresh(self) -> None:
         self._bells: dict[What, list[ThreadBell[What]]] = {}
         self._mutex = threading.Lock()
-        self._listening = threading.Lock()
+        self._listener: ThreadBell[What] | None = None  # whose thread reads the connection
 
     @property
     def is_open(self) -> bool:
@@ -85,22 +85,23 @@ class ThreadEar(ABC, Generic[What, AnyLine]):
     async def hear(self, bell: ThreadBell[What], timeout: float) -> None:
         """Until it rings, or the connection breaks, or `timeout`."""
         deadline = time.monotonic() + timeout
-        bell.waiting = True
         try:
+            bell.waiting = True
             while not bell.rung and (left := deadline - time.monotonic()) > 0:
                 if self._line is None:
-                    return  # lost before we came: look again, which opens it anew
-                if self._listening.acquire(blocking=False):
-                    try:
-                        self._listen(bell, deadline)
-                    finally:
-                        self._listening.release()
+                    break  # lost before we came: look again, which opens it anew
+                with self._mutex:
+                    if self._listener is None:
+                        self._listener = bell
+                if self._listener is bell:
+                    self._listen(bell, deadline)
+                    self._stop_listening(bell)
                 else:
                     bell.lock.acquire(timeout=left)
-        finally:
-            bell.waiting = False
-            bell.rung = False
-            self._hand_on(bell)
+            self._leave(bell)
+        except BaseException:  # an interruption, at any line: also of the one above
+            self._leave(bell)
+            raise
 
     def ring(self, what: What) -> None:
         for bell in self._bells.get(what, ()):
@@ -114,11 +115,14 @@ class ThreadEar(ABC, Generic[What, AnyLine]):
         if line is not None:
             # A thread may be reading it: closed under its feet, the descriptor could become somebody else's.
             line.hang_up()
-            if self._listening.acquire(blocking=False):
+            if self._listener is None:
                 line.close()
-                self._listening.release()
             for bell in bells:
                 bell.ring()
+
+    def wake_waiters(self) -> None:
+        """All who hear now, from any thread: whoever reads the connection can only be woken by its end."""
+        self.lose()
 
     # ---- in the thread that listens
 
@@ -141,11 +145,16 @@ class ThreadEar(ABC, Generic[What, AnyLine]):
             if self._line is not line:
                 line.close()
 
-    def _hand_on(self, mine: ThreadBell[What]) -> None:
+    def _stop_listening(self, mine: ThreadBell[What]) -> None:
+        with self._mutex:
+            if self._listener is mine:
+                self._listener = None
+
+    def _leave(self, mine: ThreadBell[What]) -> None:
         """Somebody else has to listen, if anybody waits and nobody does."""
-        if len(self._bells) == 1 and len(self._bells.get(mine.what, ())) <= 1:
-            return
-        if self._listening.locked():
+        mine.waiting = mine.rung = False
+        self._stop_listening(mine)
+        if self._listener is not None or (len(self._bells) == 1 and len(self._bells.get(mine.what, ())) <= 1):
             return
         with self._mutex:
             other = next((one for some in self._bells.values() for one in some if one.waiting), None)

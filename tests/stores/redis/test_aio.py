@@ -121,7 +121,7 @@ async def _line(locks: aio.Locks, length: int) -> bool:
     return len((await locks.inspect("x")).waiters) == length
 
 
-def test_a_lost_connection_fails_all_at_once_and_the_next_works(redis: Redis, proxy: Proxy) -> None:
+def test_what_was_under_way_on_a_connection_that_breaks_is_asked_again_on_a_new_one(redis: Redis, proxy: Proxy) -> None:
     async def main() -> None:
         async with opened(proxy.address, "?timeout=1") as locks:
             await (await locks.lock("warm").acquire()).release()
@@ -132,8 +132,7 @@ def test_a_lost_connection_fails_all_at_once_and_the_next_works(redis: Redis, pr
             await asyncio.sleep(0.05)
             proxy.cut(reset=True)
             proxy.flow()
-            for failure in await asyncio.gather(*tasks, return_exceptions=True):
-                assert isinstance(failure, Unavailable)
+            assert await asyncio.gather(*tasks) == [[]] * 10
             assert await locks.names() == []
 
     run(main)

@@ -78,6 +78,28 @@ def test_6_a_clock_set_back_delays_by_a_ttl_at_most_and_tokens_rise(
     assert again.release()
 
 
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_token_minted_by_a_clock_that_was_ahead_is_not_forgotten_before_the_clock_has_passed_it(
+    jumping: tuple[Redis, Callable[[int], None]], connect: Connect, crowded: bool
+) -> None:
+    server, jump = jumping
+    locks = connect(f"{server.url}?retention=0.5")
+    capacity = 2 if crowded else 1
+
+    def use() -> int:
+        leases = [locks.semaphore("x", capacity, ttl=1).acquire() for _ in range(capacity)]
+        assert all(lease.release() for lease in leases)
+        return leases[-1].token
+
+    jump(7200)
+    ahead = use()
+    jump(0)
+    after = use()
+    assert after > ahead
+    time.sleep(2)  # longer than the ttl and the retention time
+    assert use() > after
+
+
 _HOLDER = """
 import sys, holdfast
 lease = holdfast.connect(sys.argv[1]).lock("x", ttl=30).acquire()

@@ -186,6 +186,19 @@ def test_a_server_out_of_memory_says_so(own_redis: Redis, connect: Connect) -> N
         own_redis.execute("CONFIG", "SET", "maxmemory", 0)
 
 
+@pytest.mark.parametrize("capacity", [1, 2])
+def test_a_server_out_of_memory_lets_leave_and_renew(own_redis: Redis, connect: Connect, capacity: int) -> None:
+    locks = connect(own_redis.url)
+    leaving = [locks.semaphore("x", capacity).acquire() for _ in range(capacity)]
+    staying = [locks.semaphore("y", capacity, ttl=1.5).acquire() for _ in range(capacity)]
+    renewed = [lease.remaining() for lease in staying]
+    own_redis.execute("CONFIG", "SET", "maxmemory", 1)
+    assert all(lease.release() for lease in leaving)
+    time.sleep(2)
+    assert all(lease.held for lease in staying), renewed
+    own_redis.execute("CONFIG", "SET", "maxmemory", 0)
+
+
 def test_a_busy_script_says_so_and_what_to_do(own_redis: Redis, connect: Connect) -> None:
     own_redis.execute("CONFIG", "SET", "busy-reply-threshold", 50)
     locks = connect(own_redis.url, "?timeout=1")

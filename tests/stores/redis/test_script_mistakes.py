@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 import time
@@ -9,12 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
+import holdfast
 from holdfast.claim import Claim, Grant, Place, new_holder
 from holdfast.drivers.base import finish
 from holdfast.stores.redis import scripts, store
 from holdfast.stores.redis.keys import pack
 from holdfast.stores.redis.scripts import Script
-from holdfast.sync import Locks
+from holdfast.sync import Lease, Locks
 from holdfast.testing.servers.redis import Redis
 
 pytestmark = pytest.mark.server
@@ -45,9 +47,12 @@ def a_repeated_claim_gets_its_token_again(locks: Locks, _: Redis) -> None:
     assert first == second
 
 
+FAR_AHEAD = 3 * 3600 * 1_000_000  # further than a name's last token is remembered after its last use
+
+
 def set_mark(redis: Redis) -> int:
     """As if the clock had been set back: the last token is far ahead of it."""
-    ahead = int(time.time() * 1_000_000) + 10**9
+    ahead = int(time.time() * 1_000_000) + FAR_AHEAD
     script = "return redis.call('SET', KEYS[1], 'hf:idle' .. struct.pack('>d', ARGV[1]), 'PX', 60000)"
     redis.execute("EVAL", script, 1, "hf:{x}", ahead)
     return ahead
@@ -56,6 +61,57 @@ def set_mark(redis: Redis) -> int:
 def tokens_rise_though_the_clock_does_not(locks: Locks, redis: Redis) -> None:
     ahead = set_mark(redis)
     assert locks.lock("x").acquire().token > ahead
+
+
+def remembered_for_long(redis: Redis) -> None:
+    left = redis.execute("PTTL", "hf:{x}")
+    assert isinstance(left, int)
+    assert left > FAR_AHEAD // 1000, "the last token is forgotten before the clock has passed it"
+
+
+def a_token_ahead_of_the_clock_is_remembered_until_the_clock_has_passed_it(locks: Locks, redis: Redis) -> None:
+    set_mark(redis)
+    mine = claim()
+    grant = ask(locks, mine)
+    assert isinstance(grant, Grant)
+    remembered_for_long(redis)
+    ask(locks, mine)  # repeated
+    remembered_for_long(redis)
+
+
+def also_when_it_is_renewed(locks: Locks, redis: Redis) -> None:
+    set_mark(redis)
+    grant = ask(locks, claim())
+    assert isinstance(grant, Grant)
+    assert list(finish(locks._engine.store.renew([grant], 1.0))) == [grant]
+    remembered_for_long(redis)
+
+
+def also_with_many_inside(locks: Locks, redis: Redis) -> None:
+    set_mark(redis)
+    grants = [ask(locks, claim(capacity=2)) for _ in range(2)]
+    remembered_for_long(redis)
+    for grant in grants:
+        assert isinstance(grant, Grant)
+        assert list(finish(locks._engine.store.renew([grant], 1.0))) == [grant]
+    remembered_for_long(redis)
+
+
+def also_when_many_have_left(locks: Locks, redis: Redis) -> None:
+    set_mark(redis)
+    grants = [ask(locks, claim(capacity=2)) for _ in range(2)]
+    for grant in grants:
+        assert finish(locks._engine.store.release(grant.claim))
+    remembered_for_long(redis)
+
+
+def a_crowd_that_has_died_holds_up_nobody(locks: Locks, redis: Redis) -> None:
+    lease = locks.lock("x").acquire()
+    with holdfast.connect(redis.url) as crowd:
+        for _number in range(250):
+            ask(crowd, claim())
+    assert len(locks.inspect("x").waiters) == 250
+    the_next_comes_in_soon(locks, lease, behind=250)
 
 
 def what_is_over_is_not_renewed(locks: Locks, _: Redis) -> None:
@@ -93,11 +149,17 @@ def a_dead_waiter_expires(locks: Locks, _: Redis) -> None:
 
 
 def a_release_wakes_the_next(locks: Locks, _: Redis) -> None:
-    lease = locks.lock("x").acquire()
-    got: list[float] = []
-    thread = threading.Thread(target=lambda: got.append(locks.lock("x", timeout=4).acquire().token))
+    the_next_comes_in_soon(locks, locks.lock("x").acquire())
+
+
+def the_next_comes_in_soon(locks: Locks, lease: Lease, behind: int = 0) -> None:
+    def enter() -> None:
+        with contextlib.suppress(holdfast.NotAcquired):
+            locks.lock("x", timeout=4).acquire()
+
+    thread = threading.Thread(target=enter)
     thread.start()
-    while not locks.inspect("x").waiters:
+    while len(locks.inspect("x").waiters) <= behind:
         time.sleep(0.005)
     started = time.monotonic()
     lease.release()
@@ -114,7 +176,8 @@ def an_evicted_holder_is_outranked(locks: Locks, redis: Redis) -> None:
     assert locks.lock("x").acquire().token > past
 
 
-HEAD_LIVES = "e.ends > now then\n            if e.ends - now > e.ttl then self:put(head, e, e.ttl) end\n"
+MARK_LEFT, NONE_LEFT = "math.max(self.mark, now) - now + retention", "if head or #dead < AT_ONCE then"
+TOKEN_PX = "token <= now + ARGV[2]"
 MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("plain delete", only_the_holder_releases, scripts.RELEASE, "~= ARGV[1] then return 0 end", "== '' then return 0 end"),
     ("not idempotent", a_repeated_claim_gets_its_token_again, scripts.CLAIM, "if me and me.token > 0 then", "if false then"),
@@ -129,7 +192,12 @@ MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ),
     ("no capacity", the_capacity_is_kept, scripts.CLAIM, "book.used + units <= capacity", "true"),
     ("no line", nobody_overtakes, scripts.CLAIM, "and not (ahead and fair) then", "then"),
-    ("waiters never die", a_dead_waiter_expires, scripts.CLAIM, HEAD_LIVES, "true then\n"),
+    ("waiters never die", a_dead_waiter_expires, scripts.CLAIM, "if e and e.ends > now and", "if e and"),
+    ("marks expire", a_token_ahead_of_the_clock_is_remembered_until_the_clock_has_passed_it, scripts.CLAIM, TOKEN_PX, "true"),
+    ("marks expire when renewed", also_when_it_is_renewed, scripts.RENEW, "if token > now + ARGV[1] then", "if false then"),
+    ("marks of many expire", also_with_many_inside, scripts.CLAIM, "math.max(self.mark, now) + retention)", "now + retention)"),
+    ("marks of left expire", also_when_many_have_left, scripts.RELEASE, MARK_LEFT, "retention"),
+    ("a hundred dead are enough", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, NONE_LEFT, "if true then"),
     ("no bell", a_release_wakes_the_next, scripts.RELEASE, "book:ring()\nbook:save()", "book:save()"),
     ("eviction mints nothing", an_evicted_holder_is_outranked, scripts.EVICT, "book.mark = past", ""),
 ]  # fmt: skip

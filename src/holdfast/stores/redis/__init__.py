@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...drivers.base import Driver
-from .store import RedisStore, Wire
+from .cluster import ClusterWire, NodeWire
+from .store import RedisStore
 from .url import Target, parse
 
 __all__ = ["RedisStore", "open_store"]
@@ -16,13 +17,11 @@ def open_store(url: str, driver: Driver) -> RedisStore:
     from ...drivers.aio import Asyncio
 
     target = parse(url)
-    open_wire: Callable[[Target], Wire]
+    open_wire: Callable[[Target], NodeWire]
     if isinstance(driver, Asyncio):
         from .wire_aio import AioWire as open_wire
     else:
         from .wire import BlockingWire as open_wire
     if target.kind == "cluster":
-        from .cluster import ClusterWire
-
         return RedisStore(target, ClusterWire(target, open_wire), driver)
     return RedisStore(target, open_wire(target), driver)

@@ -12,6 +12,12 @@ local now = time[1] * 1000000 + time[2]
 local state = redis.call('GET', KEYS[1])
 local kind = state and string.sub(state, 1, 7) or 'hf:idle'
 local mark = 0
+-- The last token outlives the clock: kept until the wall clock has passed it, and `retention` longer. It is ahead of the clock
+-- when that was set back.
+local function px(token)
+    if token <= now + ARGV[2] then return ARGV[3] end
+    return math.ceil((token - now + ARGV[4]) / 1000)
+end
 if kind == 'hf:sole' then
     local token, since, its_ttl, ends = struct.unpack('>dddd', state, 8)
     -- No grant ends later than its ttl from now: else the clock was set back, and only a ttl is owed.
@@ -28,7 +34,7 @@ if kind == 'hf:sole' then
         if string.sub(state, 41, from - 1) == ARGV[1] then
             if terms ~= ARGV[5] and cmsgpack.unpack(ARGV[5]) < cmsgpack.unpack(terms) then terms = ARGV[5] end
             redis.call('SET', KEYS[1], string.sub(state, 1, 23) .. struct.pack('>dd', ARGV[2], now + ARGV[2])
-                .. string.sub(state, 40, from - 1) .. terms, 'PX', ARGV[3])
+                .. string.sub(state, 40, from - 1) .. terms, 'PX', px(token))
             return token
         end
         local used, of = cmsgpack.unpack(terms)
@@ -44,7 +50,7 @@ if kind == 'hf:idle' then
     if mark >= now then token = mark + 1 end
     if token > 9007199254740991 then return {2, mark} end
     redis.call('SET', KEYS[1], 'hf:sole' .. struct.pack('>ddddB', token, now, ARGV[2], now + ARGV[2], #ARGV[1])
-        .. ARGV[1] .. ARGV[5], 'PX', ARGV[3])
+        .. ARGV[1] .. ARGV[5], 'PX', px(token))
     return token
 end
 
@@ -65,7 +71,7 @@ if me and me.token > 0 then
     book:save()
     return me.token
 end
-local head = book:head()
+local head = book:head({})
 if not head and book:inside() == 0 then
     book.capacity = capacity
 elseif book.capacity ~= capacity then

@@ -5,9 +5,11 @@ Where a slot is, is learnt from the nodes themselves: asked for one that it does
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from ...errors import Unavailable
+from ...errors import HoldfastError, Misuse, Unavailable
 from .keys import pack, slot
 from .replies import Reply, ReplyError, explained
 from .store import Ear, Wire
@@ -15,15 +17,26 @@ from .url import Address, Target
 
 _HOPS = 6  # between nodes, for one request
 _ASKING = pack("ASKING")
+_clock = time.monotonic
+
+
+class NodeWire(Wire, Protocol):
+    """A wire that can be asked together with others of its kind."""
+
+    @staticmethod
+    async def ask_each_apart(asked: Sequence[tuple[Any, Sequence[bytes]]], within: float) -> list[list[Reply]]:
+        """`ask_apart` of each, all at once: trouble of one is its own."""
+        ...
 
 
 class ClusterWire:
-    def __init__(self, target: Target, open_wire: Callable[[Target], Wire]) -> None:
+    def __init__(self, target: Target, open_wire: Callable[[Target], NodeWire]) -> None:
         self._target = target
         self._open_wire = open_wire
-        self._wires: dict[Address, Wire] = {}
+        self._wires: dict[Address, NodeWire] = {}
         self._slots: dict[int, Address] = {}
         self._seed = 0
+        self._closed = False
         self.where = target.shown()
         # A message published on one node reaches all, so one ear is enough for bells from everywhere. It, and questions to
         # the cluster as such, go to the first node of the URL that answers.
@@ -33,35 +46,50 @@ class ClusterWire:
     def ear(self) -> Ear:
         return self._home.ear
 
-    async def ask(self, request: bytes) -> Reply:
-        (reply,) = await self._routed([request], None)
+    async def ask(self, request: bytes, within: float) -> Reply:
+        (reply,) = await self._routed([request], within)
         return reply
 
-    async def ask_all(self, requests: Sequence[bytes]) -> list[Reply]:
-        """What names no key, as loading a script, goes to every node."""
-        if not any(map(_has_key, requests)):
-            return [reply for wire in await self.parts() for reply in await wire.ask_all(requests)]
-        return await self._routed(requests, None)
+    async def ask_once(self, request: bytes, within: float) -> Reply:
+        (reply,) = await self._routed([request], within, once=True)
+        return reply
 
-    async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+    async def ask_all(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+        """What names no key, as loading a script, goes to every node; some may be out of reach."""
         if not any(map(_has_key, requests)):
-            return [reply for wire in await self.parts() for reply in await wire.ask_apart(requests, within)]
+            return await self._everywhere(requests, within)
         return await self._routed(requests, within)
 
-    async def parts(self) -> Sequence[Wire]:
+    async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+        try:
+            if not any(map(_has_key, requests)):
+                return await self._everywhere(requests, within)
+            return await self._routed(requests, within, apart=True)
+        except HoldfastError as error:
+            return [error] * len(requests)
+
+    async def _everywhere(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+        deadline = _clock() + within
+        wires = await self.parts(within / 2)
+        replies = await self._home.ask_each_apart([(wire, requests) for wire in wires], deadline - _clock())
+        return [reply for some in replies for reply in some]
+
+    async def parts(self, within: float) -> Sequence[Wire]:
         """The wires of all masters."""
-        reply = await self._home.ask(pack("CLUSTER", "SLOTS"))
+        (reply,) = await self._home.ask_all([pack("CLUSTER", "SLOTS")], within)
         if isinstance(reply, ReplyError):
             raise explained(reply, self.where, self._target.prefix)
+        slots: dict[int, Address] = {}
         for first, last, master, *_ in reply:
             address = master[0].decode() or self._target.addresses[0][0], int(master[1])
             for number in range(first, last + 1):
-                self._slots[number] = address
-        return [self._wire(address) for address in dict.fromkeys(self._slots.values())]
+                slots[number] = address
+        self._slots = slots
+        return [self._wire(address) for address in dict.fromkeys(slots.values())]
 
     def reset(self) -> None:
-        self._slots.clear()
-        for wire in (self._home, *self._wires.values()):
+        self._slots = {}
+        for wire in (self._home, *self._wires.copy().values()):
             wire.reset()
 
     def forked(self) -> None:
@@ -69,47 +97,75 @@ class ClusterWire:
             wire.forked()
 
     async def close(self) -> None:
-        for wire in (self._home, *self._wires.values()):
+        self._closed = True
+        for wire in (self._home, *self._wires.copy().values()):
             await wire.close()
 
-    def _wire(self, address: Address) -> Wire:
-        if address not in self._wires:
-            self._wires[address] = self._open_wire(self._target._replace(addresses=(address,)))
-        return self._wires[address]
+    def _wire(self, address: Address) -> NodeWire:
+        wire = self._wires.get(address)
+        if wire is None:
+            if self._closed:
+                raise Misuse(f"this connection to the Redis Cluster at {self.where} was closed")
+            opened = self._open_wire(self._target._replace(addresses=(address,)))
+            wire = self._wires.setdefault(address, opened)  # another thread may have been quicker
+        return wire
 
     def _address(self, request: bytes) -> Address:
         seeds = self._target.addresses
         return self._slots.get(_slot(request)) or seeds[self._seed % len(seeds)]
 
-    async def _routed(self, requests: Sequence[bytes], within: float | None) -> list[Reply]:
+    async def _routed(
+        self, requests: Sequence[bytes], within: float, *, apart: bool = False, once: bool = False
+    ) -> list[Reply]:
+        """Each to its node. Apart from user work, trouble of a node is the answer to what it was asked; else it is raised."""
+        deadline = _clock() + within
         replies: list[Reply] = [None] * len(requests)
         open_ = list(range(len(requests)))
         for _ in range(_HOPS):
             by_node: dict[Address, list[int]] = {}
             for index in open_:
                 by_node.setdefault(self._address(requests[index]), []).append(index)
+            asked = [(self._wire(address), [requests[index] for index in some]) for address, some in by_node.items()]
+            answers = await self._asked(asked, deadline - _clock(), apart=apart, once=once)
             open_ = []
-            for address, indices in by_node.items():
-                some = [requests[index] for index in indices]
-                for index, reply in zip(indices, await self._ask_node(address, some, within), strict=True):
-                    replies[index] = await self._redirected(requests[index], reply)
+            for (address, indices), some in zip(by_node.items(), answers, strict=True):
+                if any(isinstance(reply, Unavailable) for reply in some):
+                    self._forget(address)
+                for index, reply in zip(indices, some, strict=True):
+                    replies[index] = await self._redirected(requests[index], reply, deadline)
                     if replies[index] is None:
                         open_.append(index)
-            if not open_:
-                return replies
-        raise Unavailable(f"the Redis Cluster at {self.where} sends us from node to node: it is being rearranged")
+            if not open_ or _clock() >= deadline:
+                break
+        lost = Unavailable(f"the Redis Cluster at {self.where} sends us from node to node: it is being rearranged")
+        for index in open_:
+            replies[index] = lost
+        if not apart:
+            for reply in replies:
+                if isinstance(reply, HoldfastError):
+                    raise reply
+        return replies
 
-    async def _ask_node(self, address: Address, requests: Sequence[bytes], within: float | None) -> list[Reply]:
-        try:
-            wire = self._wire(address)
-            return await (wire.ask_all(requests) if within is None else wire.ask_apart(requests, within))
-        except Unavailable:
-            # Perhaps it is gone for good: ask another node for its slots next time.
-            self._slots = {number: where for number, where in self._slots.items() if where != address}
-            self._seed += 1
-            raise
+    async def _asked(
+        self, asked: Sequence[tuple[NodeWire, Sequence[bytes]]], within: float, *, apart: bool, once: bool
+    ) -> list[list[Reply]]:
+        if apart:
+            return await self._home.ask_each_apart(asked, within)
+        answers: list[list[Reply]] = []
+        for wire, some in asked:
+            try:
+                answers.append([await wire.ask_once(some[0], within)] if once else await wire.ask_all(some, within))
+            except HoldfastError as error:
+                answers.append([error] * len(some))
+        return answers
 
-    async def _redirected(self, request: bytes, reply: Reply) -> Reply:
+    def _forget(self, address: Address) -> None:
+        """Perhaps it is gone for good: ask another node for its slots next time."""
+        # Of a copy: other threads learn of slots meanwhile.
+        self._slots = {number: where for number, where in self._slots.copy().items() if where != address}
+        self._seed += 1
+
+    async def _redirected(self, request: bytes, reply: Reply, deadline: float) -> Reply:
         """The reply; None: ask again, where we now know to ask."""
         if not isinstance(reply, ReplyError):
             return reply
@@ -122,7 +178,10 @@ class ClusterWire:
         if code == "MOVED":
             self._slots[int(number)] = address
             return None
-        return (await self._wire(address).ask_all([_ASKING, request]))[-1]
+        try:
+            return (await self._wire(address).ask_all([_ASKING, request], deadline - _clock()))[-1]
+        except HoldfastError as error:
+            return error
 
 
 def _has_key(request: bytes) -> bool:

@@ -6,35 +6,25 @@ A bell is a message on the channel of the waiter's store, and names the place th
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from ...errors import Misuse, Unavailable
 from .. import ears
+from .connection import Connection, Talk, together
 from .keys import pack
 from .replies import Reply, ReplyError, explained
 
 PING_AFTER = 3.0  # seconds of silence; after as many again, the connection is taken for dead
 _PING = pack("PING")
-
-
-class Line(Protocol):
-    """A connection, as far as an ear needs one."""
-
-    def limit(self, timeout: float) -> None: ...
-    def send(self, request: bytes) -> None: ...
-    def receive(self) -> Reply: ...
-    def close(self) -> None: ...
-    def hang_up(self) -> None: ...
+_NOBODY: tuple[object, float] = (None, 0.0)
 
 
 ThreadBell = ears.ThreadBell[bytes]
 
 
-class ThreadEar(ears.ThreadEar[bytes, Line]):
-    def __init__(self, dial: Callable[[], Line], prefix: str) -> None:
+class ThreadEar(ears.ThreadEar[bytes, Connection]):
+    def __init__(self, dial: Callable[[float], Connection], prefix: str) -> None:
         self._dial = dial
         self._prefix = prefix
         super().__init__()
@@ -43,7 +33,7 @@ class ThreadEar(ears.ThreadEar[bytes, Line]):
         """With another channel: the old one is the parent's."""
         super()._fresh()
         self.channel = f"{self._prefix}:bell:{os.urandom(8).hex()}".encode()
-        self._sending = threading.Lock()
+        self._opening = _NOBODY  # whose turn it is to connect, and until when
 
     def forked(self) -> None:
         if self._line is not None:
@@ -51,29 +41,45 @@ class ThreadEar(ears.ThreadEar[bytes, Line]):
         self._line = None
         self._fresh()
 
-    async def open(self) -> None:
-        """Connected and subscribed, or an error."""
-        with self._mutex:
-            if self._line is not None:
-                return
-            line = self._dial()
-            try:
-                line.send(pack("SUBSCRIBE", self.channel))
-                reply = line.receive()
-                if isinstance(reply, ReplyError):
-                    raise explained(reply, "this address", self._prefix)
-                if reply is False:
-                    raise Unavailable("Redis did not confirm a subscription in time")
-            except BaseException:
-                line.close()
-                raise
-            self._line = line
+    async def open(self, within: float) -> None:
+        """Connected and subscribed, or an error. One thread does it, the others wait for it, each for its own time only."""
+        deadline = time.monotonic() + within
+        turn: tuple[object, float] = (object(), deadline)
+        while self._line is None:
+            with self._mutex:
+                # Whoever was interrupted in the middle of it has its turn no longer than it had time.
+                if self._opening[1] < time.monotonic():
+                    self._opening = turn
+            if self._opening is turn:
+                try:
+                    self._line = self._subscribed(deadline)
+                finally:
+                    self._opening = _NOBODY
+            elif time.monotonic() >= deadline:
+                raise Unavailable(f"Redis did not confirm a subscription within {within:.3g} s")
+            else:
+                time.sleep(0.005)  # noqa: ASYNC251 - run by threads
 
-    async def follow(self, bell: ThreadBell, timeout: float) -> None:
+    def _subscribed(self, deadline: float) -> Connection:
+        line = self._dial(deadline)
+        try:
+            talk = Talk(line, [pack("SUBSCRIBE", self.channel)])
+            together([talk], deadline - time.monotonic())
+            if talk.trouble is not None:
+                raise talk.trouble
+            if isinstance(talk.replies[0], ReplyError):
+                raise explained(talk.replies[0], "this address", self._prefix)
+        except BaseException:
+            line.close()
+            raise
+        return line
+
+    async def follow(self, bell: ThreadBell, within: float) -> None:
         """Subscribe to the channel that the bell is called like; returns when that is confirmed."""
-        await self.open()
+        deadline = time.monotonic() + within
+        await self.open(within)
         self._send(pack("SUBSCRIBE", bell.what))
-        await self.hear(bell, timeout)
+        await self.hear(bell, deadline - time.monotonic())
 
     def unfollow(self, bell: ThreadBell) -> None:
         self.forget(bell)
@@ -82,7 +88,7 @@ class ThreadEar(ears.ThreadEar[bytes, Line]):
 
     # ---- in the thread that listens
 
-    def _read(self, line: Line, mine: ThreadBell, deadline: float) -> None:
+    def _read(self, line: Connection, mine: ThreadBell, deadline: float) -> None:
         heard, pinged = time.monotonic(), False
         while not mine.rung and (now := time.monotonic()) < deadline:
             if now - heard > PING_AFTER:
@@ -90,11 +96,11 @@ class ThreadEar(ears.ThreadEar[bytes, Line]):
                     raise Unavailable("Redis has fallen silent")
                 heard, pinged = now, True
                 self._send(_PING)
-            line.limit(min(deadline - now, heard + PING_AFTER - now + 0.01))
-            message = line.receive()
-            if message is not False:
-                heard, pinged = time.monotonic(), False
-                self._dispatch(message)
+            if line.wait(min(deadline, heard + PING_AFTER + 0.01)):
+                line.step()
+                while (message := line.next()) is not False:
+                    heard, pinged = time.monotonic(), False
+                    self._dispatch(message)
 
     def _dispatch(self, message: Reply) -> None:
         if isinstance(message, ReplyError):
@@ -112,7 +118,6 @@ class ThreadEar(ears.ThreadEar[bytes, Line]):
         line = self._line
         if line is not None:
             try:
-                with self._sending:
-                    line.send(request)
+                line.send(request)
             except Unavailable:
                 self.lose()

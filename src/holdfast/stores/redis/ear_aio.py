@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -81,36 +82,35 @@ class LoopEar(ears_aio.LoopEar[bytes]):
     def is_open(self) -> bool:
         return self._pipe is not None and self._pipe.open
 
-    async def open(self) -> None:
-        async with self._opening:
-            if self.is_open:
-                return
-            loop = asyncio.get_running_loop()
-            timeout = self._wire.target.timeout
+    async def open(self, within: float) -> None:
+        deadline = asyncio.get_running_loop().time() + min(within, self._wire.target.timeout)
+        try:
+            async with asyncio.timeout_at(deadline), self._opening:
+                if not self.is_open:
+                    await self._subscribe(deadline)
+        except TimeoutError as error:
+            raise Unavailable(f"Redis did not confirm a subscription within {within:.3g} s") from error
 
-            def factory(address: Address) -> EarPipe:
-                return EarPipe(address, timeout, self)
+    async def _subscribe(self, deadline: float) -> None:
+        pipe = await self._wire.dial(lambda address: EarPipe(address, self._wire.target.timeout, self), deadline)
+        assert isinstance(pipe, EarPipe)
+        try:
+            reply = await pipe.ask(pack("SUBSCRIBE", self.channel))
+            if isinstance(reply, ReplyError):
+                raise explained(reply, pipe.where, self._prefix)
+        except BaseException:
+            pipe.fail(Unavailable("not subscribed"))
+            raise
+        self._pipe = pipe
+        pipe.begin()
 
-            pipe = await self._wire.dial(factory, timeout)
-            assert isinstance(pipe, EarPipe)
-            try:
-                async with asyncio.timeout_at(loop.time() + timeout):
-                    reply = await pipe.ask(pack("SUBSCRIBE", self.channel))
-                if isinstance(reply, ReplyError):
-                    raise explained(reply, pipe.where, self._prefix)
-            except BaseException as error:
-                pipe.fail(Unavailable("not subscribed"))
-                if isinstance(error, TimeoutError):
-                    raise Unavailable(f"Redis at {pipe.where} did not confirm a subscription in time") from error
-                raise
-            self._pipe = pipe
-            pipe.begin()
-
-    async def follow(self, bell: LoopBell, timeout: float) -> None:
-        await self.open()
+    async def follow(self, bell: LoopBell, within: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        await self.open(within)
         if self._pipe is not None:
             self._pipe.tell(pack("SUBSCRIBE", bell.what))
-            await self.hear(bell, timeout)
+            await self.hear(bell, deadline - loop.time())
 
     def unfollow(self, bell: LoopBell) -> None:
         self.forget(bell)
@@ -139,3 +139,9 @@ class LoopEar(ears_aio.LoopEar[bytes]):
     def lose(self) -> None:
         if self._pipe is not None:
             self._pipe.fail(Unavailable("closed"))
+
+    def wake_waiters(self) -> None:
+        """All who hear now, from any thread."""
+        if self._pipe is not None:
+            with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits there
+                self._pipe.loop.call_soon_threadsafe(self.lose)

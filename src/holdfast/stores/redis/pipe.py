@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from typing import cast
 
 from ...errors import Unavailable
-from .replies import Reader, Reply
+from .connection import Disconnected
+from .replies import ProtocolError, Reader, Reply
 from .url import Address, show
 
 _LOOKS = 8  # in the time that an answer may take: one is missed so much of it late at most
@@ -41,7 +43,7 @@ class Pipe(asyncio.BufferedProtocol):
     def ask(self, request: bytes) -> asyncio.Future[Reply]:
         reply: asyncio.Future[Reply] = asyncio.Future(loop=self.loop)
         if not self.open or self._transport is None:
-            reply.set_exception(Unavailable(f"lost the connection to Redis at {self.where}"))
+            reply.set_exception(Disconnected(f"lost the connection to Redis at {self.where}"))
             return reply
         unsent = self._unsent
         if unsent:
@@ -93,7 +95,7 @@ class Pipe(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, deque()
         for reply in waiting:
             if not reply.done():
-                reply.set_exception(Unavailable(str(error)))
+                reply.set_exception(type(error)(str(error)))
 
     def disown(self) -> None:
         """In a forked child: give up our copy of the socket. The loop is the parent's too, so it is not touched."""
@@ -108,8 +110,7 @@ class Pipe(asyncio.BufferedProtocol):
     # ---- called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # not asserted: uvloop's are its own
         self.open = True
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -118,7 +119,7 @@ class Pipe(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         reader, waiting = self._reader, self._waiting
         reader.feed(self._view[:count].tobytes())
-        while (message := reader.gets()) is not False:
+        while (message := self._gets()) is not False:
             if not waiting:
                 self.unasked(message)
                 continue
@@ -127,8 +128,15 @@ class Pipe(asyncio.BufferedProtocol):
             if not reply.done():
                 reply.set_result(message)
 
+    def _gets(self) -> Reply:
+        try:
+            return self._reader.gets()
+        except ProtocolError as error:
+            self.fail(Disconnected(f"{self.where} does not speak as Redis does: {error}"))
+            return False
+
     def unasked(self, message: Reply) -> None:
-        self.fail(Unavailable(f"Redis at {self.where} said something unasked: {message!r:.80}"))
+        self.fail(Disconnected(f"Redis at {self.where} said something unasked: {message!r:.80}"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.fail(Unavailable(f"lost the connection to Redis at {self.where}: {error or 'the server closed it'}"))
+        self.fail(Disconnected(f"lost the connection to Redis at {self.where}: {error or 'the server closed it'}"))

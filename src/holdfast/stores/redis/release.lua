@@ -8,12 +8,18 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 if kind == 'hf:sole' then
     if string.sub(state, 41, 40 + string.byte(state, 40)) ~= ARGV[1] then return 0 end
-    redis.call('SETRANGE', KEYS[1], 3, 'idle') -- its token stays where it is, and its expiry is far enough
+    -- Its token stays where it is, and its expiry is far enough.
+    if type(redis.pcall('SETRANGE', KEYS[1], 3, 'idle')) == 'table' then
+        -- Out of memory, most likely. This needs none, and a script that has begun to write may go on.
+        redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1]))
+        redis.call('SETRANGE', KEYS[1], 3, 'idle')
+    end
     return struct.unpack('>d', state, 32) > now and 1 or 0
 end
 
 local retention = tonumber(ARGV[2])
 -- include book.lua
+redis.call('ZREM', LINE, '') -- nothing: but a script that begins so is not refused when memory runs out, and this one frees some
 local book = open(state)
 if not book then return {3} end
 book:expire()

@@ -9,11 +9,20 @@ from .keys import pack
 from .url import Address, Target, show
 
 try:
-    from hiredis import Reader, ReplyError
+    from hiredis import ProtocolError, Reader, ReplyError
 except ImportError as error:
     raise Unsupported("Redis stores need the package hiredis: pip install 'holdfast[redis]'") from error
 
-__all__ = ["Reader", "ReplyError", "Reply", "greeting", "check_greeting", "explained", "is_missing_script"]
+__all__ = [
+    "ProtocolError",
+    "Reader",
+    "ReplyError",
+    "Reply",
+    "greeting",
+    "check_greeting",
+    "explained",
+    "is_missing_script",
+]
 
 Reply: TypeAlias = Any  # bytes, int, None, a list of them, or a ReplyError
 

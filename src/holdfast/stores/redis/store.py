@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
@@ -24,7 +25,8 @@ from ...claim import (
     new_holder,
 )
 from ...drivers.base import Driver
-from ...errors import Unavailable
+from ...errors import HoldfastError, Unavailable
+from .connection import Disconnected
 from .keys import NameKeys, message_pack, name_of, pack, state_key, word
 from .replies import Reply, ReplyError, explained, foreign, is_missing_script
 from .scripts import ALL, CLAIM, EVICT, INSPECT, JOIN, KINDS, RELEASE, RENEW, RENEW_MANY, WATCH
@@ -45,10 +47,12 @@ TRAITS = Traits(
 )
 
 RENEWALS_A_SCRIPT = 200  # measured: about 1 ms of the server's time on a busy machine
+_MOMENT = 0.5
 _SCAN = 500
 _MOST_CROWDED = 1000
 _MOST_PACKED = 4096
 HOLDER = len(new_holder())
+_clock = time.monotonic
 _tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 _REMEMBER_EVICTIONS = 24 * 3600.0
 
@@ -60,25 +64,37 @@ class Ear(Protocol):
     def channel(self) -> bytes: ...
     @property
     def is_open(self) -> bool: ...
-    async def open(self) -> None: ...
+    async def open(self, within: float) -> None: ...
     def expect(self, what: bytes) -> Any: ...
     def forget(self, bell: Any) -> None: ...
-    async def follow(self, bell: Any, timeout: float) -> None: ...
+    async def follow(self, bell: Any, within: float) -> None: ...
     def unfollow(self, bell: Any) -> None: ...
     async def hear(self, bell: Any, timeout: float) -> None: ...
+    def wake_waiters(self) -> None: ...
 
 
 class Wire(Protocol):
-    """The connections of one store. Raises Unavailable when one fails; a server's error is a reply like any other."""
+    """The connections of one store. Raises Unavailable when one fails; a server's error is a reply like any other.
+
+    A conversation takes `within` seconds at most, and never longer than the URL's timeout. If its connection breaks, it is
+    repeated once, on a new one. (`ask` in asyncio leaves that to us: see RedisStore._ask.)
+    """
 
     @property
     def where(self) -> str: ...
     @property
     def ear(self) -> Ear: ...
-    def ask(self, request: bytes) -> Awaitable[Reply]: ...
-    async def ask_all(self, requests: Sequence[bytes]) -> list[Reply]: ...
-    async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]: ...
-    async def parts(self) -> Sequence[Wire]:
+    def ask(self, request: bytes, within: float) -> Awaitable[Reply]: ...
+    async def ask_once(self, request: bytes, within: float) -> Reply:
+        """Not repeated, whatever happens."""
+        ...
+
+    async def ask_all(self, requests: Sequence[bytes], within: float) -> list[Reply]: ...
+    async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+        """On connections that user work cannot keep busy. Never raises: for a request that got no answer, why not."""
+        ...
+
+    async def parts(self, within: float) -> Sequence[Wire]:
         """Itself; of a cluster, the wires of its nodes."""
         ...
 
@@ -94,7 +110,7 @@ class RedisStore:
         self._target = target
         self._wire = wire
         # A wire for threads has a plain function too, which spares them a coroutine for every request.
-        self._talk: Callable[[bytes], Reply] | None = getattr(wire, "talk", None)
+        self._talk: Callable[[bytes, float], Reply] | None = getattr(wire, "talk", None)
         self._driver = driver
         self._prefix = target.prefix.encode()
         self._keys = NameKeys(self._prefix)
@@ -130,11 +146,15 @@ class RedisStore:
             request = known[0] + holder.encode() + known[1]
         else:
             request = self._joining(claim, self._terms(owner, ttl, units, capacity, fair, note), bell)
+        started = _clock()
         if self._wait:
-            return await self._replicated(claim, request)
-        reply = await self._wire.ask(request) if self._talk is None else self._talk(request)
+            return await self._replicated(claim, request, started + within)
+        try:
+            reply = await self._wire.ask(request, within) if self._talk is None else self._talk(request, within)
+        except Disconnected:
+            reply = await self._ask(request, started + within)
         if type(reply) is not int or bell is not None:
-            return await self._claimed(claim, request, reply)
+            return await self._claimed(claim, request, reply, started + within)
         return _tuple(Grant, (claim, reply, ttl))
 
     async def wait(self, place: Place, timeout: float) -> None:
@@ -152,61 +172,77 @@ class RedisStore:
         step = min(self._at_once, RENEWALS_A_SCRIPT)
         batches = [some[at : at + step] for some in by_ttl.values() for at in range(0, len(some), step)]
         replies = await self._run_all([self._renewal([grants[i] for i in batch]) for batch in batches], within)
-        renewed: list[Grant | None] = [None] * len(grants)
+        renewed: list[Verdict] = [None] * len(grants)
         crowded = []
-        for batch, verdicts in zip(batches, replies, strict=True):
-            for index, verdict in zip(batch, verdicts, strict=True):
-                if verdict == 49:
+        for batch, reply in zip(batches, replies, strict=True):
+            for at, index in enumerate(batch):
+                if isinstance(reply, Unavailable):
+                    renewed[index] = reply
+                elif reply[at] == 49:
                     renewed[index] = grants[index]
-                elif verdict == 50:
+                elif reply[at] == 50:
                     crowded.append(index)
         if crowded:
-            left = max(0.001, within - (self._driver.now() - started))
-            verdicts = await self._run_all([self._renewal_in_crowd(grants[index]) for index in crowded], left)
-            for index, kept in zip(crowded, verdicts, strict=True):
-                renewed[index] = grants[index] if kept == 1 else None
-        return renewed
+            left = max(0.0, within - (self._driver.now() - started))
+            replies = await self._run_all([self._renewal_in_crowd(grants[index]) for index in crowded], left)
+            for index, reply in zip(crowded, replies, strict=True):
+                if isinstance(reply, Unavailable):
+                    renewed[index] = reply
+                else:
+                    renewed[index] = grants[index] if reply == 1 else None
+        return all_but_all_unknown(renewed)
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         name, holder, *_ = claim
         if holder in self._bells:
-            self._wire.ear.forget(self._bells.pop(holder))
+            self._forget_bell(holder)
         start = self._releases.get(name)
         if start is None or len(holder) != HOLDER:
             start = self._packed(claim)[2]
         request = start + holder.encode() + self._end_of_release
-        reply = await self._wire.ask(request) if self._talk is None else self._talk(request)
+        started = _clock()
+        try:
+            reply = await self._wire.ask(request, within) if self._talk is None else self._talk(request, within)
+        except Disconnected:
+            reply = await self._ask(request, started + within)
         if type(reply) is not int:
-            reply = await self._settled(request, reply, name)
+            reply = await self._settled(request, reply, name, started + within)
             if type(reply) is not int:
                 self._answer(name, reply)
         return bool(reply)
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         ear = self._wire.ear
+        deadline = _clock() + timeout
+        to_ask = min(max(timeout, _MOMENT), ROUND)  # a short look is no reason to call the server silent
+        asked = _clock() + to_ask
         bell = ear.expect(state_key(self._prefix, name))
         try:
-            await ear.follow(bell, min(timeout, self._target.timeout))
+            await ear.follow(bell, to_ask)
             long = b"%d" % ((timeout + self._target.timeout) * 1_000_000)
             keys = self._keys.counted(name, 4)
-            reply = await self._run(WATCH.call(keys, b"%d" % token, long, self._retention), name)
+            request = WATCH.call(keys, b"%d" % token, long, self._retention)
+            reply = await self._run(request, name, asked)
             if type(reply) is not int:
                 self._answer(name, reply)
             elif reply > 0:
-                await ear.hear(bell, min(timeout, reply / 1_000_000))
+                await ear.hear(bell, min(deadline - _clock(), reply / 1_000_000))
         finally:
             ear.unfollow(bell)
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         long = b"%d" % (max(_REMEMBER_EVICTIONS, self._target.retention) * 1000)
         keys = self._keys.counted(name, 5)
-        reply = await self._run(EVICT.call(keys, b"%d" % token, by.encode(), self._retention, long), name)
+        request = EVICT.call(keys, b"%d" % token, by.encode(), self._retention, long)
+        deadline = _clock() + ROUND
+        # Once: asked again, it would not find whom it has put out, and say that nobody was there.
+        reply = await self._settled(request, await self._wire.ask_once(request, ROUND), name, deadline)
         if type(reply) is not int:
             self._answer(name, reply)
         return reply or None
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        reply = await self._run(INSPECT.call(self._keys.counted(name, 5)), name)
+        reply = await self._run(INSPECT.call(self._keys.counted(name, 5)), name, _clock() + within)
         if len(reply) == 1:
             self._answer(name, reply)
         return _snapshot(name, reply)
@@ -215,10 +251,10 @@ class RedisStore:
         found: set[str] = set()
         start = state_key(self._prefix, prefix) if prefix else b"%b:{}" % self._prefix
         pattern = start[:-1].replace(b"\\", b"\\\\") + b"*}"
-        for part in await self._wire.parts():
+        for part in await self._wire.parts(ROUND):
             cursor = b"0"
             while True:
-                reply = await part.ask(pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN))
+                (reply,) = await part.ask_all([pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN)], ROUND)
                 if isinstance(reply, ReplyError):
                     raise self._refused(reply, prefix)
                 cursor, keys = reply
@@ -230,6 +266,9 @@ class RedisStore:
     def forked(self) -> None:
         self._bells = {}
         self._wire.forked()
+
+    def wake_waiters(self) -> None:
+        self._wire.ear.wake_waiters()
 
     async def close(self) -> None:
         await self._wire.close()
@@ -263,10 +302,10 @@ class RedisStore:
         line = b"".join((word(self._wire.ear.channel), word(bell.what), self._far))
         return b"".join((JOIN, self._keys.counted(claim.name, 4), word(claim.holder.encode()), terms, line))
 
-    async def _claimed(self, claim: Claim, request: bytes, reply: Reply) -> Grant | Place:
+    async def _claimed(self, claim: Claim, request: bytes, reply: Reply, deadline: float) -> Grant | Place:
         """Whatever is not the plain yes to a first claim."""
         if type(reply) is not int:
-            reply = await self._settled(request, reply, claim.name)
+            reply = await self._settled(request, reply, claim.name, deadline)
         if type(reply) is int:
             return await self._granted(claim, reply)
         _, wake_in = self._answer(claim.name, reply, claim.capacity)
@@ -277,13 +316,13 @@ class RedisStore:
             self._crowded.add(claim.name)
         if claim.queue and not (claim.holder in self._bells and ear.is_open):
             # Now that there is a line to join, make sure that the bell will be heard, and only then join.
-            await ear.open()
+            await ear.open(deadline - _clock())
             bell = self._bells.get(claim.holder)
             if bell is None:
                 bell = self._bells[claim.holder] = ear.expect(b"%x" % next(self._places))
             _, _, owner, ttl, units, capacity, fair, _, note = claim
             request = self._joining(claim, self._terms(owner, ttl, units, capacity, fair, note), bell)
-            reply = await self._run(request, claim.name)
+            reply = await self._run(request, claim.name, deadline)
             if type(reply) is int:
                 return await self._granted(claim, reply)
             _, wake_in = self._answer(claim.name, reply, claim.capacity)
@@ -295,7 +334,8 @@ class RedisStore:
         terms = b"".join(
             [word(struct.pack(">dB", token, len(claim.holder)) + claim.holder.encode()) for claim, token, _ in grants]
         )
-        return RENEW.call_many(keys, len(grants), self._times(grants[0].claim.ttl) + terms, 2 + len(grants))
+        terms = b"".join((self._times(grants[0].claim.ttl), word(self._retention), terms))
+        return RENEW.call_many(keys, len(grants), terms, 3 + len(grants))
 
     def _renewal_in_crowd(self, grant: Grant) -> bytes:
         claim, token, _ = grant
@@ -308,7 +348,8 @@ class RedisStore:
         kinds = b""
         for at in range(0, len(keys), self._at_once):
             some = keys[at : at + self._at_once]
-            kinds += await self._run(KINDS.call_many(b"".join(map(word, some)), len(some), b"", 0), "")
+            request = KINDS.call_many(b"".join(map(word, some)), len(some), b"", 0)
+            kinds += await self._run(request, "", _clock() + ROUND)
         found = []
         for key, kind in zip(keys, kinds, strict=True):
             name = name_of(self._prefix, key)
@@ -320,30 +361,42 @@ class RedisStore:
 
     # ---- conversations
 
-    async def _run(self, request: bytes, name: str) -> Reply:
-        return await self._settled(request, await self._wire.ask(request), name)
+    async def _run(self, request: bytes, name: str, deadline: float) -> Reply:
+        return await self._settled(request, await self._ask(request, deadline), name, deadline)
 
-    async def _settled(self, request: bytes, reply: Reply, name: str) -> Reply:
+    async def _ask(self, request: bytes, deadline: float) -> Reply:
+        """Once more if the connection breaks: whatever is asked so is harmless to repeat."""
+        try:
+            return await self._wire.ask(request, deadline - _clock())
+        except Disconnected:
+            if _clock() >= deadline:
+                raise
+        return await self._wire.ask(request, deadline - _clock())
+
+    async def _settled(self, request: bytes, reply: Reply, name: str, deadline: float) -> Reply:
         """The reply, after the server has learnt the scripts if need be; its errors are raised."""
         if isinstance(reply, ReplyError):
             if is_missing_script(reply):  # nothing was done: the server was restarted, or its scripts flushed
-                await self._wire.ask_all([script.load for script in ALL])
-                reply = await self._wire.ask(request)
+                await self._wire.ask_all([script.load for script in ALL], deadline - _clock())
+                reply = await self._ask(request, deadline)
             if isinstance(reply, ReplyError):
                 raise self._refused(reply, name)
         return reply
 
     async def _run_all(self, requests: list[bytes], within: float) -> list[Reply]:
+        """Apart from user work. What was not answered is answered for by why not."""
+        deadline = _clock() + within
         replies = await self._wire.ask_apart(requests, within)
         if any(map(is_missing_script, replies)):
-            await self._wire.ask_apart([script.load for script in ALL], within)
-            replies = await self._wire.ask_apart(requests, within)
-        for reply in replies:
-            if isinstance(reply, ReplyError):
-                raise self._refused(reply, "")
-        return replies
+            await self._wire.ask_apart([script.load for script in ALL], deadline - _clock())
+            replies = await self._wire.ask_apart(requests, deadline - _clock())
+        replies = [self._refused(reply, "") if isinstance(reply, ReplyError) else reply for reply in replies]
+        return [
+            Unavailable(str(reply)) if isinstance(reply, Exception) and not isinstance(reply, Unavailable) else reply
+            for reply in replies
+        ]
 
-    def _refused(self, reply: ReplyError, name: str) -> Exception:
+    def _refused(self, reply: ReplyError, name: str) -> HoldfastError:
         if any(code in str(reply) for code in ("READONLY", "MASTERDOWN", "UNBLOCKED")):
             self._wire.reset()
         key = state_key(self._prefix, name).decode() if name else f"{self._target.prefix}:…"
@@ -361,19 +414,23 @@ class RedisStore:
         return answer
 
     async def _granted(self, claim: Claim, token: int) -> Grant:
-        bell = self._bells.pop(claim.holder, None)
-        if bell is not None:
-            self._wire.ear.forget(bell)
+        self._forget_bell(claim.holder)
         return Grant(claim, token, claim.ttl)
 
-    async def _replicated(self, claim: Claim, request: bytes) -> Grant | Place:
+    def _forget_bell(self, holder: str) -> None:
+        bell = self._bells.get(holder)
+        if bell is not None:
+            self._wire.ear.forget(bell)  # first: interrupted in between, it is forgotten the next time
+            self._bells.pop(holder, None)
+
+    async def _replicated(self, claim: Claim, request: bytes, deadline: float) -> Grant | Place:
         """A grant counts only when enough replicas have it; else it is undone. WAIT follows on the same connection."""
-        reply, acknowledged = await self._wire.ask_all([request, self._wait])
-        answer = await self._claimed(claim, request, reply)
+        reply, acknowledged = await self._wire.ask_all([request, self._wait], deadline - _clock())
+        answer = await self._claimed(claim, request, reply, deadline)
         if type(answer) is not Grant:
             return answer
         if type(reply) is not int:  # granted at the second asking: the scripts were not there, or it had to join first
-            _, acknowledged = await self._wire.ask_all([request, self._wait])
+            _, acknowledged = await self._wire.ask_all([request, self._wait], deadline - _clock())
         if isinstance(acknowledged, ReplyError):
             await self.release(claim)
             raise self._refused(acknowledged, claim.name)
@@ -384,6 +441,14 @@ class RedisStore:
                 f"claim of {claim.name!r} within {self._target.replicas_timeout:g} s: it was undone"
             )
         return answer
+
+
+def all_but_all_unknown(verdicts: list[Verdict]) -> list[Verdict]:
+    """Verdicts; but if nobody could be asked at all, that is an error."""
+    troubles = [verdict for verdict in verdicts if isinstance(verdict, Unavailable)]
+    if troubles and len(troubles) == len(verdicts):
+        raise troubles[0]
+    return verdicts
 
 
 def _snapshot(name: str, reply: Reply) -> Snapshot:

@@ -7,13 +7,15 @@ import contextlib
 import ssl
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from ...errors import Misuse, Unavailable
+from ...errors import HoldfastError, Misuse, Unavailable
+from .connection import Disconnected, no_tls, tls_context
+from .dialing import as_sentinel, master_address, master_question
 from .ear_aio import LoopEar
 from .pipe import Pipe
 from .replies import Reply, check_greeting, greeting
 from .url import Address, Target, show
-from .wire import master_address, master_question, tls_context
 
 PipeFactory = Callable[[Address], Pipe]
 
@@ -24,10 +26,12 @@ class AioWire:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.where = target.shown()
+        self._timeout = target.timeout
         self._shared: Pipe | None = None
         self._renewing: Pipe | None = None
         self._dialing = asyncio.Lock()
         self._known = False
+        self._closed = False
         self.ear = LoopEar(self, target.prefix)
 
     def ready(self) -> Pipe | None:
@@ -35,51 +39,109 @@ class AioWire:
         pipe = self._shared
         return None if pipe is None or not pipe.open or pipe.loop is not asyncio.get_running_loop() else pipe
 
-    def ask(self, request: bytes) -> Awaitable[Reply]:
+    def ask(self, request: bytes, within: float) -> Awaitable[Reply]:
         pipe = self._shared
-        if pipe is None or not pipe.open or pipe.loop is not get_running_loop():
-            return self.ask_anew(request)
+        if within < self._timeout or pipe is None or not pipe.open or pipe.loop is not get_running_loop():
+            return self.ask_once(request, within)
         return pipe.ask(request)  # a future, as it is: another coroutine around it would only cost time
 
-    async def ask_anew(self, request: bytes) -> Reply:
-        return await (await self._connected()).ask(request)
+    async def ask_once(self, request: bytes, within: float) -> Reply:
+        (reply,) = await self._converse([request], within)
+        return reply
 
-    async def ask_all(self, requests: Sequence[bytes]) -> list[Reply]:
+    async def ask_all(self, requests: Sequence[bytes], within: float) -> list[Reply]:
         """In order, on one connection; nothing of others in between."""
-        pipe = self._shared
-        if pipe is None or not pipe.open or pipe.loop is not asyncio.get_running_loop():
-            pipe = await self._connected()
-        return await _all([pipe.ask(request) for request in requests])
-
-    async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:
-        """On a connection that user work cannot keep busy."""
-        loop = asyncio.get_running_loop()
+        deadline = asyncio.get_running_loop().time() + within
         try:
-            async with asyncio.timeout_at(loop.time() + min(within, self.target.timeout)):
-                pipe = self._renewing
-                if pipe is None or not pipe.open or pipe.loop is not loop:
-                    pipe = self._renewing = await self.dial(self._pipe, within)
+            return await self._converse(requests, within)
+        except Disconnected:
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise
+        return await self._converse(requests, left)
+
+    async def _converse(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+        deadline = asyncio.get_running_loop().time() + min(within, self._timeout)
+        try:
+            async with asyncio.timeout_at(deadline):
+                pipe = self.ready() or await self._connected(deadline)
                 return await _all([pipe.ask(request) for request in requests])
         except TimeoutError as error:
+            raise self._late(within) from error
+
+    async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+        """On a connection that user work cannot keep busy. For a request that got no answer: why not."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        replies = await self._ask_apart(requests, deadline)
+        if isinstance(replies[-1], Disconnected) and loop.time() < deadline:
+            replies = await self._ask_apart(requests, deadline)
+        return replies
+
+    @staticmethod
+    async def ask_each_apart(asked: Sequence[tuple[Any, Sequence[bytes]]], within: float) -> list[list[Reply]]:
+        """The same of many wires, all at once: trouble of one is its own."""
+        return list(await asyncio.gather(*(wire.ask_apart(requests, within) for wire, requests in asked)))
+
+    async def _ask_apart(self, requests: Sequence[bytes], deadline: float) -> list[Reply]:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        futures: list[asyncio.Future[Reply]] = []
+        failure: HoldfastError | None = None
+        try:
+            async with asyncio.timeout_at(deadline):
+                pipe = self._renewing
+                if pipe is None or not pipe.open or pipe.loop is not loop:
+                    before, pipe = pipe, await self.dial(self._renewing_pipe, deadline)
+                    if self._renewing is not before and self._renewing is not None:
+                        self._renewing.fail(Disconnected("another was opened at the same time"))
+                    self._renewing = pipe
+                futures = [pipe.ask(request) for request in requests]
+                await asyncio.wait(futures)
+        except TimeoutError:
+            failure = self._late(deadline - started)
             if self._renewing is not None:
-                self._renewing.fail(Unavailable("given up"))
-            raise Unavailable(f"Redis at {self.where} did not answer a renewal within {within:g} s") from error
+                self._renewing.fail(failure)
+        except HoldfastError as error:
+            failure = error
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        if not futures:
+            return [failure] * len(requests)
+        return [future.exception() or future.result() for future in futures]
+
+    def _late(self, within: float) -> Unavailable:
+        return Unavailable(f"Redis at {self.where} did not answer within {min(within, self._timeout):.3g} s")
 
     def _pipe(self, address: Address) -> Pipe:
-        return Pipe(address, self.target.timeout)
+        return Pipe(address, self._timeout)
 
-    async def _connected(self) -> Pipe:
+    def _renewing_pipe(self, address: Address) -> Pipe:
+        return Pipe(address, 600.0)  # a renewal has a deadline of its own
+
+    async def _connected(self, deadline: float) -> Pipe:
         async with self._dialing:
-            pipe = self._shared
-            if pipe is None or not pipe.open or pipe.loop is not asyncio.get_running_loop():
-                pipe = self._shared = await self.dial(self._pipe, self.target.timeout)
-            return pipe
+            return self.ready() or await self._dial_shared(deadline)
 
-    async def dial(self, factory: PipeFactory, timeout: float) -> Pipe:
+    async def _dial_shared(self, deadline: float) -> Pipe:
+        self._shared = pipe = await self.dial(self._pipe, deadline)
+        return pipe
+
+    async def dial(self, factory: PipeFactory, deadline: float) -> Pipe:
         """To the server, to any node of a cluster, or to the one that the Sentinels call master."""
+        if self._closed:
+            raise Misuse(f"this connection to Redis at {self.where} was closed")
+        pipe = await self._dial(factory, deadline)
+        if self._closed:  # meanwhile
+            pipe.fail(Unavailable("closed"))
+        return pipe
+
+    async def _dial(self, factory: PipeFactory, deadline: float) -> Pipe:
         target = self.target
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
+        deadline = min(deadline, loop.time() + self._timeout)
         if target.kind != "sentinel":
             *others, last = target.addresses
             for number, address in enumerate(others):
@@ -99,12 +161,12 @@ class AioWire:
 
     async def _master(self, sentinel: Address, deadline: float) -> Address:
         target = self.target
-        asked = target._replace(
-            kind="redis", username=target.sentinel_username, password=target.sentinel_password, database=0
-        )
-        pipe = await self._dial_one(asked, self._pipe, sentinel, deadline)
+        pipe = await self._dial_one(as_sentinel(target), self._pipe, sentinel, deadline)
         try:
-            return master_address(target, sentinel, await pipe.ask(master_question(target)))
+            async with asyncio.timeout_at(deadline):
+                return master_address(target, sentinel, await pipe.ask(master_question(target)))
+        except TimeoutError as error:
+            raise Unavailable(f"the Sentinel at {show(sentinel)} did not answer in time") from error
         finally:
             pipe.fail(Unavailable("done"))
 
@@ -122,15 +184,13 @@ class AioWire:
                 else:
                     await loop.create_connection(lambda: pipe, host, port)
                 replies = [pipe.ask(request) for request in greeting(target, known=known)]
-                if known:  # not waited for: see wire.py
+                if known:  # not waited for: see dialing.py
                     for reply in replies:
                         reply.cancel()
                 else:
                     check_greeting(target, address, await _all(replies))
         except ssl.SSLError as error:
-            raise Misuse(
-                f"no TLS with Redis at {show(address)}: {error}; see the options ca, cert, cert_key"
-            ) from error
+            raise no_tls(error, address) from error
         except TimeoutError as error:
             pipe.fail(Unavailable("too late"))
             raise Unavailable(f"Redis at {show(address)} did not answer in time") from error
@@ -145,14 +205,14 @@ class AioWire:
         self._known = self._known or target.kind == self.target.kind
         return pipe
 
-    async def parts(self) -> Sequence[AioWire]:
+    async def parts(self, within: float) -> Sequence[AioWire]:
         return [self]
 
     def reset(self) -> None:
         """The server is not what it was (a failover): connect anew."""
         for pipe in (self._shared, self._renewing):
             if pipe is not None:
-                pipe.fail(Unavailable("the server's role has changed"))
+                pipe.fail(Disconnected("the server's role has changed"))
         self.ear.lose()
 
     def forked(self) -> None:
@@ -165,6 +225,7 @@ class AioWire:
         self.ear.forked()
 
     async def close(self) -> None:
+        self._closed = True
         self.reset()
         await asyncio.sleep(0)  # the loop closes aborted sockets in its next turn
 

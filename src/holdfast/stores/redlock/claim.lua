@@ -30,11 +30,12 @@ if mine and mine[TOKEN] == token then
     mine[ENDS], mine[TTL] = now + ttl, ttl
 else
     -- Also for a claim of ours that was accepted here with a lower proposal, and elsewhere was not.
-    if token <= mark then return {2, mark} end
+    -- What was forgotten is known only roughly, and less so as time goes on: then our clock is the number to beat.
+    if token <= mark then return {2, state and mark or now} end
     mark = token
     mine = {holder, token, now + ttl, ttl, now, units, capacity, ARGV[6], owner, note}
 end
 others[#others + 1] = mine
-write(mark, others)
+write(KEYS[1], mark, others)
 if ARGV[7] == '2' then redis.call('HDEL', KEYS[2], holder) end
 return token

@@ -11,7 +11,7 @@ for i, e in ipairs(entries) do
     if e[TOKEN] == token then
         if past <= mark then return {2, mark} end
         table.remove(entries, i)
-        write(past, entries)
+        write(KEYS[1], past, entries)
         redis.call('SET', KEYS[2], cmsgpack.pack(e[OWNER], token, past, ARGV[4], now), 'PX', ARGV[5])
         return 1
     end

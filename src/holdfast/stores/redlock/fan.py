@@ -1,7 +1,8 @@
 """One question to all nodes at once, from one thread: send to all, then read whoever answers, until enough is known.
 
-A reply that nobody waited for is owed: it is read and dropped before the connection's next one. So a slow node holds
-nobody up, and what it says late is never taken for the answer to another question.
+Nobody is waited for alone: connecting, TLS and the login go on side by side, too. A reply that nobody waited for is owed: it
+is read and dropped before the connection's next one. So a slow node holds nobody up, and what it says late is never taken for
+the answer to another question.
 """
 
 from __future__ import annotations
@@ -11,107 +12,134 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...errors import HoldfastError, Misuse, Unavailable
+from ..redis.connection import Connection, Disconnected
 from ..redis.replies import Reply
 from ..redis.url import Target
-from ..redis.wire import Connection
 
 Enough = Callable[[Sequence[Reply]], bool]
-_REST = 1.0  # a node that could not be reached is left alone for so long
+REST = 1.0  # a node that could not be reached is left alone for so long, unless the others are too few
 _MOST_OWED = 64  # a node that owes more is taken for dead: its connection is dropped
+_FRESH = 0.1  # a connection that lay longer may have been closed by the node meanwhile: look before use
+_clock = time.monotonic
 
 
 class Node:
-    """One connection to one node, reopened when it breaks; while it is open, its fan's poll knows it."""
+    """One connection to one node, reopened when it breaks."""
 
-    def __init__(self, target: Target, poll: select.poll, index: int, by_descriptor: dict[int, int]) -> None:
+    def __init__(self, target: Target) -> None:
         self.target = target
-        self._poll = poll
-        self._index = index
-        self._by_descriptor = by_descriptor
-        self._descriptor = -1
         self.connection: Connection | None = None
-        self.owed = 0
         self.rests_until = 0.0
         self.trouble: HoldfastError | None = None
 
-    def send(self, request: bytes, timeout: float) -> bool:
-        if self.connection is None and time.monotonic() < self.rests_until:
-            return False
+    def ask(self, request: bytes) -> bool:
+        """On a new connection, if there is none or the old one is no good. False: that failed at once."""
         try:
-            if self.connection is None or self.owed > _MOST_OWED:
+            if self.connection is not None and not self._is_good(self.connection):
                 self.drop()
-                self.connection = Connection(self.target, self.target.addresses[0], timeout)
-                self._descriptor = self.connection.fileno()
-                self._by_descriptor[self._descriptor] = self._index
-                self._poll.register(self._descriptor, select.POLLIN)
-            self.connection.limit(timeout)
+            if self.connection is None:
+                self.connection = Connection(self.target, self.target.addresses[0])
             self.connection.send(request)
-        except (Unavailable, Misuse) as error:
+        except HoldfastError as error:
             self.fail(error)
             return False
-        self.owed += 1
+        self.connection.used = _clock()
         return True
+
+    def _is_good(self, connection: Connection) -> bool:
+        if connection.unread > _MOST_OWED:
+            return False
+        if _clock() - connection.used < _FRESH:
+            return True
+        try:
+            connection.step()  # takes what is owed, and sees whether the node has hung up
+            return connection.next() is False
+        except HoldfastError:
+            return False
 
     def read(self) -> Reply:
         """The reply to the last request, or None if it is not there yet. Called when there is something to read."""
         if self.connection is None:
             return None
         try:
-            while (reply := self.connection.receive_now()) is not False:
-                self.owed -= 1
-                if self.owed == 0:
-                    return reply
-                if self.owed < 0:
-                    raise Unavailable(f"{self.target.shown()} said something unasked: {reply!r:.80}")
-        except Unavailable as error:
+            self.connection.step()
+            reply = self.connection.next()
+        except HoldfastError as error:
             self.fail(error)
-        return None
+            return None
+        return None if reply is False else reply
+
+    def leave(self, *, late: bool) -> None:
+        """It has not answered yet. What it was asked it may still do, so the connection is kept, and what follows goes there."""
+        if self.connection is not None and (self.connection.is_open or not late):
+            self.connection.unread += 1
+        else:
+            self.fail(Unavailable(f"cannot connect to Redis at {self.target.shown()} in time"))
 
     def fail(self, error: HoldfastError) -> None:
         self.trouble = error
-        self.rests_until = time.monotonic() + _REST
+        self.rests_until = _clock() + REST
         self.drop()
 
     def drop(self) -> None:
-        if self._descriptor >= 0:
-            self._poll.unregister(self._descriptor)
-            del self._by_descriptor[self._descriptor]
-            self._descriptor = -1
         if self.connection is not None:
             self.connection.close()
         self.connection = None
-        self.owed = 0
 
 
 class Fan:
     """A connection to every node, used by one thread at a time."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
-        self._poll = select.poll()
-        self._by_descriptor: dict[int, int] = {}
-        self.nodes = [Node(target, self._poll, at, self._by_descriptor) for at, target in enumerate(targets)]
+        self.nodes = [Node(target) for target in targets]
 
-    def ask(self, request: bytes, enough: Enough, within: float) -> list[Reply]:
-        deadline = time.monotonic() + within
+    def ask(self, request: bytes, enough: Enough, within: float, *, everybody: bool) -> list[Reply]:
+        now = _clock()
+        deadline = now + within
         nodes = self.nodes
         answers: list[Reply] = [None] * len(nodes)
-        waiting = sum([node.send(request, within) for node in nodes])
-        while waiting:
-            ready = self._poll.poll(max(0.0, (deadline - time.monotonic()) * 1000))
+        waiting: set[int] = set()
+        again: set[int] = set()
+        resting = [
+            at for at, node in enumerate(nodes) if node.connection is None and now < node.rests_until and not everybody
+        ]
+        for at, node in enumerate(nodes):
+            if at not in resting and node.ask(request):
+                waiting.add(at)
+        while True:
+            if resting and 2 * (len(waiting) + len(nodes) - answers.count(None)) <= len(nodes):
+                waiting.update(at for at in resting if nodes[at].ask(request))  # without them there is no majority
+                resting = []
+            if not waiting or enough(answers):
+                break
+            ready = self._ready(waiting, deadline)
             if not ready:
                 break
-            for descriptor, _ in ready:
-                index = self._by_descriptor[descriptor]
-                node = nodes[index]
-                asked = answers[index] is None  # else it has answered, and can only have hung up
-                reply = node.read()
-                if asked and reply is not None:
-                    answers[index] = reply
-                if asked and (reply is not None or node.connection is None):
-                    waiting -= 1
-            if enough(answers):
-                break
+            for at in ready:
+                node = nodes[at]
+                answers[at] = node.read()
+                if answers[at] is not None:
+                    waiting.discard(at)
+                elif node.connection is None:
+                    # It hung up, which a healthy node does with old connections: once more, on a new one.
+                    repeated = at not in again and isinstance(node.trouble, Disconnected) and node.ask(request)
+                    again.add(at)
+                    if not repeated:
+                        waiting.discard(at)
+        late = _clock() >= deadline
+        for at in waiting:
+            nodes[at].leave(late=late)
         return answers
+
+    def _ready(self, waiting: set[int], deadline: float) -> list[int]:
+        poll = select.poll()
+        by_descriptor: dict[int, int] = {}
+        for at in waiting:
+            connection = self.nodes[at].connection
+            if connection is not None:
+                by_descriptor[connection.fileno()] = at
+                poll.register(connection.fileno(), connection.wants)
+        return [by_descriptor[descriptor] for descriptor, _ in poll.poll(max(0.0, deadline - _clock()) * 1000)]
 
     def drop(self) -> None:
         for node in self.nodes:
@@ -125,32 +153,45 @@ class BlockingFan:
         self._targets = [target._replace(kind="redis", addresses=(address,)) for address in target.addresses]
         self._idle: list[Fan] = []
         self._renewing: Fan | None = None
+        self._closed = False
+        self.trouble: list[HoldfastError | None] = []
 
-    async def ask(self, request: bytes, enough: Enough, within: float) -> list[Reply]:
+    async def ask(self, request: bytes, enough: Enough, within: float, *, everybody: bool = False) -> list[Reply]:
         try:
             fan = self._idle.pop()
         except IndexError:
-            fan = Fan(self._targets)
-        try:
-            answers = fan.ask(request, enough, within)
-        except BaseException:
+            fan = self._open()
+        answers = self._asked(fan, request, enough, within, everybody=everybody)
+        if self._closed:
             fan.drop()
-            raise
-        self._idle.append(fan)
-        self.trouble = [node.trouble for node in fan.nodes]
+        else:
+            self._idle.append(fan)
         return answers
 
     async def ask_apart(self, request: bytes, enough: Enough, within: float) -> list[Reply]:
-        fan, self._renewing = self._renewing or Fan(self._targets), None
+        fan, self._renewing = self._renewing or self._open(), None
+        answers = self._asked(fan, request, enough, within, everybody=False)
+        if self._closed:
+            fan.drop()
+        else:
+            self._renewing = fan
+        return answers
+
+    def _asked(self, fan: Fan, request: bytes, enough: Enough, within: float, *, everybody: bool) -> list[Reply]:
         try:
-            answers = fan.ask(request, enough, within)
+            answers = fan.ask(request, enough, within, everybody=everybody)
         except BaseException:
             fan.drop()
             raise
-        self._renewing = fan
+        self.trouble = [
+            node.trouble if answer is None else None for node, answer in zip(fan.nodes, answers, strict=True)
+        ]
         return answers
 
-    trouble: list[HoldfastError | None] = []  # noqa: RUF012 - replaced, never changed
+    def _open(self) -> Fan:
+        if self._closed:
+            raise Misuse("this connection to a Redlock was closed")
+        return Fan(self._targets)
 
     def forked(self) -> None:
         for fan in (*self._idle, *([self._renewing] if self._renewing else [])):
@@ -159,4 +200,5 @@ class BlockingFan:
         self._renewing = None
 
     async def close(self) -> None:
+        self._closed = True
         self.forked()

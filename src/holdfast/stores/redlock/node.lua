@@ -4,27 +4,42 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local HOLDER, TOKEN, ENDS, TTL, SINCE, UNITS, CAPACITY, SLOTS, OWNER, NOTE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 
+-- Everybody inside, as they are stored. Packed and unpacked one by one: cmsgpack takes some 4,000 values at once, and no more.
+local function unpacked(state)
+    local entries, at = {}, 15
+    while at > 0 and at < #state do
+        at, entries[#entries + 1] = cmsgpack.unpack_one(state, at)
+    end
+    return entries
+end
+
+-- How long to keep it, in ms: `retention` longer than anybody is inside, and than the wall clock takes to pass the last token.
+-- A client's clock may be ahead of ours, or ours was set back.
+local function kept(mark, last)
+    return math.ceil((math.max(last, mark, now) - now + retention) / 1000)
+end
+
 -- The last token accepted and those whose time is not over; nil: the value is not ours.
 local function read(state)
-    if not state then return 0, {} end
+    -- Nothing here: never used, or forgotten. What is forgotten was passed by the clock `retention` ago: see kept().
+    if not state then return math.max(0, now - retention), {} end
     if string.sub(state, 1, 7) ~= 'hf:node' then return nil end
     local mark = struct.unpack('>d', state, 8)
     local entries = {}
-    if #state > 15 then
-        for _, e in ipairs({cmsgpack.unpack(string.sub(state, 16))}) do
-            if e[ENDS] - now > e[TTL] then e[ENDS] = now + e[TTL] end -- the clock was set back: only a ttl is owed
-            if e[ENDS] > now then entries[#entries + 1] = e end
-        end
+    for _, e in ipairs(unpacked(state)) do
+        if e[ENDS] - now > e[TTL] then e[ENDS] = now + e[TTL] end -- the clock was set back: only a ttl is owed
+        if e[ENDS] > now then entries[#entries + 1] = e end
     end
     return mark, entries
 end
 
-local function write(mark, entries)
-    local last = now
-    for _, e in ipairs(entries) do last = math.max(last, e[ENDS]) end
-    local state = 'hf:node' .. struct.pack('>d', mark)
-    if #entries > 0 then state = state .. cmsgpack.pack(unpack(entries)) end
-    redis.call('SET', KEYS[1], state, 'PX', math.ceil((last - now + retention) / 1000))
+local function write(key, mark, entries)
+    local last, parts = now, {'hf:node' .. struct.pack('>d', mark)}
+    for i, e in ipairs(entries) do
+        last = math.max(last, e[ENDS])
+        parts[i + 1] = cmsgpack.pack(e)
+    end
+    redis.call('SET', key, table.concat(parts), 'PX', kept(mark, last))
 end
 
 -- Does anybody have one of these slots?

@@ -9,7 +9,8 @@ local waited = ARGV[3] == '1' and redis.call('HDEL', KEYS[2], ARGV[1]) or 0
 for i, e in ipairs(entries) do
     if e[HOLDER] == ARGV[1] then
         table.remove(entries, i)
-        write(mark, entries)
+        redis.call('HDEL', KEYS[2], '') -- nothing: but a script that begins so is not refused when memory runs out
+        write(KEYS[1], mark, entries)
         return 1
     end
 end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Protocol
 
@@ -12,8 +12,10 @@ from ...drivers.base import Driver
 from ...errors import HoldfastError, Misuse, Unavailable
 from ..redis.keys import message_pack, name_of, pack, state_key, word
 from ..redis.replies import Reply, ReplyError, explained, foreign, is_missing_script
+from ..redis.store import all_but_all_unknown
 from ..redis.url import Target, show
 from . import quorum
+from .fan import Enough
 from .scripts import ALL, CLAIM, EVICT, INSPECT, RELEASE, RENEW
 from .slots import choose
 
@@ -32,6 +34,7 @@ TRAITS = Traits(
 RENEWALS_A_SCRIPT = 250
 _RAISES = 5  # how often a proposal is raised before others are left to finish
 _NODE_SHARE = 0.1  # of the ttl: what one question to the nodes may take
+_LEAST = 0.05  # seconds: a shorter question would fail for no reason
 _SCAN = 500
 _SPLIT_PAUSES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _FIRST_PAUSE = 0.004
@@ -46,10 +49,11 @@ class Fan(Protocol):
 
     @property
     def trouble(self) -> Sequence[HoldfastError | None]: ...
-    async def ask(self, request: bytes, enough: Callable[[Sequence[Reply]], bool], within: float) -> list[Reply]: ...
-    async def ask_apart(
-        self, request: bytes, enough: Callable[[Sequence[Reply]], bool], within: float
-    ) -> list[Reply]: ...
+    async def ask(self, request: bytes, enough: Enough, within: float, *, everybody: bool = False) -> list[Reply]:
+        """Nodes that could not be reached a moment ago are asked only if the others are too few, or `everybody` is."""
+        ...
+
+    async def ask_apart(self, request: bytes, enough: Enough, within: float) -> list[Reply]: ...
     def forked(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -57,10 +61,11 @@ class Fan(Protocol):
 class Attempt:
     """What is remembered of a claim from its first proposal to its release."""
 
-    __slots__ = ("pause", "slots", "token", "until", "waited")
+    __slots__ = ("granted", "pause", "slots", "token", "until", "waited")
 
     def __init__(self) -> None:
         self.token = 0  # proposed; 0: none stands
+        self.granted = False  # by a majority: somebody may hold it
         self.slots = ""
         self.waited = False  # some node may list it among those who wait
         self.pause = _FIRST_PAUSE
@@ -87,44 +92,64 @@ class RedlockStore:
     # ---- the protocol
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
+        deadline = self._driver.now() + within
         for pause in _SPLIT_PAUSES:
-            answer, split = await self._propose(claim)
-            if claim.queue or not split:
+            answer, split = await self._propose(claim, deadline)
+            pause = self._driver.uniform(pause / 4, pause)
+            if claim.queue or not split or self._driver.now() + pause >= deadline:
                 break
             # Several who try once, at the same moment, must not all be told that somebody else has it: nobody does.
-            await self._driver.sleep(self._driver.uniform(pause / 4, pause))
+            await self._driver.sleep(pause)
         return answer
 
-    async def _propose(self, claim: Claim) -> tuple[Grant | Place, bool]:
+    async def _propose(self, claim: Claim, deadline: float) -> tuple[Grant | Place, bool]:
         sent = self._driver.now()
-        within = self._within(claim.ttl)
-        attempt = await self._attempt(claim, sent)
+        attempt = await self._attempt(claim, sent, deadline)
+        if attempt.granted:
+            return await self._repeated(claim, attempt, sent, deadline), False
         answers: list[Reply] = []
         for _ in range(_RAISES):
             request = self._claim_request(claim, attempt)
             attempt.waited = attempt.waited or claim.queue  # from now on, until a node is told otherwise
-            answers = await self._ask(request, self._decided, within, claim.name)
+            answers = await self._ask(request, self._decided, self._share(claim.ttl, deadline), claim.name)
             counted = quorum.tally(answers)
             self._tell(claim.name, counted.highest)
             if counted.granted(self._count, attempt.token):
                 if self._driver.now() < sent + quorum.validity(claim.ttl):
+                    attempt.granted = True
                     return Grant(claim, attempt.token, quorum.validity(claim.ttl)), False
                 break
             if not counted.worth_raising(self._count) and counted.yes < self._majority:
                 break
             attempt.token = self._mint(claim.name)
-        return await self._refused(claim, attempt, answers), quorum.tally(answers).split(self._count)
+        return await self._refused(claim, attempt, answers, deadline), quorum.tally(answers).split(self._count)
 
-    async def _refused(self, claim: Claim, attempt: Attempt, answers: Sequence[Reply]) -> Place:
+    async def _repeated(self, claim: Claim, attempt: Attempt, sent: float, deadline: float) -> Grant | Place:
+        """A claim that was granted, asked for again: to keep fewer units of it, or for another time.
+
+        Somebody holds it, so its token stands. Without an answer from a majority it is unknown what came of the question, and
+        nothing is given back; only when a majority says that it is gone, it is.
+        """
+        request = self._claim_request(claim, attempt)
+        answers = await self._ask(request, self._decided, self._share(claim.ttl, deadline), claim.name)
         counted = quorum.tally(answers)
-        attempt.token = 0
-        await self._give_back(claim, answers)
+        if counted.yes + counted.silent < self._majority:
+            return await self._refused(claim, attempt, answers, deadline)
+        if counted.yes < self._majority or self._driver.now() >= sent + quorum.validity(claim.ttl):
+            raise self._no_quorum(claim.name, answers)
+        return Grant(claim, attempt.token, quorum.validity(claim.ttl))
+
+    async def _refused(self, claim: Claim, attempt: Attempt, answers: Sequence[Reply], deadline: float) -> Place:
+        counted = quorum.tally(answers)
+        attempt.token, attempt.granted = 0, False
+        too_few = None if counted.reachable(self._count) else self._no_quorum(claim.name, answers)
+        await self._give_back(claim, answers, deadline)
         if counted.foreign:
             raise foreign(state_key(self._prefix, claim.name).decode(), self._target.shown())
         if counted.capacity and counted.full >= self._majority:
             rule.same_capacity(claim.name, claim.capacity, counted.capacity)
-        if not counted.reachable(self._count):
-            raise self._no_quorum(claim.name, answers)
+        if too_few is not None:
+            raise too_few
         return Place(claim, max(counted.wake_us / 1_000_000, 0.001) if counted.wake_us else claim.ttl)
 
     async def wait(self, place: Place, timeout: float) -> None:
@@ -134,23 +159,22 @@ class RedlockStore:
         await self._driver.sleep(min(timeout, self._driver.uniform(pause / 2, pause)))
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
-        renewed: list[Grant | None] = []
-        started = self._driver.now()
+        verdicts: list[Verdict] = []
+        deadline = self._driver.now() + within
         for at in range(0, len(grants), RENEWALS_A_SCRIPT):
             batch = grants[at : at + RENEWALS_A_SCRIPT]
-            left = within - (self._driver.now() - started)
-            if left <= 0:
-                raise Unavailable(f"the renewal took longer than {within:g} s")
-            renewed += await self._renew(batch, min(left, max(self._target.timeout, within / 4)))
-        return renewed
+            left = deadline - self._driver.now()
+            verdicts += await self._renew(batch, min(max(0.0, left), max(self._target.timeout, within / 4)))
+        return all_but_all_unknown(verdicts)
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
-        attempt = self._attempts.pop(claim.holder, None)
+        attempt = self._attempts.get(claim.holder)
         waited = attempt is not None and attempt.waited
-        answers = await self._release(claim, partial(_known, self._count), waited=waited)
+        answers = await self._release(claim, partial(_known, self._count), within, waited=waited)
         there = quorum.present(answers, self._count)
         if there is None and sum(answer is not None for answer in answers) < self._majority:
             raise self._no_quorum(claim.name, answers)
+        self._attempts.pop(claim.holder, None)
         return bool(there)
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
@@ -177,7 +201,7 @@ class RedlockStore:
         raise Unavailable(f"{name!r} is being claimed all the time: try again")
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        answers = await self._inspect(name)
+        answers = await self._inspect(name, within)
         if sum(answer is not None for answer in answers) < self._majority:
             raise self._no_quorum(name, answers)
         return _snapshot(name, [answer for answer in answers if answer is not None], self._majority)
@@ -204,13 +228,20 @@ class RedlockStore:
         self._attempts.clear()
         self._fan.forked()
 
+    def wake_waiters(self) -> None:
+        """There is no bell, so nobody waits for longer than a moment: whoever does will see for itself."""
+
     async def close(self) -> None:
         await self._fan.close()
 
     # ---- proposals
 
-    def _within(self, ttl: float) -> float:
-        return min(self._target.timeout, ttl * _NODE_SHARE)
+    def _share(self, ttl: float, deadline: float) -> float:
+        """What one question may take: half of what is left, so that what it did can still be undone."""
+        left = deadline - self._driver.now()
+        if left <= 0:
+            raise Unavailable(f"the {self._count} Redlock nodes came to no agreement in time")
+        return min(self._target.timeout, max(ttl * _NODE_SHARE, _LEAST), left / 2)
 
     def _mint(self, name: str) -> int:
         told = self._told.get(name, 0)
@@ -223,7 +254,7 @@ class RedlockStore:
             while len(self._told) > 4096:
                 del self._told[next(iter(self._told))]
 
-    async def _attempt(self, claim: Claim, now: float) -> Attempt:
+    async def _attempt(self, claim: Claim, now: float, deadline: float) -> Attempt:
         """A claim that is repeated proposes what it proposed before: so it gets the same token."""
         attempt = self._attempts.get(claim.holder)
         if attempt is None:
@@ -233,7 +264,7 @@ class RedlockStore:
         attempt.until = now + _FORGET_AFTER * claim.ttl
         if not attempt.token:
             if 1 < claim.capacity < rule.EVERYBODY:
-                answers = await self._inspect(claim.name)
+                answers = await self._inspect(claim.name, deadline - now)
                 taken = [entry[7].decode() for answer in answers if answer is not None for entry in answer[1]]
                 attempt.slots = choose(claim.units, claim.capacity, taken, self._driver.uniform)
             attempt.token = self._mint(claim.name)
@@ -262,19 +293,23 @@ class RedlockStore:
     async def _ask(
         self,
         request: bytes,
-        enough: Callable[[Sequence[Reply]], bool],
+        enough: Enough,
         within: float,
         name: str,
         *,
         apart: bool = False,
+        everybody: bool = False,
     ) -> list[Reply]:
         """Errors of single nodes count as no answer; those that are the user's to mend, on a majority, are raised."""
-        ask = self._fan.ask_apart if apart else self._fan.ask
+        deadline = self._driver.now() + within
+        ask = self._fan.ask_apart if apart else partial(self._fan.ask, everybody=everybody)
         answers = await ask(request, enough, within)
-        if any(map(is_missing_script, answers)):
+        ignorant = [at for at, answer in enumerate(answers) if is_missing_script(answer)]
+        if ignorant:
             for script in ALL:
-                await ask(script.load, lambda answers: None not in answers, within)
-            answers = await ask(request, enough, within)
+                left = max(0.0, deadline - self._driver.now())
+                await ask(script.load, lambda got: all(got[at] is not None for at in ignorant), left)
+            answers = await ask(request, enough, max(0.0, deadline - self._driver.now()))
         failures = [
             explained(
                 answer, show(address), self._target.prefix, state_key(self._prefix, name).decode() if name else ""
@@ -290,24 +325,28 @@ class RedlockStore:
 
     _failures: Sequence[HoldfastError] = ()
 
-    async def _release(self, claim: Claim, enough: Callable[[Sequence[Reply]], bool], *, waited: bool) -> list[Reply]:
+    async def _release(self, claim: Claim, enough: Enough, within: float, *, waited: bool) -> list[Reply]:
         who = (self._keys(claim.name, b"", b":waiting"), word(claim.holder.encode()), self._retention)
         request = b"".join((RELEASE.head, *who, b"$1\r\n%d\r\n" % waited))
-        answers = await self._ask(request, enough, self._target.timeout, claim.name)
+        answers = await self._ask(request, enough, min(within, self._target.timeout), claim.name, everybody=True)
         if any(type(answer) is list for answer in answers):
             raise foreign(state_key(self._prefix, claim.name).decode(), self._target.shown())
         return answers
 
-    async def _give_back(self, claim: Claim, answers: Sequence[Reply]) -> None:
+    async def _give_back(self, claim: Claim, answers: Sequence[Reply], deadline: float) -> None:
         """On all nodes, also on those whose answer was lost; unless all have said that they let nobody in."""
         if all(type(answer) is list for answer in answers):
             return
         sent = [type(answer) is int for answer in answers]
+        left = max(0.0, deadline - self._driver.now())
         await self._release(
-            claim, lambda got: all(one is not None for one, yes in zip(got, sent, strict=True) if yes), waited=False
+            claim,
+            lambda got: all(one is not None for one, yes in zip(got, sent, strict=True) if yes),
+            left,
+            waited=False,
         )
 
-    async def _renew(self, grants: Sequence[Grant], within: float) -> list[Grant | None]:
+    async def _renew(self, grants: Sequence[Grant], within: float) -> list[Verdict]:
         keys = b"".join([self._key(grant.claim.name) for grant in grants])
         terms = [
             b"".join((word(claim.holder.encode()), word(b"%d" % token), word(b"%d" % (claim.ttl * 1_000_000))))
@@ -316,22 +355,20 @@ class RedlockStore:
         request = RENEW.call_many(
             keys, len(grants), b"".join((word(b""), self._retention, *terms)), 2 + 3 * len(grants)
         )
-        answers = await self._ask(request, partial(_all_kept, self._majority), within, "", apart=True)
-        verdicts = [answer for answer in answers if answer is not None]
-        if len(verdicts) < self._majority:
-            raise self._no_quorum(grants[0].claim.name, answers)
-        renewed: list[Grant | None] = []
+        answers = await self._ask(request, partial(_all_known, self._count, len(grants)), within, "", apart=True)
+        verdicts: list[Verdict] = []
         for index, grant in enumerate(grants):
-            said = quorum.present([None if answer is None else answer[index] - 48 for answer in answers], self._count)
-            if said is None:
-                raise self._no_quorum(grant.claim.name, answers)
-            renewed.append(grant if said else None)
-        return renewed
+            kept = _kept(answers, index, self._count)
+            verdicts.append(Unavailable(str(self._no_quorum(grant.claim.name, answers))) if kept is None else None)
+            if kept:
+                verdicts[-1] = grant
+        return verdicts
 
-    async def _inspect(self, name: str) -> list[Reply]:
+    async def _inspect(self, name: str, within: float) -> list[Reply]:
         keys = self._keys(name, b"", b":waiting", b":evicted")
         request = b"".join((INSPECT.head, keys, word(b""), self._retention))
-        answers = await self._ask(request, lambda answers: None not in answers, self._target.timeout, name)
+        within = min(within, self._target.timeout)
+        answers = await self._ask(request, lambda answers: None not in answers, within, name)
         if any(answer is not None and len(answer) == 1 for answer in answers):
             raise foreign(state_key(self._prefix, name).decode(), self._target.shown())
         return answers
@@ -356,11 +393,19 @@ def _known(count: int, answers: Sequence[Reply]) -> bool:
     return quorum.present(answers, count) is not None
 
 
-def _all_kept(majority: int, answers: Sequence[Reply]) -> bool:
-    """A majority has said yes to everything: no need to wait for the others."""
-    return (
-        sum(answer is not None and type(answer) is bytes and not answer.strip(b"1") for answer in answers) >= majority
-    )
+def _all_known(nodes: int, grants: int, answers: Sequence[Reply]) -> bool:
+    """Enough have said of every grant whether they keep it: no need to wait for the others."""
+    said = [answer for answer in answers if type(answer) is bytes]
+    if len(said) < quorum.majority(nodes):
+        return False
+    if sum(not answer.strip(b"1") for answer in said) >= quorum.majority(nodes):
+        return True
+    return all(_kept(answers, index, nodes) is not None for index in range(grants))
+
+
+def _kept(answers: Sequence[Reply], index: int, nodes: int) -> bool | None:
+    said = [answer[index] - 48 if type(answer) is bytes else None for answer in answers]
+    return quorum.present(said, nodes)
 
 
 def _snapshot(name: str, answers: Sequence[Reply], majority: int) -> Snapshot:

@@ -1,0 +1,307 @@
+"""One socket to a server. It never blocks: whoever uses it waits with poll(), against a deadline of their own.
+
+Not with the kernel's SO_RCVTIMEO, which a signal starts anew (PEP 475).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import HoldfastError, Misuse, Unavailable
+from .replies import ProtocolError, Reader, Reply, check_greeting, greeting
+from .url import Address, Target, show
+
+CHUNK = 8192
+BROKEN = (OSError, EOFError, ProtocolError)  # ssl.SSLError is an OSError
+_WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+_CONNECTING, _SHAKING_HANDS, _OPEN = "connecting", "shaking hands", "open"
+_clock = time.monotonic
+
+
+class Disconnected(Unavailable):
+    """The connection broke: the server may well be there, and whatever is harmless to repeat can be asked again at once."""
+
+
+class Connection:
+    """After any failure in mid-conversation it is closed: the rest of its replies belongs to nobody."""
+
+    def __init__(self, target: Target, address: Address, *, known: bool = False) -> None:
+        """Begins to connect, and to log in. What is sent meanwhile follows when that is done."""
+        self.address = address
+        self.used = _clock()
+        self.quick = False  # ready, and plain: put, poll and get may be used by hand
+        self.unread = 0  # replies that nobody waits for any more
+        self._target = target
+        self._reader = Reader()
+        words = greeting(target, known=known)
+        self._greeting, self._greeted = len(words), list[Reply]()
+        self._out = b"".join(words)
+        self._mutex = threading.Lock()  # an ear is read by one thread while another sends, and TLS bears no two at once
+        self._wants = select.POLLOUT
+        self._state = _CONNECTING
+        self._places = _places(address)
+        self._guarded(self._next_place)
+
+    # ---- opening
+
+    def _next_place(self) -> None:
+        """Begin with the next of the addresses that the host has."""
+        family, self._place = self._places.pop(0)
+        self._keep(socket.socket(family, socket.SOCK_STREAM))
+        self._socket.setblocking(False)
+        self._connect()
+
+    def _keep(self, connection: socket.socket) -> None:
+        self._socket = connection
+        # Forgotten by its user (a connection that was never closed), it goes without complaint.
+        weakref.finalize(self, connection.close).atexit = False
+
+    def _connect(self) -> None:
+        code = self._socket.connect_ex(self._place)
+        if code in (errno.EINPROGRESS, errno.EALREADY):
+            return
+        if code not in (0, errno.EISCONN):
+            self._socket.close()
+            if not self._places:
+                why = "its line of newcomers is full" if code == errno.EAGAIN else os.strerror(code)
+                raise Unavailable(f"cannot connect to Redis at {show(self.address)}: {why}")
+            self._next_place()
+            return
+        if self._socket.family != socket.AF_UNIX:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._target.tls:
+            self._keep(
+                tls_context(self._target).wrap_socket(
+                    self._socket, server_hostname=self.address[0], do_handshake_on_connect=False
+                )
+            )
+            self._state = _SHAKING_HANDS
+        else:
+            # Looked up once: see BlockingWire.talk.
+            self.put, self.get = self._socket.send, self._socket.recv
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            self.poll = poll.poll
+            self._state = _OPEN
+        self._go_on()
+
+    def _shake_hands(self) -> None:
+        assert isinstance(self._socket, ssl.SSLSocket)
+        try:
+            self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            self._wants = select.POLLIN
+        except ssl.SSLWantWriteError:
+            self._wants = select.POLLOUT
+        except ssl.SSLError as error:
+            raise no_tls(error, self.address) from error
+        else:
+            self._state = _OPEN
+            self._converse()
+
+    # ---- talking
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def wants(self) -> int:
+        """What poll() should wait for before `step`."""
+        return self._wants
+
+    def send(self, request: bytes) -> None:
+        """As much as goes at once; the rest with the next steps."""
+        with self._mutex:
+            self._out += request
+            if self._state is _OPEN:
+                self._guarded(self._flush)
+
+    def step(self) -> None:
+        """Go on, as far as that is possible without waiting."""
+        with self._mutex:
+            self._guarded(self._go_on)
+
+    def next(self) -> Reply:
+        """The next reply; False: it is not there yet. An error of the login is raised."""
+        try:
+            while (reply := self._reader.gets()) is not False:
+                if self._greeting:
+                    self._greeting -= 1
+                    self._greeted.append(reply)
+                    if not self._greeting:
+                        check_greeting(self._target, self.address, self._greeted)
+                elif self.unread:
+                    self.unread -= 1
+                else:
+                    return reply
+        except ProtocolError as error:
+            raise self.broken(error) from error
+        return False
+
+    @property
+    def is_open(self) -> bool:
+        """What is sent, goes out: the login need not have been answered."""
+        return self._state is _OPEN
+
+    @property
+    def greeted(self) -> bool:
+        """Connected and logged in."""
+        return not self._greeting and self._state is _OPEN
+
+    def finish(self, data: bytes, deadline: float) -> Reply:
+        """The reply that begins with `data`, of a request that was put by hand."""
+        self._reader.feed(data or _end())
+        while (reply := self.next()) is False:
+            if not self.wait(deadline):
+                raise BlockingIOError
+            self.step()
+        return reply
+
+    def wait(self, deadline: float) -> bool:
+        """Until there is something to do; False: the deadline came first."""
+        poll = select.poll()
+        poll.register(self._socket, self._wants)
+        return bool(poll.poll(max(0.0, deadline - _clock()) * 1000))
+
+    def _go_on(self) -> None:
+        if self._state is _OPEN:
+            self._converse()
+        elif self._state is _SHAKING_HANDS:
+            self._shake_hands()
+        else:
+            self._connect()
+
+    def _converse(self) -> None:
+        self._flush()
+        # Until nothing is left: poll() does not see what TLS has unpacked already.
+        while True:
+            try:
+                data = self._socket.recv(CHUNK)
+            except _WAIT:
+                return
+            self._reader.feed(data or _end())
+            if len(data) < CHUNK and not self._target.tls:
+                return
+
+    def _flush(self) -> None:
+        try:
+            while self._out:
+                self._out = self._out[self._socket.send(self._out) :]
+        except _WAIT:
+            self._wants = select.POLLIN | select.POLLOUT
+        else:
+            self._wants = select.POLLIN
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except HoldfastError:
+            raise
+        except BROKEN as error:
+            raise self.broken(error) from error
+
+    def broken(self, error: BaseException) -> Disconnected:
+        return Disconnected(f"lost the connection to Redis at {show(self.address)}: {error}")
+
+    def late(self, within: float) -> Unavailable:
+        time_given = f"within {within:.3g} s" if within > 0.001 else "in time"
+        return Unavailable(f"Redis at {show(self.address)} did not answer {time_given}")
+
+    def is_stale(self) -> bool:
+        """Did the server close it, or say something unasked, while it lay idle?"""
+        return self.wait(0.0)
+
+    def hang_up(self) -> None:
+        """End the conversation under a thread that may be reading; it, or somebody else, has still to close."""
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(
+                self._socket, socket.SHUT_RDWR
+            )  # not TLS's own, which changes what the other reads with
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Talk:
+    """Requests on one connection, and their replies as they come."""
+
+    def __init__(self, connection: Connection, requests: Sequence[bytes]) -> None:
+        self.connection = connection
+        self.replies: list[Reply] = []
+        self.trouble: HoldfastError | None = None
+        self._count = len(requests)
+        self._go_on(lambda: connection.send(b"".join(requests)))
+
+    @property
+    def is_over(self) -> bool:
+        return self.trouble is not None or len(self.replies) == self._count
+
+    def step(self) -> None:
+        self._go_on(self.connection.step)
+
+    def _go_on(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+            while len(self.replies) < self._count and (reply := self.connection.next()) is not False:
+                self.replies.append(reply)
+        except HoldfastError as error:
+            self.trouble = error
+
+
+def together(talks: Sequence[Talk], within: float) -> None:
+    """Read whoever answers, until all have, or it is time. Trouble of one is its own, and stands in its `trouble`."""
+    deadline = _clock() + within
+    while open_ := {talk.connection.fileno(): talk for talk in talks if not talk.is_over}:
+        poll = select.poll()
+        for descriptor, talk in open_.items():
+            poll.register(descriptor, talk.connection.wants)
+        ready = poll.poll(max(0.0, deadline - _clock()) * 1000)
+        for descriptor, _ in ready:
+            open_[descriptor].step()
+        if not ready:
+            for talk in open_.values():
+                talk.trouble = talk.connection.late(within)
+
+
+def _end() -> bytes:
+    raise EOFError("the server closed it")
+
+
+def _places(address: Address) -> list[tuple[int, Any]]:
+    host, port = address
+    if not port:
+        return [(socket.AF_UNIX, host)]
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise Unavailable(f"cannot connect to Redis at {show(address)}: {error}") from error
+    return [(family, where) for family, _, _, _, where in found]
+
+
+def no_tls(error: ssl.SSLError, address: Address) -> HoldfastError:
+    """A server that hangs up in the middle is restarting; whatever else is wrong with its TLS, somebody has to mend."""
+    if isinstance(error, _HUNG_UP):
+        return Disconnected(f"Redis at {show(address)} hung up while TLS was being set up: {error}")
+    return Misuse(f"no TLS with Redis at {show(address)}: {error}; see the options ca, cert, cert_key")
+
+
+def tls_context(target: Target) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=target.ca or None)
+        if target.cert:
+            context.load_cert_chain(target.cert, target.cert_key or None)
+    except OSError as error:
+        raise Misuse(f"cannot read the certificates named in the URL (ca, cert, cert_key): {error}") from error
+    return context
