@@ -97,7 +97,7 @@ def an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at(stage: Stag
 
 
 def everybody_is_alive(monkeypatch: pytest.MonkeyPatch, found: bool) -> None:
-    async def dead_among(self: Any, asked: Any) -> set[str]:
+    async def dead_among(self: Any, asked: Any, deadline: float) -> set[str]:
         return set() if found else set(asked)
 
     monkeypatch.setattr(ledger.Ledger, "dead_among", dead_among)

@@ -94,7 +94,7 @@ def a_key_that_is_gone_is_not_renewed(stage: Stage, _: Patch) -> None:
 def a_keep_alive_of_another_term_counts_for_nothing(stage: Stage, _: Patch) -> None:
     session = Session(1, 10.0, 100.0)
     session.kept(105.0, 7)
-    session.confirm(8)
+    session.confirm(8, 106.0)
     assert session.live_until == 110.0
 
 
@@ -160,7 +160,7 @@ def renewed_unseen(patch: Patch) -> None:
 
 
 def whatever_the_term(patch: Patch) -> None:
-    def confirm(self: Session, term: int) -> None:
+    def confirm(self: Session, term: int, sent: float) -> None:
         assert self.asked is not None
         self.live_until = self.asked.at + self.length
 
@@ -173,7 +173,7 @@ def never_swept(patch: Patch) -> None:
 
 def all_in_one(patch: Patch) -> None:
     transact = Gatherer.transact
-    patch.setattr(Gatherer, "transact", lambda self, name, request: transact(self, uuid4().hex, request))
+    patch.setattr(Gatherer, "transact", lambda self, name, *rest: transact(self, uuid4().hex, *rest))
 
 
 MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Stage, Patch], None]]] = [
