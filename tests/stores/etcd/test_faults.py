@@ -234,7 +234,7 @@ def test_a_thousand_locks_are_one_lease_and_one_keep_alive(url: str) -> None:
             assert isinstance(store, EtcdStore)
             ask_apart = store._wire.ask_apart
 
-            async def counted(some: Sequence[tuple[bytes, bytes]], within: float) -> list[bytes]:
+            async def counted(some: Sequence[tuple[bytes, bytes]], within: float) -> list[bytes | Exception]:
                 calls.extend(path for path, _ in some)
                 return await ask_apart(some, within)
 

@@ -27,7 +27,7 @@ class Desk:
         self._shared: dict[str, None] = {}  # names in whose book we saw other sessions: better read than guessed
 
     async def at(self, name: str, deadline: float, work: Callable[[], Awaitable[T]]) -> T:
-        turns = self._turns.setdefault(name, Turns(self._driver.bell))
+        turns = self._turns.setdefault(name, Turns(self._driver.bell, self._driver.me))
         turn = turns.turn()
         try:
             if not await turn.come(deadline):

@@ -45,7 +45,7 @@ class Sessions:
         self._driver = driver
         self._keys = keys
         self._ledger = ledger
-        self._making = Turns(driver.bell)  # sessions are made one at a time
+        self._making = Turns(driver.bell, driver.me)  # sessions are made one at a time
         self._by_ttl: dict[float, Session] = {}
 
     async def fit_for(self, ttl: float, deadline: float) -> Session:

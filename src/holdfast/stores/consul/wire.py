@@ -162,7 +162,7 @@ class BlockingWire:
         self.target = target
         self.where = target.shown()
         self._mutex = threading.Lock()
-        self._room = Turns(ThreadBell, MOST_AT_ONCE)
+        self._room = Turns(ThreadBell, threading.current_thread, MOST_AT_ONCE)
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
         self._at = 0  # the host that served last

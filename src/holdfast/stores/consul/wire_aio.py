@@ -73,7 +73,7 @@ class AioWire:
         self._closed = False
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
-        self._room = Turns(LoopBell, MOST_AT_ONCE)
+        self._room = Turns(LoopBell, asyncio.current_task, MOST_AT_ONCE)
 
     def _here(self) -> None:
         """Connections belong to a loop; in another one they are started afresh."""
@@ -83,7 +83,7 @@ class AioWire:
                 self.forked()
             self._loop = loop
             self._idle, self._busy = [], set()
-            self._room = Turns(LoopBell, MOST_AT_ONCE)
+            self._room = Turns(LoopBell, asyncio.current_task, MOST_AT_ONCE)
 
     async def ask(self, method: str, path: str, body: bytes, within: float) -> Answer:
         self._here()

@@ -111,7 +111,7 @@ class ThreadEar:
         self._stream = 0
         self._watches = Watches()
         self._mutex = threading.Lock()  # never held while somebody dials
-        self._opening = Turns(ThreadBell)
+        self._opening = Turns(ThreadBell, threading.current_thread)
 
     async def watch(self, key: bytes, range_end: bytes, since: int, bell: Bell, deadline: float) -> Watch:
         if self._line is None:

@@ -87,7 +87,7 @@ class Sessions:
         self._root = root
         self._holders = holders
         self._sessions: dict[int, Session] = {}
-        self._opening = Turns(driver.bell)
+        self._opening = Turns(driver.bell, driver.me)
 
     async def fresh(self, ttl: float, deadline: float, this: Session | None = None) -> Session:
         """The one for this ttl (or `this`, while it lives), long enough for a grant of now; opened if there is none."""

@@ -246,7 +246,7 @@ class AioWire:
         connection = self._connections.get(use)
         if connection is not None and connection.open and not connection.retired:
             return connection
-        turn = self._dialling.setdefault(use, Turns(LoopBell)).turn()
+        turn = self._dialling.setdefault(use, Turns(LoopBell, asyncio.current_task)).turn()
         try:
             if not await turn.come(deadline):
                 raise Unavailable(f"etcd at {self.where} did not answer in time")
@@ -293,7 +293,7 @@ class LoopEar:
         self._line: LoopConnection | None = None
         self._stream = 0
         self._watches = Watches()
-        self._opening = Turns(LoopBell)
+        self._opening = Turns(LoopBell, asyncio.current_task)
         self._metadata: Metadata = ()
 
     async def watch(self, key: bytes, range_end: bytes, since: int, bell: Bell, deadline: float) -> Watch:
