@@ -151,6 +151,18 @@ class Contract:
         store("close")
         assert time.monotonic() - began < 1 + SLACK
 
+    @pytest.mark.parametrize("timeout", [0.0, 0.001, 0.05, 0.3])
+    def test_to_wait_for_a_moment_is_no_trouble(self, server: Server, hand: Open, timeout: float) -> None:
+        """Though it takes longer to connect."""
+        holder, waiter = hand(), hand()
+        grant = holder("claim", claim_of(uuid4().hex))
+        place = waiter("claim", claim_of(grant.claim.name))
+        server.pause()
+        began = time.monotonic()
+        waiter("wait", place, timeout)
+        waiter("watch", grant.claim.name, grant.token, timeout)
+        assert time.monotonic() - began < 2 * timeout + SLACK
+
     def test_a_server_that_is_not_there_is_told_at_once(self, server: Server, hand: Open, proxy: Proxy) -> None:
         proxy.refuse()
         began = time.monotonic()

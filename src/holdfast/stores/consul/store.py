@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 
 from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
-from ...errors import Misuse
+from ...errors import Misuse, Unavailable
 from ..sleepers import Sleepers
 from . import leaving, seen
 from .book import Book
@@ -135,12 +135,19 @@ class ConsulStore:
     # ---- looking
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
+        deadline = self._driver.now() + timeout
+        try:
+            await self._watch(name, token, deadline)
+        except Unavailable:
+            if self._driver.now() < deadline - 0.02:
+                raise  # else there was no time left to ask, and it is over anyway
+
+    async def _watch(self, name: str, token: int, deadline: float) -> None:
         woken = self._sleepers.woken
         bell = self._driver.bell()
         paths = [url_of(self._keys.book(name))]
         self._ears.listen(paths[0], bell, any_change(bell))
         try:
-            deadline = self._driver.now() + timeout
             # What is on its way already may have been told to others before we listened, so look once more now.
             soon = min(deadline, self._parts.by(ROUND))
             book = await self._parts.persistently(soon, lambda: self._ledger.read(name, soon))

@@ -94,8 +94,12 @@ class EtcdStore:
         return answer
 
     async def wait(self, place: Place, timeout: float) -> None:
-        entry = self._entries.get(place.claim.holder)
         give_up = self._driver.now() + timeout
+        with self._unless_over(give_up):
+            await self._wait(place, timeout, give_up)
+
+    async def _wait(self, place: Place, timeout: float, give_up: float) -> None:
+        entry = self._entries.get(place.claim.holder)
         woken = self._sleepers.woken
         if entry is None or entry.until is None:
             await self._sleepers.sleep(self._driver.bell(), min(timeout, 0.05), woken)
@@ -143,9 +147,13 @@ class EtcdStore:
         return any(done.answers) or left
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
+        give_up = self._driver.now() + timeout
+        with self._unless_over(give_up):
+            await self._watch(name, token, give_up)
+
+    async def _watch(self, name: str, token: int, give_up: float) -> None:
         start, _ = self._keys.of(name)
         span = everybody(start)
-        give_up = self._driver.now() + timeout
         bell = self._driver.bell()
         watch: Watch | None = None
         woken = self._sleepers.woken
@@ -206,6 +214,15 @@ class EtcdStore:
     def _by(self, within: float) -> float:
         """When a conversation that may take so long is over: never longer than the URL says."""
         return self._driver.now() + min(within, self._target.timeout)
+
+    @contextlib.contextmanager
+    def _unless_over(self, give_up: float) -> Iterator[None]:
+        """That there was no time left to connect, say, is no trouble for whoever was to wait until then anyway."""
+        try:
+            yield
+        except Unavailable:
+            if self._driver.now() < give_up - _BUSY:
+                raise
 
     async def _persistently(self, deadline: float, attempt: Callable[[], Awaitable[T]]) -> T:
         """Ride out a connection that broke, a member that fell silent, the election of a leader: all this may be done again."""
