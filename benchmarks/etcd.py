@@ -14,7 +14,7 @@ from typing import Any
 
 import holdfast
 from holdfast import aio
-from holdfast.drivers.base import finish
+from holdfast.drivers.base import boot_time, finish
 from holdfast.stores.etcd.proto import (
     CREATE,
     EQUAL,
@@ -60,14 +60,14 @@ def main() -> bool:
 def floor(cluster: Cluster[Etcd]) -> Callable[[], object]:
     """Two raw transactions through the same client: create if absent, on a lease; delete."""
     wire = BlockingWire(parse(cluster.members[0].url))
-    lease = read_lease(finish(wire.ask(LEASE_GRANT, lease_grant(600, 0)))).lease
+    lease = read_lease(finish(wire.ask(LEASE_GRANT, lease_grant(600, 0), boot_time() + 3))).lease
     key, value = b"floor/@in/bench\0w" + b"0" * 32, b"x" * 130
     take = txn([compare(key, CREATE, EQUAL, 0)], [op_put(key, value, lease)])
     leave = txn([], [op_delete(key)])
 
     def cycle() -> None:
-        finish(wire.transact("", take))
-        finish(wire.transact("", leave))
+        finish(wire.transact("", take, boot_time() + 3))
+        finish(wire.transact("", leave, boot_time() + 3))
 
     return cycle
 
@@ -267,9 +267,9 @@ def count_requests(locks: aio.Locks) -> list[int]:
     count = [0]
     transact = store._wire.transact
 
-    async def counted(name: str, transaction: bytes) -> Any:
+    async def counted(name: str, transaction: bytes, deadline: float) -> Any:
         count[0] += 1
-        return await transact(name, transaction)
+        return await transact(name, transaction, deadline)
 
     store._wire.transact = counted  # type: ignore[method-assign]
     return count
@@ -286,9 +286,9 @@ async def renewal(cluster: Cluster[Etcd]) -> Verdict:
         assert isinstance(store, EtcdStore)
         ask_apart = store._wire.ask_apart
 
-        async def counted(calls: Any, within: float) -> list[bytes]:
+        async def counted(calls: Any, deadline: float) -> list[bytes | Exception]:
             rounds.append([path for path, _ in calls])
-            return await ask_apart(calls, within)
+            return await ask_apart(calls, deadline)
 
         leases = [await locks.lock("one", ttl=3).acquire()]
         leases += await asyncio.gather(*(locks.lock(f"many-{n}", ttl=3).acquire() for n in range(MANY - 1)))
@@ -296,7 +296,7 @@ async def renewal(cluster: Cluster[Etcd]) -> Verdict:
         store._wire.ask_apart = counted  # type: ignore[method-assign]
         await locks._engine.store.renew([lease._grant for lease in leases], 3)
         await asyncio.gather(*(lease.release() for lease in leases))
-    last = rounds[-1]
+    last = rounds[0]
     return Verdict(
         f"keep-alives to renew {MANY} locks",
         last.count(LEASE_KEEP_ALIVE),

@@ -16,7 +16,6 @@ import holdfast
 from holdfast import Misuse, aio
 from holdfast.stores.consul.book import Book
 from holdfast.stores.consul.entry import Entry
-from holdfast.stores.consul.http import Reader
 from holdfast.stores.consul.keys import pseudonym
 from holdfast.stores.consul.url import parse
 from holdfast.testing import servers
@@ -182,23 +181,6 @@ def test_a_url_that_is_not_understood_is_refused_without_its_secret(url: str) ->
     with pytest.raises(Misuse) as refused:
         holdfast.connect(url)
     assert "secret" not in str(refused.value)
-
-
-# ---- HTTP
-
-
-@pytest.mark.parametrize("size", [1, 3, 1000])
-def test_answers_are_put_together_from_any_pieces(size: int) -> None:
-    plain = b"HTTP/1.1 200 OK\r\nX-Consul-Index: 42\r\nContent-Length: 5\r\n\r\nhello"
-    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n"
-    for whole in (plain, chunked):
-        reader = Reader()
-        answers = [reader.feed(whole[at : at + size]) for at in range(0, len(whole), size)]
-        found = [answer for answer in answers if answer is not None]
-        assert answers[-1] is not None
-        assert [answer.body for answer in found] == [b"hello"]
-    with pytest.raises(ValueError, match="no answer of HTTP"):
-        Reader().feed(b"SSH-2.0-OpenSSH \r\n\r\n")
 
 
 # ---- the book

@@ -9,9 +9,12 @@ import pytest
 
 from holdfast.claim import Grant, Place
 from holdfast.drivers.base import finish
-from holdfast.stores.consul import keys, ledger, sessions
+from holdfast.drivers.threads import Threads
+from holdfast.errors import Unavailable
+from holdfast.stores.consul import keys, ledger, open_store, parts, renewing, sessions
 from holdfast.stores.consul.book import Book
 from holdfast.sync import Locks
+from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul
 
@@ -96,8 +99,60 @@ def an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at(stage: Stag
     assert finish(stage.a.renew(grants, 10))[-1] is None
 
 
+def a_release_whose_connection_breaks_leaves_all_the_same(stage: Stage) -> None:
+    with Proxy(stage.consul.address) as proxy:
+        far = open_store(f"consul://127.0.0.1:{proxy.port}/{stage.prefix}", Threads())
+        mine = claim_of("x")
+        finish(far.claim(mine))
+        proxy.cut(reset=True)
+        try:
+            left = finish(far.release(mine))
+        except Unavailable:
+            left = False
+        finish(far.close())
+    assert left
+
+
+def no_answer_is_no_loss(stage: Stage) -> None:
+    with Proxy(stage.consul.address) as proxy:
+        far = open_store(f"consul://127.0.0.1:{proxy.port}/{stage.prefix}", Threads())
+        grants = [finish(far.claim(claim_of(name, ttl))) for name, ttl in (("x", 30.0), ("y", 60.0))]
+        assert finish(stage.b.evict("x", grants[0].token, "admin"))  # type: ignore[union-attr]
+        heard = proxy.to_client
+        plain = far._sessions.renew
+
+        async def renew(session: Any, *args: Any, **more: Any) -> bool:
+            if session.ttl == 60.0:
+                heard.hold()
+            return await plain(session, *args, **more)
+
+        far._sessions.renew = renew  # type: ignore[method-assign]
+        verdicts = finish(far.renew(grants, 1.5))  # type: ignore[arg-type]
+        proxy.flow()
+        finish(far.close())
+    assert verdicts[0] is None
+    assert isinstance(verdicts[1], Unavailable)
+
+
+def once_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def once(self: Any, deadline: float, attempt: Callable[[], Any]) -> Any:
+        return await attempt()
+
+    monkeypatch.setattr(parts.Parts, "persistently", once)
+    monkeypatch.setattr("holdfast.stores.consul.wire._FRESH", 1000)  # it is used without a look
+
+
+def silence_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    renew = renewing.Renewing.renew
+
+    async def plainly(self: Any, *args: Any) -> Any:
+        return [one if isinstance(one, Grant) else None for one in await renew(self, *args)]
+
+    monkeypatch.setattr(renewing.Renewing, "renew", plainly)
+
+
 def everybody_is_alive(monkeypatch: pytest.MonkeyPatch, found: bool) -> None:
-    async def dead_among(self: Any, asked: Any) -> set[str]:
+    async def dead_among(self: Any, asked: Any, deadline: float) -> set[str]:
         return set() if found else set(asked)
 
     monkeypatch.setattr(ledger.Ledger, "dead_among", dead_among)
@@ -144,6 +199,8 @@ MISTAKES: dict[str, tuple[Scenario, Callable[[pytest.MonkeyPatch], None]]] = {
     "a claim taken back leaves the stamp": (a_claim_taken_back_on_its_way_is_no_ghost, no_new_stamp),
     "everybody else is taken for dead": (a_living_holder_is_not_struck_out, lambda m: everybody_is_alive(m, False)),
     "nobody is rung": (the_next_in_line_is_rung, no_bell),
+    "a release is sent once": (a_release_whose_connection_breaks_leaves_all_the_same, once_only),
+    "no answer is taken for a no": (no_answer_is_no_loss, silence_is_a_no),
     "an eviction leaves no word": (an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at, no_notice),
 }
 

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import Misuse, aio
 from holdfast.claim import Grant
-from holdfast.drivers.base import finish
+from holdfast.drivers.base import boot_time, finish
 from holdfast.stores.etcd.proto import (
     LEASE_REVOKE,
     RANGE,
@@ -111,7 +111,7 @@ def test_another_tenant_can_neither_release_nor_renew_nor_revoke_even_knowing_al
             (LEASE_REVOKE, lease_id(session)),
         ):
             with pytest.raises(Refused, match="permission denied"):
-                finish(theirs.ask(path, message))
+                finish(theirs.ask(path, message, boot_time() + 10))
         assert finish(store_of(bob).renew([grant], 5)) == [None]
         with holdfast.connect(url_of(guarded, "bob in a")) as trespasser, pytest.raises(Misuse, match="does not let"):
             finish(store_of(trespasser).release(mine))

@@ -94,12 +94,11 @@ def test_14_a_claim_that_arrives_after_its_release_does_not_stay(
     wire.member = 1  # type: ignore[attr-defined]
     other = locks.lock("other", ttl=1).acquire()
     mine = claim_of("x", 1.0)
-    finish(wire.close())
+    wire.forked()  # all connections are dropped
     wire.member = 0  # type: ignore[attr-defined]
     ask(locks, claim_of("warm", 0.3))  # connected, by way of the proxy
     proxy.to_server.hold()
-    with pytest.raises(Unavailable):
-        ask(locks, mine)
+    assert isinstance(ask(locks, mine), Grant)  # by way of the other member, when this one has fallen silent
     finish(store_of(locks).release(mine))
     assert "x" not in look.names()
     proxy.to_server.flow()

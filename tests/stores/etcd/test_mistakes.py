@@ -13,15 +13,21 @@ import pytest
 from holdfast import aio, rule
 from holdfast.claim import Grant, Place
 from holdfast.drivers.base import finish
-from holdfast.stores.etcd import entering, proto
+from holdfast.drivers.threads import Threads
+from holdfast.errors import Unavailable
+from holdfast.stores.etcd import entering, open_store, proto
 from holdfast.stores.etcd.gather import Gatherer
 from holdfast.stores.etcd.renewing import Renewal
 from holdfast.stores.etcd.session import Session
+from holdfast.stores.etcd.store import EtcdStore
 from holdfast.stores.etcd.sweeping import Sweeper
+from holdfast.stores.turns import Turn
+from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
 from .hands import Connect, admin, ask, claim_of, leases_of, store_of, until
+from .test_lasting import a_task_is_cancelled_as_its_answer_comes
 
 pytestmark = pytest.mark.server
 HERE = "holdfast.stores.etcd"
@@ -94,7 +100,7 @@ def a_key_that_is_gone_is_not_renewed(stage: Stage, _: Patch) -> None:
 def a_keep_alive_of_another_term_counts_for_nothing(stage: Stage, _: Patch) -> None:
     session = Session(1, 10.0, 100.0)
     session.kept(105.0, 7)
-    session.confirm(8)
+    session.confirm(8, 106.0)
     assert session.live_until == 110.0
 
 
@@ -120,6 +126,69 @@ def two_of_one_name_never_share_a_token(stage: Stage, _: Patch) -> None:
             return tokens
 
     assert len(set(asyncio.run(main()))) == 3
+
+
+def a_transaction_sent_before_the_keep_alive_confirms_nothing(stage: Stage, _: Patch) -> None:
+    session = Session(1, 10.0, 100.0)
+    session.kept(105.0, 7)
+    session.confirm(7, 104.0)
+    assert session.live_until == 110.0
+    session.confirm(7, 105.5)
+    assert session.live_until == 115.0
+
+
+def a_cancellation_poisons_no_name(stage: Stage, _: Patch) -> None:
+    asyncio.run(asyncio.wait_for(a_task_is_cancelled_as_its_answer_comes(), 5))
+
+
+def who_was_interrupted_as_it_left_is_in_nobodys_way(stage: Stage, patch: Patch) -> None:
+    """Not even in its own, with the next claim."""
+    a = stage.connect()
+    over = Turn.over
+    interrupts = iter([True])
+
+    def interrupted(self: Turn) -> None:
+        if next(interrupts, False):
+            raise KeyboardInterrupt
+        over(self)
+
+    patch.setattr(Turn, "over", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ask(a, claim_of("x"))
+    assert not next(interrupts, False)
+    try:
+        answer = finish(store_of(a).claim(claim_of("y", 40.0), 1.0))
+    except Unavailable:
+        answer = None
+    assert isinstance(answer, Grant)
+
+
+def a_release_whose_connection_breaks_leaves_all_the_same(stage: Stage, patch: Patch) -> None:
+    patch.setattr(f"{HERE}.wire._FRESH", 1000)  # it is used without a look
+    with Proxy(stage.cluster.members[0].address) as proxy:
+        far = open_store(f"etcd://127.0.0.1:{proxy.port}/{stage.url.rpartition('/')[2]}", Threads())
+        mine = claim_of(uuid4().hex)
+        finish(far.claim(mine))
+        proxy.cut(reset=True)
+        try:
+            left = finish(far.release(mine))
+        except Unavailable:
+            left = False
+        finish(far.close())
+    assert left
+
+
+def no_answer_is_no_loss(stage: Stage, _: Patch) -> None:
+    with Proxy(stage.cluster.members[0].address) as proxy:
+        far = open_store(f"etcd://127.0.0.1:{proxy.port}/{stage.url.rpartition('/')[2]}", Threads())
+        grant = finish(far.claim(claim_of(uuid4().hex)))
+        assert isinstance(grant, Grant)
+        assert finish(far.renew([grant], 3.0)) == [grant]
+        proxy.to_client.hold()
+        verdicts = finish(far.renew([grant], 0.3))
+        proxy.flow()
+        finish(far.close())
+    assert isinstance(verdicts[0], Unavailable)
 
 
 # ---- the mistakes
@@ -160,7 +229,7 @@ def renewed_unseen(patch: Patch) -> None:
 
 
 def whatever_the_term(patch: Patch) -> None:
-    def confirm(self: Session, term: int) -> None:
+    def confirm(self: Session, term: int, sent: float) -> None:
         assert self.asked is not None
         self.live_until = self.asked.at + self.length
 
@@ -173,7 +242,52 @@ def never_swept(patch: Patch) -> None:
 
 def all_in_one(patch: Patch) -> None:
     transact = Gatherer.transact
-    patch.setattr(Gatherer, "transact", lambda self, name, request: transact(self, uuid4().hex, request))
+    patch.setattr(Gatherer, "transact", lambda self, name, *rest: transact(self, uuid4().hex, *rest))
+
+
+def confirmed_by_anything(patch: Patch) -> None:
+    confirm = Session.confirm
+    patch.setattr(Session, "confirm", lambda self, term, sent: confirm(self, term, float("inf")))
+
+
+def given_up_for_good(patch: Patch) -> None:
+    """Who was cancelled is noted, and struck out by its flight: but that may have landed."""
+    take_back = Gatherer._take_back
+    noted: set[str] = set()
+
+    def note(self: Gatherer, one: Any) -> None:
+        if one.name in self._names and one not in self._waiting:
+            noted.add(one.name)
+        take_back(self, one)
+
+    patch.setattr(Gatherer, "_take_back", note)
+    patch.setattr(Gatherer, "_given_up", property(lambda self: noted))
+
+
+def turns_like_locks(patch: Patch) -> None:
+    async def come(self: Turn, deadline: float) -> bool:
+        self._turns._line.append(self)
+        while self._turns._line[0] is not self and time.clock_gettime(time.CLOCK_BOOTTIME) < deadline:
+            await self._bell.wait(0.05)
+        return self._turns._line[0] is self
+
+    patch.setattr(Turn, "come", come)
+
+
+def once_only(patch: Patch) -> None:
+    async def once(self: EtcdStore, deadline: float, attempt: Callable[[], Any]) -> Any:
+        return await attempt()
+
+    patch.setattr(EtcdStore, "_persistently", once)
+
+
+def silence_is_a_no(patch: Patch) -> None:
+    renew = Renewal.renew
+
+    async def plainly(self: Renewal, *args: Any) -> Any:
+        return [one if isinstance(one, Grant) else None for one in await renew(self, *args)]
+
+    patch.setattr(Renewal, "renew", plainly)
 
 
 MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Stage, Patch], None]]] = [
@@ -185,6 +299,11 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Stage, Patch], None]]] =
     (whatever_the_term, a_keep_alive_of_another_term_counts_for_nothing),
     (never_swept, what_nobody_renews_ends_although_its_session_lives),
     (all_in_one, two_of_one_name_never_share_a_token),
+    (confirmed_by_anything, a_transaction_sent_before_the_keep_alive_confirms_nothing),
+    (given_up_for_good, a_cancellation_poisons_no_name),
+    (turns_like_locks, who_was_interrupted_as_it_left_is_in_nobodys_way),
+    (once_only, a_release_whose_connection_breaks_leaves_all_the_same),
+    (silence_is_a_no, no_answer_is_no_loss),
 ]
 
 

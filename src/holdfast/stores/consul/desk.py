@@ -7,33 +7,37 @@ transaction fails, as any that is based on an old book, and it is read.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
+from ...drivers.base import Driver
+from ...errors import Unavailable
+from ..turns import Turns
 from .book import Book
-from .wire import Gate, Wire
 
+T = TypeVar("T")
 _MOST = 1024
 
 
 class Desk:
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-        self._gates: dict[str, tuple[Gate, list[int]]] = {}
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._turns: dict[str, Turns] = {}
         self._books: dict[str, Book] = {}
         self._shared: dict[str, None] = {}  # names in whose book we saw other sessions: better read than guessed
 
-    @contextlib.asynccontextmanager
-    async def at(self, name: str) -> AsyncIterator[None]:
-        gate, users = self._gates.setdefault(name, (self._wire.gate(), []))
-        users.append(1)
+    async def at(self, name: str, deadline: float, work: Callable[[], Awaitable[T]]) -> T:
+        turns = self._turns.setdefault(name, Turns(self._driver.bell, self._driver.me))
+        turn = turns.turn()
         try:
-            async with gate:
-                yield
+            if not await turn.come(deadline):
+                raise Unavailable(f"others of this process who ask Consul for {name!r} were before this one")
+            return await work()
         finally:
-            users.pop()
-            if not users and self._gates.get(name, (None,))[0] is gate:
-                self._gates.pop(name, None)
+            turn.over()
+            # (Who comes between these two gets a turn that nobody else heeds; Consul keeps them apart all the same.)
+            if not turns and self._turns.get(name) is turns:
+                self._turns.pop(name, None)
 
     def take(self, name: str) -> Book | None:
         """The book as we left it, to write in; None: read it. A name of which we know nothing is taken to be free."""

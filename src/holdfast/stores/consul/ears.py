@@ -73,17 +73,18 @@ class Ears:
                 try:
                     path = f"{ear.path}{sign}index={index}&wait={_WAIT}s"
                     answer = checked(await self._wire.ask_apart("GET", path, b"", self._within), self._wire.where)
+                    changed = answer.at != index or not index
+                    if changed:
+                        self._tell(ear, answer)
                 except HoldfastError:
                     index = 0
                     if not self._closed:
                         await self._driver.sleep(self._driver.uniform(0.1, 0.3))
                     continue
-                if answer.at != index or not index:
-                    self._tell(ear, answer)
-                    if answer.status == 404 and ear.final:
+                if changed and answer.status == 404:
+                    if ear.final:
                         return
-                    if answer.status == 404:  # then Consul tells us also what does not concern this key
-                        await self._driver.sleep(0.05)
+                    await self._driver.sleep(0.05)  # Consul tells us also what does not concern this key
                 index = answer.at if answer.at >= index else 0
         finally:
             with self._mutex:

@@ -18,8 +18,11 @@ _LOOK_AGAIN = 1.0  # seconds, where nobody would tell us: while a lock-delay las
 
 
 class Entering:
-    def __init__(self, parts: Parts, claim: Claim, mine: Mine | None, session: Session, sent: float) -> None:
+    def __init__(
+        self, parts: Parts, claim: Claim, mine: Mine | None, session: Session, sent: float, deadline: float
+    ) -> None:
         self._parts = parts
+        self._deadline = deadline
         self._claim = claim
         self._mine = mine
         self._session = session
@@ -37,7 +40,7 @@ class Entering:
         tries = 0
         while True:
             if book is None or (book.known and not book.empty and book.capacity != claim.capacity):
-                book = await self._parts.ledger.read(claim.name)
+                book = await self._parts.ledger.read(claim.name, self._deadline)
             await self._find_the_dead(book)
             struck = self._strike(book)
             lock_delay = self._parts.target.lock_delay
@@ -51,7 +54,7 @@ class Entering:
                         return Place(claim, _LOOK_AGAIN)
                     await self._learn(done)
                     book = None
-                    await self._parts.try_again(claim.name, tries)
+                    await self._parts.try_again(claim.name, tries, self._deadline)
                     tries += 1
                     continue
                 book.written(done)
@@ -69,7 +72,7 @@ class Entering:
             return
         asked = book.ahead_of(self._who, MOST_LOOKED_AFTER) | self._doubted
         known = {self._session.id, self._former} | self._dead | self._delayed
-        self._dead |= await self._parts.ledger.dead_among(asked - known)
+        self._dead |= await self._parts.ledger.dead_among(asked - known, self._deadline)
         self._doubted = set()
 
     def _strike(self, book: Book) -> list[Step]:
@@ -105,18 +108,18 @@ class Entering:
         if entry is not None and self._mine is not None:
             steps.append(Step(operations.delete(keys.bell(self._mine.session.id, self._who)), "bell"))
         try:
-            return await ledger.commit(steps)
+            return await ledger.commit(steps, self._deadline)
         except BaseException:  # it may still arrive: whoever takes the claim back has to know
             mine = self._mine or self._keep(0)
             mine.uncertain = True
             raise
 
     async def _learn(self, failed: Failed) -> None:
-        sessions, timeout = self._parts.sessions, self._parts.target.timeout
+        sessions = self._parts.sessions
         if failed.about == "alive":
-            if not await sessions.look_after(self._session, timeout):
+            if not await sessions.look_after(self._session, self._deadline):
                 self._parts.keeper.lose(self._session)
-                self._session, self._former = await sessions.fit_for(self._claim.ttl, timeout), ""
+                self._session, self._former = await sessions.fit_for(self._claim.ttl, self._deadline), ""
         elif failed.about == "prune":
             self._delayed |= {failed.session} if failed.delayed else set()
             self._dead.discard(failed.session)

@@ -1,18 +1,25 @@
 """As much of HTTP/1.1 as Consul speaks. Pure: bytes in, bytes out; the wires bring and fetch them.
 
 Written by hand because no client of the standard library speaks asyncio, and one way for both surfaces is worth more than
-the two pages that it takes.
+the two pages that it takes. Whatever is not exactly as expected is refused: nobody guesses where an answer ends.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from ...errors import HoldfastError, Misuse, Unavailable
 from .url import Address, Target, show
 
 MOST_HEADER = 65536
-MOST_BODY = 256 * 1024 * 1024
+MOST = 1 << 20  # bytes of an answer
+MOST_LISTED = 1 << 26  # of one that lists books, or a session's mail
+T = TypeVar("T")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(;.*)?")
+_BODILESS = (204, 304)
 
 
 class Answer(NamedTuple):
@@ -32,69 +39,154 @@ def request(target: Target, address: Address, method: str, path: str, body: byte
     return head.encode() + body
 
 
+def most_of(path: str) -> int:
+    return MOST_LISTED if path.startswith("/v1/txn") or "?recurse" in path else MOST
+
+
 class Reader:
     """Puts one answer together."""
 
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._begin = -1  # of the body
-        self._length = -1  # of the body; -1: in chunks
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._data = bytearray()  # not yet looked at
+        self._body = bytearray()
+        self._state: Callable[[], bool] = self._head  # what is expected now; True: there was enough of it
+        self._length = 0  # what is missing of the body, or of the chunk
         self._status = self._index = 0
+        self._done = False
         self.keeps_alive = True
 
     def feed(self, data: bytes) -> Answer | None:
-        """The whole answer, when it is there. ValueError: that is no HTTP."""
+        """The whole answer, when it is there. ValueError: that is no HTTP, or too much of it."""
         self._data += data
-        if self._begin < 0 and not self._head():
+        while not self._done and self._state():
+            pass
+        if not self._done:
             return None
-        if self._length >= 0:
-            rest = self._data[self._begin :] if len(self._data) >= self._begin + self._length else None
-        else:
-            rest = _unchunked(self._data, self._begin)
-        return None if rest is None else Answer(self._status, self._index, bytes(rest))
+        self.keeps_alive = self.keeps_alive and not self._data  # what else it says was not asked for
+        return Answer(self._status, self._index, bytes(self._body))
+
+    def end(self) -> Answer:
+        """The agent hung up. EOFError: in mid-answer."""
+        if self._state != self._until_the_end:
+            raise EOFError("the agent closed it")
+        return Answer(self._status, self._index, bytes(self._body))
+
+    def _line(self) -> bytes | None:
+        end = self._data.find(b"\r\n")
+        if end < 0:
+            if len(self._data) > MOST_HEADER:
+                raise ValueError("a line without end")
+            return None
+        line = bytes(self._data[:end])
+        del self._data[: end + 2]
+        return line
 
     def _head(self) -> bool:
         end = self._data.find(b"\r\n\r\n")
-        if end < 0:
+        if end < 0 or end > MOST_HEADER:
             if len(self._data) > MOST_HEADER:
                 raise ValueError("a header without end")
             return False
         first, *lines = self._data[:end].decode("latin-1").split("\r\n")
-        version, status, *_ = first.split(" ", 2)
-        if not version.startswith("HTTP/1."):
+        del self._data[: end + 4]
+        found = re.fullmatch(r"HTTP/1\.([01]) ([2-5][0-9][0-9])( .*)?", first)
+        if found is None:
             raise ValueError(f"{first[:40]!r} is no answer of HTTP")
-        self._status = int(status)
+        self._status = int(found[2])
+        self.keeps_alive = found[1] == "1"
+        lengths, codings = set(), []
         for line in lines:
             key, _, value = line.partition(":")
             key, value = key.lower(), value.strip()
             if key == "content-length":
-                self._length = int(value)
-                if self._length > MOST_BODY:
-                    raise ValueError("an answer of more than 256 MB")
+                lengths.add(value)
+            elif key == "transfer-encoding":
+                codings.append(value.lower())
             elif key == "x-consul-index":
-                self._index = int(value)
+                self._index = _number(value)
             elif key == "connection" and value.lower() == "close":
                 self.keeps_alive = False
-        self._begin = end + 4
+        self._expect(lengths, codings)
         return True
 
+    def _expect(self, lengths: set[str], codings: list[str]) -> None:
+        """A body: of what length?"""
+        if self._status in _BODILESS:
+            self._done = True
+        elif codings:
+            if codings != ["chunked"] or lengths:
+                raise ValueError("a body of uncertain length")
+            self._state = self._chunk_size
+        elif lengths:
+            if len(lengths) > 1:
+                raise ValueError("a body of uncertain length")
+            self._length = self._believed(_number(lengths.pop()))
+            self._state = self._whole
+        else:
+            self.keeps_alive = False
+            self._state = self._until_the_end
 
-def _unchunked(data: bytearray, at: int) -> bytearray | None:
-    body = bytearray()
-    while True:
-        end = data.find(b"\r\n", at)
-        if end < 0:
-            return None
-        size = int(data[at:end].split(b";")[0], 16)
-        if len(body) + size > MOST_BODY:
-            raise ValueError("an answer of more than 256 MB")
-        at = end + 2
-        if len(data) < at + size + 2:
-            return None
-        if size == 0:
-            return body
-        body += data[at : at + size]
-        at += size + 2
+    def _believed(self, more: int) -> int:
+        if len(self._body) + more > self._most:
+            raise ValueError(f"an answer of more than {self._most} bytes")
+        return more
+
+    def _whole(self) -> bool:
+        self._done = self._take()
+        return self._done
+
+    def _until_the_end(self) -> bool:
+        self._length = self._believed(len(self._data))
+        self._take()
+        return False
+
+    def _chunk_size(self) -> bool:
+        line = self._line()
+        if line is None:
+            return False
+        found = _CHUNK_SIZE.fullmatch(line)
+        if found is None:
+            raise ValueError(f"{line[:20]!r} is no size of a chunk")
+        self._length = self._believed(int(found[1], 16))
+        self._state = self._chunk if self._length else self._trailer
+        return True
+
+    def _chunk(self) -> bool:
+        if not self._take() or len(self._data) < 2:
+            return False
+        if self._data[:2] != b"\r\n":
+            raise ValueError("a chunk is longer than it said")
+        del self._data[:2]
+        self._state = self._chunk_size
+        return True
+
+    def _trailer(self) -> bool:
+        line = self._line()
+        self._done = line == b""
+        return line is not None
+
+    def _take(self) -> bool:
+        """Of what is there, into the body. True: all of it."""
+        piece = self._data[: self._length]
+        self._body += piece
+        del self._data[: len(piece)]
+        self._length -= len(piece)
+        return self._length == 0
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,19}", text):
+        raise ValueError(f"{text[:20]!r} is no number")
+    return int(text)
+
+
+def told(answer: Answer, where: str, read: Callable[[Any], T]) -> T:
+    """What `read` makes of the answer's JSON; Unavailable, if it is not what was asked for."""
+    try:
+        return read(json.loads(answer.body))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise Unavailable(f"what answers at {where} does not speak as Consul does: {error!r:.200}") from error
 
 
 def checked(answer: Answer, where: str) -> Answer:

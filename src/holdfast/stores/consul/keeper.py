@@ -7,15 +7,15 @@ or stopped, the session ends, and with it all the rest.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ...claim import Claim
 from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError
 from .ears import Ears, Heard
-from .http import Answer
+from .http import Answer, told
 from .sessions import Session, Sessions
 
 _IDLE = 20.0  # with nothing to look after for so long, the keeper ends its sessions and goes home
@@ -30,6 +30,7 @@ class Mine:
         "claim",
         "deadline",
         "heard",
+        "leaving",
         "look_at",
         "mailbox",
         "rung",
@@ -46,6 +47,7 @@ class Mine:
         self.bell = bell
         self.deadline = self.look_at = _NEVER
         self.token = 0  # in line
+        self.leaving = False  # a release was sent, and its fate is not known
         self.heard: set[str] = set()
         self.mailbox = ""  # where it waits for its bell
         self.rung = 0
@@ -60,7 +62,9 @@ class Keeper:
         sessions: Sessions,
         put_out: Callable[[Mine], Awaitable[None]],
         timeout: float,
+        where: str,
     ) -> None:
+        self._where = where
         self._driver = driver
         self._ears = ears
         self._sessions = sessions
@@ -125,10 +129,10 @@ class Keeper:
                 for mine in list(waiting.values()):
                     mine.bell.ring()
                 return
-            for pair in json.loads(answer.body):
-                mine_or_none = waiting.get(pair["Key"].rpartition("/bell-")[2])
-                if mine_or_none is not None and pair["ModifyIndex"] > mine_or_none.rung:
-                    mine_or_none.rung = pair["ModifyIndex"]
+            for who, rung in told(answer, self._where, _rung):
+                mine_or_none = waiting.get(who)
+                if mine_or_none is not None and rung > mine_or_none.rung:
+                    mine_or_none.rung = rung
                     mine_or_none.bell.ring()
 
         return heard
@@ -178,7 +182,7 @@ class Keeper:
                 await bell.wait(min(due - now, _IDLE))
                 await self._round()
             if not self._closed:
-                await self._sessions.end_idle(self._timeout)
+                await self._sessions.end_idle(self._driver.now() + self._timeout)
         finally:
             with self._mutex:
                 if self._bell is bell:
@@ -196,3 +200,8 @@ class Keeper:
                 await self._put_out(mine)
             except HoldfastError:  # once more soon; if that never helps, the session ends it
                 mine.look_at = self._driver.now() + self._driver.uniform(0.2, 0.5)
+
+
+def _rung(said: Any) -> list[tuple[str, int]]:
+    """Whose bells there are, and when they were rung."""
+    return [(str(pair["Key"]).rpartition("/bell-")[2], int(pair["ModifyIndex"])) for pair in said]

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 from ...errors import Misuse
 from . import keys as operations
 from .book import Book
-from .http import checked, refusal
+from .http import checked, refusal, told
 from .keys import MOST_OPERATIONS, Keys, Operation
-from .url import Target
-from .wire import Wire
+from .wire import Wire, left_of
 
 
 class Step(NamedTuple):
@@ -46,27 +45,26 @@ class Item(NamedTuple):
 
 
 class Ledger:
-    def __init__(self, target: Target, wire: Wire, keys: Keys) -> None:
-        self._target = target
+    def __init__(self, wire: Wire, keys: Keys) -> None:
         self._wire = wire
         self._keys = keys
 
     # ---- reading
 
-    async def look(self, trees: Sequence[str], within: float = 0.0, *, apart: bool = False) -> list[Item]:
+    async def look(self, trees: Sequence[str], deadline: float, *, apart: bool = False) -> list[Item]:
         """All keys that begin so, as the quorum has them: a leader that was deposed would not notice."""
         ask = self._wire.ask_apart if apart else self._wire.ask
         found: list[Item] = []
         for at in range(0, len(trees), MOST_OPERATIONS):
             body = json.dumps([operations.tree(key) for key in trees[at : at + MOST_OPERATIONS]]).encode()
-            answer = await ask("PUT", "/v1/txn?consistent", body, within or self._target.timeout)
+            answer = await ask("PUT", "/v1/txn?consistent", body, left_of(deadline, self._wire.where))
             if checked(answer, self._wire.where).status != 200:
                 raise self._refused(answer.body)
-            found += map(_item, json.loads(answer.body)["Results"] or ())
+            found += told(answer, self._wire.where, _items)
         return found
 
-    async def read(self, name: str) -> Book:
-        found = await self.look([self._keys.book(name)])
+    async def read(self, name: str, deadline: float) -> Book:
+        found = await self.look([self._keys.book(name)], deadline)
         return self.open(name, found[0]) if found else Book()
 
     def open(self, name: str, item: Item) -> Book:
@@ -77,11 +75,12 @@ class Ledger:
                 f"the key {item.key!r} in Consul at {self._wire.where} is not holdfast's: delete it, or choose another prefix"
             ) from None
 
-    async def dead_among(self, sessions: Iterable[str]) -> set[str]:
+    async def dead_among(self, sessions: Iterable[str], deadline: float) -> set[str]:
         asked = set(sessions)
         if not asked:
             return set()
-        found = {item.key for item in await self.look([self._keys.alive(session) for session in sorted(asked)])}
+        trees = [self._keys.alive(session) for session in sorted(asked)]
+        found = {item.key for item in await self.look(trees, deadline)}
         return {session for session in asked if self._keys.alive(session) not in found}
 
     # ---- writing
@@ -110,24 +109,36 @@ class Ledger:
             )
         return steps
 
-    async def commit(self, steps: Sequence[Step], within: float = 0.0) -> int | Failed:
+    async def commit(self, steps: Sequence[Step], deadline: float) -> int | Failed:
         """The index of the change, by which it is known for ever; or why there was none."""
         body = json.dumps([step.operation for step in steps]).encode()
-        answer = await self._wire.ask("PUT", "/v1/txn", body, within or self._target.timeout)
+        answer = await self._wire.ask("PUT", "/v1/txn", body, left_of(deadline, self._wire.where))
         checked(answer, self._wire.where)
-        said = json.loads(answer.body)
         if answer.status == 200:
-            return max((result["KV"]["ModifyIndex"] for result in said["Results"] or ()), default=0)
+            return told(answer, self._wire.where, _index)
         if b"Permission denied" in answer.body:
             raise self._refused(answer.body)
-        first = min(said["Errors"], key=lambda error: int(error["OpIndex"]))
-        step = steps[first["OpIndex"]]
-        return Failed(step.about, step.session, "lock delay" in first["What"])
+        at, what = told(answer, self._wire.where, _first_error)
+        if not 0 <= at < len(steps):
+            raise self._refused(answer.body)
+        return Failed(steps[at].about, steps[at].session, "lock delay" in what)
 
     def _refused(self, body: bytes) -> Exception:
         return refusal(403 if b"Permission denied" in body else 500, body, self._wire.where)
 
 
-def _item(result: dict[str, Any]) -> Item:
-    pair = result["KV"]
-    return Item(pair["Key"], base64.b64decode(pair["Value"] or ""), pair["ModifyIndex"], pair.get("Session", ""))
+def _items(said: Any) -> list[Item]:
+    return [_item(result["KV"]) for result in said["Results"] or ()]
+
+
+def _item(pair: Any) -> Item:
+    value = base64.b64decode(pair["Value"] or "")
+    return Item(str(pair["Key"]), value, int(pair["ModifyIndex"]), str(pair.get("Session", "")))
+
+
+def _index(said: Any) -> int:
+    return max((int(result["KV"]["ModifyIndex"]) for result in said["Results"] or ()), default=0)
+
+
+def _first_error(said: Any) -> tuple[int, str]:
+    return min((int(error["OpIndex"]), str(error["What"])) for error in said["Errors"])

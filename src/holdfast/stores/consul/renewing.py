@@ -6,9 +6,11 @@ comes to that book: of up to 60 names at once, of more when their turn comes rou
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from ...claim import Grant, Verdict
+from ...errors import HoldfastError, Unavailable
 from . import keys as operations
 from .keeper import Mine
 from .keys import pseudonym
@@ -22,7 +24,7 @@ class Renewing:
         self._parts = parts
         self.turn = 0  # of whose books are looked into next
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
+    async def renew(self, grants: Sequence[Grant], deadline: float) -> Sequence[Verdict]:
         keeper = self._parts.keeper
         now = self._parts.driver.now()
         kept: dict[str, Mine] = {}
@@ -32,25 +34,34 @@ class Renewing:
             if mine is not None and mine.token == grant.token and mine.deadline > now and not mine.session.lost:
                 kept[grant.claim.holder] = mine
                 by_session.setdefault(mine.session, []).append(grant)
-        share = within / (2 * max(len(by_session), 1))
-        for session, some in by_session.items():
-            for holder in await self._gone(session, some, share):
-                keeper.forget(kept.pop(holder))
-        answers: list[Grant | None] = []
+        unknown: dict[str, Unavailable] = {}
+        for left, (session, some) in zip(range(len(by_session), 0, -1), by_session.items(), strict=True):
+            try:
+                share = now + (deadline - now) / left if left > 1 else deadline
+                for holder in await self._gone(session, some, share):
+                    keeper.forget(kept.pop(holder))
+            except HoldfastError as error:
+                trouble = error if isinstance(error, Unavailable) else Unavailable(str(error))
+                unknown.update((grant.claim.holder, trouble) for grant in some)
+        if unknown and len(unknown) == len(kept) == len(grants):
+            raise next(iter(unknown.values()))  # nobody could be asked
+        answers: list[Verdict] = []
         for grant in grants:
             mine = kept.get(grant.claim.holder)
             if mine is None or keeper.find(grant.claim.holder) is not mine or mine.token != grant.token:
                 answers.append(None)
+            elif grant.claim.holder in unknown:
+                answers.append(unknown[grant.claim.holder])
             else:
                 mine.deadline = mine.look_at = now + grant.claim.ttl
                 answers.append(Grant(grant.claim, grant.token, grant.claim.ttl))
         return answers
 
-    async def _gone(self, session: Session, grants: list[Grant], within: float) -> list[str]:
+    async def _gone(self, session: Session, grants: list[Grant], deadline: float) -> list[str]:
         """Keep the session alive, and find out which holders are in the book no longer."""
         parts, keys = self._parts, self._parts.keys
         holders = [grant.claim.holder for grant in grants]
-        if not await parts.sessions.renew(session, within):
+        if not await parts.persistently(deadline, lambda: parts.sessions.renew(session, deadline)):
             parts.keeper.lose(session)
             return holders
         first = self.turn % len(grants)
@@ -58,7 +69,8 @@ class Renewing:
         some = (grants[first:] + grants[:first])[:MOST_LOOKED_AFTER]
         mailbox = keys.session(session.id)
         trees = [mailbox, *{keys.book(grant.claim.name) for grant in some}]
-        items = {item.key: item for item in await parts.ledger.look(trees, within, apart=True)}
+        found = await parts.persistently(deadline, lambda: parts.ledger.look(trees, deadline, apart=True))
+        items = {item.key: item for item in found}
         if keys.alive(session.id) not in items:  # deleted by hand: everybody else takes us for dead
             parts.keeper.lose(session)
             return holders
@@ -66,7 +78,9 @@ class Renewing:
         gone += [grant.claim.holder for grant in some if not self._is_inside(grant, items)]
         notices = [key for key in items if key.startswith(f"{mailbox}out-")]
         if notices:  # they have been read; were this to fail, the session takes them along
-            await parts.ledger.commit([Step(operations.delete(key), "notice") for key in notices[:MOST_LOOKED_AFTER]])
+            with contextlib.suppress(HoldfastError):
+                steps = [Step(operations.delete(key), "notice") for key in notices[:MOST_LOOKED_AFTER]]
+                await parts.ledger.commit(steps, deadline)
         return list(dict.fromkeys(gone))
 
     def _is_inside(self, grant: Grant, items: dict[str, Item]) -> bool:

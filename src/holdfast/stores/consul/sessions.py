@@ -15,11 +15,12 @@ import json
 
 from ...drivers.base import Driver
 from ...errors import Unavailable
-from .http import checked
+from ..turns import Turns
+from .http import Answer, checked, told
 from .keys import Keys, hold
 from .ledger import Failed, Ledger, Step
 from .url import Target
-from .wire import Wire
+from .wire import Wire, left_of
 
 MOST_TTL = 86400.0  # Consul's limit
 _MARGIN = 1 / 8
@@ -44,26 +45,31 @@ class Sessions:
         self._driver = driver
         self._keys = keys
         self._ledger = ledger
-        self._gate = wire.gate()  # sessions are made one at a time
+        self._making = Turns(driver.bell, driver.me)  # sessions are made one at a time
         self._by_ttl: dict[float, Session] = {}
 
-    async def fit_for(self, ttl: float, within: float) -> Session:
+    async def fit_for(self, ttl: float, deadline: float) -> Session:
         """One that lives at least `ttl` seconds from now on."""
         ttl = max(ttl, self._target.min_ttl / (1 + _MARGIN))
         session = self._by_ttl.get(ttl)
         if session is None or session.lost or self._is_stale(session):
-            async with self._gate:
+            turn = self._making.turn()
+            try:
+                if not await turn.come(deadline):
+                    raise Unavailable(f"Consul at {self._wire.where} did not answer in time: no session could be had")
                 session = self._by_ttl.get(ttl)
                 if session is not None and not session.lost and self._is_stale(session):
-                    await self.renew(session, within, apart=False)
+                    await self.renew(session, deadline, apart=False)
                 if session is None or session.lost:
-                    session = self._by_ttl[ttl] = await self._create(ttl, within)
+                    session = self._by_ttl[ttl] = await self._create(ttl, deadline)
+            finally:
+                turn.over()
         return session
 
     def _is_stale(self, session: Session) -> bool:
         return self._driver.now() - session.renewed > session.ttl * _MARGIN
 
-    async def _create(self, ttl: float, within: float) -> Session:
+    async def _create(self, ttl: float, deadline: float) -> Session:
         wish = {
             "Name": "holdfast",
             "TTL": f"{max(ttl * (1 + _MARGIN), self._target.min_ttl):.3f}s",
@@ -76,37 +82,37 @@ class Sessions:
             wish["Node"] = self._target.node
         sent = self._driver.now()
         body = json.dumps(wish).encode()
-        answer = checked(await self._wire.ask("PUT", "/v1/session/create", body, within), self._wire.where)
-        session = Session(ttl, sent, json.loads(answer.body)["ID"])
+        answer = checked(await self._ask("/v1/session/create", body, deadline), self._wire.where)
+        session = Session(ttl, sent, told(answer, self._wire.where, lambda said: str(said["ID"])))
         try:
-            await self.stamp(session, within)
+            await self.stamp(session, deadline)
         except BaseException:
-            await self._driver.shield(lambda: self._end_quietly(session, within))
+            await self._driver.shield(lambda: self._end_quietly(session, deadline))
             raise
         return session
 
-    async def stamp(self, session: Session, within: float) -> None:
+    async def stamp(self, session: Session, deadline: float) -> None:
         """Write the `alive` key anew. Claims that are still on their way anywhere carry the old stamp, and come to nothing."""
-        done = await self._ledger.commit([Step(hold(self._keys.alive(session.id), session.id), "alive")], within)
+        done = await self._ledger.commit([Step(hold(self._keys.alive(session.id), session.id), "alive")], deadline)
         if isinstance(done, Failed):
             self.lose(session)
         else:
             session.stamp = max(session.stamp, done)
 
-    async def look_after(self, session: Session, within: float) -> bool:
+    async def look_after(self, session: Session, deadline: float) -> bool:
         """A claim found the stamp changed: by another thread, or because the session is over. False: it is."""
-        found = await self._ledger.look([self._keys.alive(session.id)], within)
+        found = await self._ledger.look([self._keys.alive(session.id)], deadline)
         if not found:
             self.lose(session)
             return False
         session.stamp = max(session.stamp, found[0].at)
         return True
 
-    async def renew(self, session: Session, within: float, *, apart: bool = True) -> bool:
+    async def renew(self, session: Session, deadline: float, *, apart: bool = True) -> bool:
         """The one keep-alive. False: Consul no longer knows it."""
         sent = self._driver.now()
-        ask = self._wire.ask_apart if apart else self._wire.ask
-        answer = checked(await ask("PUT", f"/v1/session/renew/{session.id}", b"", within), self._wire.where)
+        answer = await self._ask(f"/v1/session/renew/{session.id}", b"", deadline, apart=apart)
+        checked(answer, self._wire.where)
         if answer.status != 200:
             self.lose(session)
             return False
@@ -118,14 +124,18 @@ class Sessions:
         if self._by_ttl.get(session.ttl) is session:
             del self._by_ttl[session.ttl]
 
-    async def end_idle(self, within: float) -> None:
+    async def end_idle(self, deadline: float) -> None:
         """Those that nobody uses any more."""
         for session in [one for one in self._by_ttl.values() if not one.users]:
             self.lose(session)
-            await self._end_quietly(session, within)
+            await self._end_quietly(session, deadline)
 
-    async def _end_quietly(self, session: Session, within: float) -> None:
+    async def _end_quietly(self, session: Session, deadline: float) -> None:
         try:
-            await self._wire.ask("PUT", f"/v1/session/destroy/{session.id}", b"", within)
+            await self._ask(f"/v1/session/destroy/{session.id}", b"", deadline)
         except Unavailable:
             return  # its TTL ends it
+
+    async def _ask(self, path: str, body: bytes, deadline: float, *, apart: bool = False) -> Answer:
+        ask = self._wire.ask_apart if apart else self._wire.ask
+        return await ask("PUT", path, body, left_of(deadline, self._wire.where))

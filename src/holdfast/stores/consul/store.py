@@ -25,7 +25,8 @@ from collections.abc import Callable, Sequence
 
 from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
-from ...errors import Misuse
+from ...errors import Misuse, Unavailable
+from ..sleepers import Sleepers
 from . import leaving, seen
 from .book import Book
 from .desk import Desk
@@ -40,6 +41,8 @@ from .sessions import MOST_TTL, Sessions
 from .url import Target
 from .wire import Wire
 
+_GOODBYE = 0.7  # seconds, for the last words to Consul
+
 
 class ConsulStore:
     def __init__(self, target: Target, open_wire: Callable[[], Wire], driver: Driver) -> None:
@@ -52,11 +55,12 @@ class ConsulStore:
     def _start(self) -> None:
         target, driver, keys = self._target, self._driver, self._keys
         self._wire = wire = self._open_wire()
-        self._ledger = Ledger(target, wire, keys)
+        self._ledger = Ledger(wire, keys)
+        self._sleepers = Sleepers()
         self._sessions = Sessions(target, wire, driver, keys, self._ledger)
         self._ears = Ears(wire, driver, len(target.addresses))
-        self._keeper = Keeper(driver, self._ears, self._sessions, self._put_out_overdue, target.timeout)
-        self._desk = Desk(wire)
+        self._keeper = Keeper(driver, self._ears, self._sessions, self._put_out_overdue, target.timeout, wire.where)
+        self._desk = Desk(driver)
         self._parts = Parts(target, driver, keys, self._ledger, self._sessions, self._ears, self._keeper, self._desk)
         self._renewing = Renewing(self._parts)
 
@@ -80,18 +84,19 @@ class ConsulStore:
     # ---- coming, waiting, going
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
-        return await self._parts.persistently(lambda: self._claim(claim))
+        deadline = self._parts.by(within)
+        return await self._parts.persistently(deadline, lambda: self._claim(claim, deadline))
 
-    async def _claim(self, claim: Claim) -> Grant | Place:
+    async def _claim(self, claim: Claim, deadline: float) -> Grant | Place:
         mine = self._keeper.find(claim.holder)
         self._check_ttl(claim, mine)
         sent = self._driver.now()
         if mine is not None and mine.deadline <= sent:
-            await leaving.leave(self._parts, claim)  # it is over: what comes now is a new claim
+            await leaving.leave(self._parts, claim, deadline)  # it is over: what comes now is a new claim
             mine = None
-        session = await self._sessions.fit_for(claim.ttl, self._target.timeout)
-        async with self._desk.at(claim.name):
-            return await Entering(self._parts, claim, mine, session, sent).run()
+        session = await self._sessions.fit_for(claim.ttl, deadline)
+        entering = Entering(self._parts, claim, mine, session, sent, deadline)
+        return await self._desk.at(claim.name, deadline, entering.run)
 
     def _check_ttl(self, claim: Claim, mine: Mine | None) -> None:
         least, most = self._target.min_ttl, MOST_TTL * 8 / 9
@@ -102,38 +107,51 @@ class ConsulStore:
             )
 
     async def wait(self, place: Place, timeout: float) -> None:
+        woken = self._sleepers.woken
         mine = self._keeper.find(place.claim.holder)
         if mine is None:
-            await self._driver.sleep(max(min(timeout, place.wake_in), 0.0))
+            await self._sleepers.sleep(self._driver.bell(), min(timeout, place.wake_in), woken)
         else:
-            await mine.bell.wait(timeout)
+            await self._sleepers.sleep(mine.bell, timeout, woken)
+
+    def wake_waiters(self) -> None:
+        self._sleepers.wake()
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
-        return await self._renewing.renew(grants, within)
+        return await self._renewing.renew(grants, self._parts.by(within))
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         mine = self._keeper.find(claim.holder)
         over = mine is not None and (mine.session.lost or mine.deadline <= self._driver.now())
-        there = await leaving.leave(self._parts, claim)
+        there = await leaving.leave(self._parts, claim, self._parts.by(within))
         return there and not over
 
     async def _put_out_overdue(self, mine: Mine) -> None:
-        await leaving.leave(self._parts, mine.claim)
+        await leaving.leave(self._parts, mine.claim, self._parts.by(ROUND))
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
-        return await self._parts.persistently(lambda: leaving.evict(self._parts, name, token, by))
+        return await leaving.evict(self._parts, name, token, by, self._parts.by(ROUND))
 
     # ---- looking
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
+        deadline = self._driver.now() + timeout
+        try:
+            await self._watch(name, token, deadline)
+        except Unavailable:
+            if self._driver.now() < deadline - 0.02:
+                raise  # else there was no time left to ask, and it is over anyway
+
+    async def _watch(self, name: str, token: int, deadline: float) -> None:
+        woken = self._sleepers.woken
         bell = self._driver.bell()
         paths = [url_of(self._keys.book(name))]
         self._ears.listen(paths[0], bell, any_change(bell))
         try:
-            deadline = self._driver.now() + timeout
             # What is on its way already may have been told to others before we listened, so look once more now.
-            book = await self._parts.persistently(lambda: self._ledger.read(name))
-            dead = await self._ledger.dead_among({entry.session for entry in book.inside.values()})
+            soon = min(deadline, self._parts.by(ROUND))
+            book = await self._parts.persistently(soon, lambda: self._ledger.read(name, soon))
+            dead = await self._ledger.dead_among({entry.session for entry in book.inside.values()}, soon)
             book.without(dead, delayed=True)
             newest = max(book.inside.values(), key=lambda entry: entry.token, default=None)
             if (newest.token if newest else 0) != token:
@@ -141,36 +159,40 @@ class ConsulStore:
             if newest is not None:
                 paths.append(url_of(self._keys.alive(newest.session)))
                 self._ears.listen(paths[1], bell, its_end(bell), final=True)
-            await bell.wait(deadline - self._driver.now())
+            await self._sleepers.sleep(bell, deadline - self._driver.now(), woken)
         finally:
             for path in paths:
                 self._ears.forget(path, bell)
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
+        deadline = self._parts.by(within)
+
         async def look() -> Snapshot:
-            found = {
-                item.key: item for item in await self._ledger.look([self._keys.book(name), self._keys.eviction(name)])
-            }
+            items = await self._ledger.look([self._keys.book(name), self._keys.eviction(name)], deadline)
+            found = {item.key: item for item in items}
             item = found.get(self._keys.book(name))
             book = self._ledger.open(name, item) if item else Book()
-            book.without(await self._ledger.dead_among(book.sessions()), delayed=True)
+            book.without(await self._ledger.dead_among(book.sessions(), deadline), delayed=True)
             return seen.snapshot(name, book, found.get(self._keys.eviction(name)))
 
-        return await self._parts.persistently(look)
+        return await self._parts.persistently(deadline, look)
 
     async def names(self, prefix: str = "") -> Sequence[str]:
+        deadline = self._parts.by(self._target.timeout)
+
         async def look() -> list[str]:
-            items = await self._ledger.look([self._keys.books(prefix)])
+            items = await self._ledger.look([self._keys.books(prefix)], deadline)
             books = {self._keys.name_of(item.key): self._ledger.open(item.key, item) for item in items}
-            dead = await self._ledger.dead_among(set().union(*(book.sessions() for book in books.values())))
+            dead = await self._ledger.dead_among(set().union(*(book.sessions() for book in books.values())), deadline)
             for name, book in books.items():
                 if book.without(dead, delayed=True) and book.empty:  # all have died: nobody else will tidy up
-                    await self._ledger.commit(self._ledger.write(name, book))
+                    await self._ledger.commit(self._ledger.write(name, book), deadline)
             return sorted(name for name, book in books.items() if not book.empty)
 
-        return await self._parts.persistently(look)
+        return await self._parts.persistently(deadline, look)
 
     def forked(self) -> None:
+        self._wire.forked()
         self._start()
 
     async def close(self) -> None:
@@ -178,6 +200,6 @@ class ConsulStore:
         self._ears.close()
         self._keeper.close()
         try:
-            await self._sessions.end_idle(self._target.timeout)
+            await self._sessions.end_idle(self._driver.now() + _GOODBYE)
         finally:
             self._wire.close()

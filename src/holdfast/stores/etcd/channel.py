@@ -29,6 +29,10 @@ from h2.settings import SettingCodes, Settings
 
 _WINDOW = 1 << 24  # how much may be on its way to us: a list of names is longer than HTTP/2's 64 KiB
 
+MOST = 1 << 20  # bytes of one message to us
+MOST_LISTED = 1 << 26  # if it is a list: of names, of those inside, of a lease's keys
+_LISTS = (b"/etcdserverpb.KV/", b"/etcdserverpb.Lease/LeaseTimeToLive")
+
 OK, INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED = 0, 3, 5, 7, 8
 FAILED_PRECONDITION, UNAVAILABLE, UNAUTHENTICATED = 9, 14, 16
 _RESET = 13  # INTERNAL: the stream ended without a word
@@ -54,10 +58,11 @@ class ChannelError(ConnectionError):
 
 
 class _Stream:
-    __slots__ = ("buffer", "end", "status", "unsent")
+    __slots__ = ("buffer", "end", "most", "status", "unsent")
 
-    def __init__(self) -> None:
-        self.buffer = b""
+    def __init__(self, most: int = MOST) -> None:
+        self.most = most
+        self.buffer = bytearray()
         self.unsent = b""  # what the server's window has no room for yet
         self.end = False
         self.status: Status | None = None
@@ -95,7 +100,7 @@ class Channel:
             self._h2.send_headers(number, [(b":path", path), *self._headers, *metadata])
         except H2Error as error:
             raise ChannelError(str(error)) from error
-        self._streams[number] = _Stream()
+        self._streams[number] = _Stream(MOST_LISTED if path.startswith(_LISTS) else MOST)
         self.send(number, message, end=end)
         return number
 
@@ -165,14 +170,16 @@ class Channel:
         stream = self._streams.get(number)
         if stream is None:
             return
-        buffer = stream.buffer + piece if stream.buffer else piece
+        buffer = stream.buffer
+        buffer += piece
         while len(buffer) >= 5:
             size = 5 + int.from_bytes(buffer[1:5], "big")
+            if buffer[0] or size > stream.most:
+                raise ChannelError(f"a message of {size} bytes was announced, of which {stream.most} would be believed")
             if len(buffer) < size:
                 break
-            told.append(Told(number, buffer[5:size]))
-            buffer = buffer[size:]
-        stream.buffer = buffer
+            told.append(Told(number, bytes(buffer[5:size])))
+            del buffer[:size]
 
     def _note_status(self, number: int, headers: object) -> None:
         stream = self._streams.get(number)
@@ -181,6 +188,7 @@ class Channel:
         found = {bytes(key): bytes(value) for key, value in headers}  # type: ignore[attr-defined]
         if b"grpc-status" in found:
             message = unquote(found.get(b"grpc-message", b"").decode(errors="replace"))
-            stream.status = Status(int(found[b"grpc-status"]), message)
+            code = found[b"grpc-status"]
+            stream.status = Status(int(code) if code.isdigit() and len(code) < 4 else _RESET, message)
         elif found.get(b":status", b"200") != b"200":
             stream.status = Status(UNAVAILABLE, f"HTTP {found[b':status'].decode()}: is this an etcd's client port?")

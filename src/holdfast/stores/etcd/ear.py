@@ -11,21 +11,25 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...drivers.base import Bell
+from ...drivers.base import Bell, boot_time
+from ...drivers.threads import ThreadBell
 from ...errors import Unavailable
-from .proto import WATCH, read_watch, watch_cancel, watch_create
+from ..turns import Turns
+from .proto import WATCH, Garbled, read_watch, watch_cancel, watch_create
 
 if TYPE_CHECKING:
     from .wire import Connection, Metadata
 
-PING_AFTER = 3.0
+# etcd takes three pings within 5 s of each other for an attack, and hangs up; and any, while nothing is being asked.
+PING_AFTER = 8.0
+GIVE_UP_AFTER = 13.0
 GO_HOME_AFTER = 30.0  # with nothing to watch for so long, the ear's thread ends
 HAS_LEADER = ((b"hasleader", b"true"),)
 _TURN = 1.0
+_SEND = 0.1  # seconds: a few hundred bytes that find no room in the kernel are for somebody who is not there
 
 
 class Watch:
@@ -63,11 +67,17 @@ class Watches:
 
     def remove(self, watch: Watch) -> bool:
         watch.over = True
-        return self._watches.pop(watch.number, None) is not None
+        if self._watches.get(watch.number) is not watch:  # another stream's, of before a fork or of another loop
+            return False
+        del self._watches[watch.number]
+        return True
 
     def hear(self, message: bytes) -> bytes | None:
         """Ring for whom it concerns; what to answer, if anything."""
         heard = read_watch(message)
+        if heard.created and heard.canceled:
+            # Refused, and etcd does not say which: the login that this stream began with has run out.
+            raise EOFError("a watch was refused")
         watch = self._watches.get(heard.watch_id)
         if watch is None:
             return None
@@ -88,9 +98,10 @@ class Watches:
 class ThreadEar:
     """The ear of one store, with a thread that listens while anybody waits."""
 
-    def __init__(self, dial: Callable[[], tuple[Connection, Metadata]]) -> None:
+    def __init__(self, dial: Callable[[float], tuple[Connection, Metadata]]) -> None:
         self._dial = dial
         self._line: Connection | None = None
+        self._closed = False
         self.forked()
 
     def forked(self) -> None:
@@ -99,12 +110,13 @@ class ThreadEar:
         self._line = None
         self._stream = 0
         self._watches = Watches()
-        self._mutex = threading.Lock()
+        self._mutex = threading.Lock()  # never held while somebody dials
+        self._opening = Turns(ThreadBell, threading.current_thread)
 
-    async def watch(self, key: bytes, range_end: bytes, since: int, bell: Bell) -> Watch:
+    async def watch(self, key: bytes, range_end: bytes, since: int, bell: Bell, deadline: float) -> Watch:
+        if self._line is None:
+            await self._open(deadline)
         with self._mutex:
-            if self._line is None:
-                self._open()
             watch = self._watches.add(key, range_end, since, bell)
             self._send(watch_create(watch.number, key, range_end))
         return watch
@@ -119,25 +131,47 @@ class ThreadEar:
         with self._mutex:
             self._lose()
 
-    def _open(self) -> None:
-        line, metadata = self._dial()
-        self._line = line
-        threading.Thread(target=self._listen, args=(line,), name="holdfast-etcd-ear", daemon=True).start()
-        self._metadata = (*metadata, *HAS_LEADER)
-        self._stream = 0  # begun with the first watch
+    def close(self) -> None:
+        self._closed = True
+        self.lose()
+
+    async def _open(self, deadline: float) -> None:
+        turn = self._opening.turn()
+        try:
+            if not await turn.come(deadline) or self._line is not None:
+                return  # whoever finds no line is told so, and looks for itself
+            line, metadata = self._dial(deadline)
+            try:
+                with self._mutex:
+                    if self._closed:
+                        raise Unavailable("this connection to etcd was closed")
+                    self._line = line
+                    self._metadata = (*metadata, *HAS_LEADER)
+                    self._stream = 0  # begun with the first watch
+                threading.Thread(target=self._listen, args=(line,), name="holdfast-etcd-ear", daemon=True).start()
+            except BaseException:
+                self.lose()
+                line.close()
+                raise
+        finally:
+            turn.over()
 
     def _send(self, message: bytes) -> None:
         line = self._line
         if line is None:
+            self._watches.lose()
             return
         try:
             if self._stream:
                 line.channel.send(self._stream, message)
             else:
                 self._stream = line.channel.call(WATCH, message, self._metadata, end=False)
-            line.flush(time.monotonic() + PING_AFTER)
-        except (OSError, Unavailable):
+            line.flush(boot_time() + _SEND)
+        except OSError:
             self._lose()
+        except BaseException:  # half a message may have gone out
+            self._lose()
+            raise
 
     def _lose(self) -> None:
         line, self._line = self._line, None
@@ -148,11 +182,11 @@ class ThreadEar:
     # ---- the thread that listens
 
     def _listen(self, line: Connection) -> None:
-        heard = asked = needed = time.monotonic()
+        heard = asked = needed = boot_time()
         try:
             while True:
                 line.wait(_TURN)
-                now = time.monotonic()
+                now = boot_time()
                 with self._mutex:  # reading, too: a TLS connection must not be read and written at once
                     if self._line is not line:
                         return
@@ -160,17 +194,17 @@ class ThreadEar:
                     if received:
                         heard = asked = now
                         self._hear(line, received)
-                    elif now - heard > 2.5 * PING_AFTER:
+                    elif now - heard > GIVE_UP_AFTER and asked > heard:
                         return
-                    elif now - asked > PING_AFTER:
+                    elif now - asked > PING_AFTER and self._stream:
                         asked = now
                         line.channel.ping()
-                        line.flush(now + PING_AFTER)
+                        line.flush(now + _SEND)
                     if self._watches:
                         needed = now
                     elif now - needed > GO_HOME_AFTER:
                         return
-        except (OSError, EOFError, ValueError):  # ValueError: forked() or close() took the socket away
+        except (OSError, EOFError, ValueError, Garbled):  # ValueError: forked() or close() took the socket away
             return
         finally:
             with self._mutex:
@@ -187,4 +221,4 @@ class ThreadEar:
                 answer = self._watches.hear(told.message)
                 if answer is not None:
                     line.channel.send(self._stream, answer)
-        line.flush(time.monotonic() + PING_AFTER)
+        line.flush(boot_time() + _SEND)

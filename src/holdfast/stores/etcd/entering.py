@@ -56,6 +56,7 @@ class Entry:
         "first",
         "key",
         "kind",
+        "leaving",
         "line",
         "line_key",
         "moving",
@@ -78,6 +79,7 @@ class Entry:
         self.token = 0
         self.created = 0  # the revision of our key inside
         self.moving = False  # to a key of another kind, and the answer is not here yet
+        self.leaving = False  # a release was sent
         self.queued = 0  # the revision of our key in line
         self.first = False  # in line
         self.session: Session | None = None

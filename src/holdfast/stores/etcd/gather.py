@@ -17,7 +17,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from .proto import Done, op_txn, read_txn, txn
+from ...drivers.base import boot_time
+from ...errors import Unavailable
+from .proto import Done, Garbled, op_txn, read_txn, txn
 from .refusals import Refused
 
 MOST = 100  # etcd's own limit is 128 (--max-txn-ops)
@@ -30,30 +32,41 @@ MOST_FLIGHTS = 16  # if they are about names that are under way: a hot name does
 class Waiting(NamedTuple):
     name: str
     transaction: bytes
+    deadline: float
     answer: asyncio.Future[Done]
 
 
 class Gatherer:
-    def __init__(self, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
+    def __init__(self, ask: Callable[[bytes, float], Awaitable[bytes]], where: str) -> None:
         self._ask = ask
+        self._where = where
         self._waiting: list[Waiting] = []
-        self._flying: set[asyncio.Task[None]] = set()
+        self._flying: dict[asyncio.Task[None], list[Waiting]] = {}
         self._names: Counter[str] = Counter()  # that are under way
-        self._given_up: Counter[str] = Counter()
         self._called = False
 
-    async def transact(self, name: str, transaction: bytes) -> Done:
-        one = Waiting(name, transaction, asyncio.get_running_loop().create_future())
+    async def transact(self, name: str, transaction: bytes, deadline: float) -> Done:
+        one = Waiting(name, transaction, deadline, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         self._call()
         try:
-            return await one.answer
+            async with asyncio.timeout(max(deadline - boot_time(), 0.0)):
+                return await one.answer
+        except TimeoutError:
+            self._take_back(one)
+            raise Unavailable(f"etcd at {self._where} did not answer in time") from None
         except asyncio.CancelledError:
-            if one in self._waiting:
-                self._waiting.remove(one)
-            elif name in self._names:
-                self._given_up[name] += 1
+            self._take_back(one)
             raise
+
+    def _take_back(self, one: Waiting) -> None:
+        if one in self._waiting:
+            self._waiting.remove(one)
+
+    @property
+    def _given_up(self) -> set[str]:
+        """The names of Rule 3. Looked up, not kept: whatever way a flight or a task ends, none of them can stay behind."""
+        return {one.name for flight in self._flying.values() for one in flight if one.answer.cancelled()}
 
     def _call(self) -> None:
         """Depart, but after everybody who is awake now has come: one answer wakes many."""
@@ -63,16 +76,29 @@ class Gatherer:
 
     def _depart(self) -> None:
         self._called = False
+        given_up = self._given_up
         while self._waiting and len(self._flying) < MOST_FLIGHTS:
-            hot = len(self._flying) >= FLIGHTS
-            batch = self._next(hot=hot)
+            batch = self._next(given_up, hot=len(self._flying) >= FLIGHTS)
             if not batch:
                 return
             self._names.update(one.name for one in batch)
             task = asyncio.get_running_loop().create_task(self._fly(batch), name="holdfast-etcd-gatherer")
-            self._flying.add(task)
+            self._flying[task] = batch
+            task.add_done_callback(self._landed)
 
-    def _next(self, *, hot: bool) -> list[Waiting]:
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        for one in self._flying.pop(task):
+            self._names[one.name] -= 1
+            if not self._names[one.name]:
+                del self._names[one.name]
+            if not one.answer.done():
+                one.answer.set_exception(
+                    Unavailable(f"a conversation with etcd at {self._where} was cancelled by somebody else")
+                )
+        if self._waiting:
+            self._call()
+
+    def _next(self, given_up: set[str], *, hot: bool) -> list[Waiting]:
         """`hot`: only of names that are under way."""
         batch: list[Waiting] = []
         later: list[Waiting] = []
@@ -81,7 +107,7 @@ class Gatherer:
         for one in self._waiting:
             name = one.name
             full = len(batch) >= MOST or (batch and size + len(one.transaction) > MOST_BYTES)
-            if full or name in names or name in self._given_up or (hot and name not in self._names):
+            if full or name in names or name in given_up or (hot and name not in self._names):
                 later.append(one)
             else:
                 size += len(one.transaction)
@@ -92,44 +118,31 @@ class Gatherer:
 
     async def _fly(self, batch: list[Waiting]) -> None:
         """Not a part of anybody's call: a task that is cancelled takes no other's transaction with it."""
-        answers: list[Done] | Exception = []
         try:
-            answers = await self._answers(batch)
+            answers: list[Done | Exception] = list(await self._answers(batch))
+        except Refused as refused:
+            if len(batch) > 1:
+                for one in batch:
+                    await self._fly([one])
+                return
+            answers = [refused]
         except Exception as error:
-            answers = error
-        finally:
-            task = asyncio.current_task()
-            assert task is not None
-            self._flying.discard(task)
-            for name, _, answer in batch:
-                _less(self._names, name)
-                if answer.cancelled():
-                    _less(self._given_up, name)
-        if isinstance(answers, Refused) and len(batch) > 1:
-            self._names.update(one.name for one in batch)
-            self._flying.add(task)
-            for one in batch:
-                await self._fly([one])
-            return
-        for at, one in enumerate(batch):
+            answers = [error] * len(batch)
+        for one, answer in zip(batch, answers, strict=True):
             if one.answer.done():
                 continue
-            if isinstance(answers, Exception):
-                one.answer.set_exception(answers)
+            if isinstance(answer, Exception):
+                one.answer.set_exception(answer)
             else:
-                one.answer.set_result(answers[at])
-        if self._waiting:
-            self._call()
+                one.answer.set_result(answer)
 
     async def _answers(self, batch: list[Waiting]) -> list[Done]:
+        deadline = max(one.deadline for one in batch)
         if len(batch) == 1:
-            return [read_txn(await self._ask(batch[0].transaction))]
-        whole = read_txn(await self._ask(txn([], [op_txn(one.transaction) for one in batch])))
+            return [read_txn(await self._ask(batch[0].transaction, deadline))]
+        whole = read_txn(await self._ask(txn([], [op_txn(one.transaction) for one in batch]), deadline))
         # The parts know no revision of their own: they are all of the one of the whole.
-        return [Done(one.succeeded, one.answers, whole.header) for one in whole.answers if isinstance(one, Done)]
-
-
-def _less(counter: Counter[str], name: str) -> None:
-    counter[name] -= 1
-    if counter[name] <= 0:
-        del counter[name]
+        parts = [Done(one.succeeded, one.answers, whole.header) for one in whole.answers if isinstance(one, Done)]
+        if len(parts) != len(batch):
+            raise Garbled("not every transaction was answered")
+        return parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...claim import Eviction, Holding, Snapshot, Waiting
@@ -37,7 +37,7 @@ _PAGE = 1000
 _MOST_LEASES = 32  # asked for their time to live; of further processes in line, what is left is not told exactly
 
 
-async def inspect(wire: Wire, keys: Keys, name: str, wall_us: int) -> Snapshot:
+async def inspect(wire: Wire, keys: Keys, name: str, wall_us: int, deadline: float) -> Snapshot:
     """Ages are by the clocks of whoever wrote the claims: etcd itself keeps none. What is left is by its leases."""
     start, line = keys.of(name)
     reads = [
@@ -45,9 +45,9 @@ async def inspect(wire: Wire, keys: Keys, name: str, wall_us: int) -> Snapshot:
         op_range(range_of(*everybody(line), order=ASCEND)),
         op_range(range_of(keys.evicted(name))),
     ]
-    done = await wire.transact(name, txn([], reads))
+    done = await wire.transact(name, txn([], reads), deadline)
     inside, waiting, evicted = (done.ranged(index) for index in range(3))
-    left = await _left(wire, (*inside, *waiting))
+    left = await _left(wire, (*inside, *waiting), deadline)
     holders = []
     for found in inside:
         terms = read_terms(found)
@@ -65,10 +65,10 @@ async def inspect(wire: Wire, keys: Keys, name: str, wall_us: int) -> Snapshot:
     return Snapshot(name, capacity, tuple(sorted(holders, key=lambda one: one.token)), tuple(waiters), eviction)
 
 
-async def _left(wire: Wire, found: Sequence[KeyValue]) -> dict[int, float]:
+async def _left(wire: Wire, found: Sequence[KeyValue], deadline: float) -> dict[int, float]:
     left = {}
     for lease in list(dict.fromkeys(one.lease for one in found if one.lease))[:_MOST_LEASES]:
-        answer = read_lease(await wire.ask(LEASE_TIME_TO_LIVE, time_to_live(lease, keys=False)))
+        answer = read_lease(await wire.ask(LEASE_TIME_TO_LIVE, time_to_live(lease, keys=False), deadline))
         left[lease] = max(0.0, float(answer.ttl))
     return left
 
@@ -85,38 +85,40 @@ def _eviction(found: KeyValue, wall_us: int) -> Eviction:
     )
 
 
-async def evict(wire: Wire, keys: Keys, name: str, token: int, by: str, wall_us: int) -> int | None:
+async def evict(
+    wire: Wire, keys: Keys, name: str, token: int, by: str, wall_us: int, soon: Callable[[], float]
+) -> int | None:
     """In one transaction: the key goes, if it is still that grant's, and the record comes; its revision outranks the grant."""
     start, _ = keys.of(name)
     while True:
-        done = await wire.transact(name, txn([], [op_range(range_of(*everybody(start)))]))
+        done = await wire.transact(name, txn([], [op_range(range_of(*everybody(start)))]), soon())
         target = next((one for one in done.ranged(0) if token_of(one, read_terms(one)) == token), None)
         if target is None:
             return None
         owner = read_terms(target).owner
         record = json.dumps({"owner": owner, "token": token, "by": by, "since": wall_us}).encode()
-        granted = read_lease(await wire.ask(LEASE_GRANT, lease_grant(_REMEMBER_EVICTIONS, new_lease_id())))
+        granted = read_lease(await wire.ask(LEASE_GRANT, lease_grant(_REMEMBER_EVICTIONS, new_lease_id()), soon()))
         same = compare(target.key, CREATE, EQUAL, target.created)
         operations = [op_delete(target.key), op_put(keys.evicted(name), record, granted.lease)]
-        done = await wire.transact(name, txn([same], operations))
+        done = await wire.transact(name, txn([same], operations), soon())
         if done.succeeded:
             return done.header.revision  # else it was downgraded, and stands elsewhere; or it has gone
 
 
-async def names(wire: Wire, keys: Keys, prefix: str) -> Sequence[str]:
+async def names(wire: Wire, keys: Keys, prefix: str, soon: Callable[[], float]) -> Sequence[str]:
     found: set[str] = set()
     for span in keys.spans(prefix):
-        await _names_in(wire, keys, span, found)
+        await _names_in(wire, keys, span, found, soon)
     return sorted(found)
 
 
-async def _names_in(wire: Wire, keys: Keys, span: Span, found: set[str]) -> None:
+async def _names_in(wire: Wire, keys: Keys, span: Span, found: set[str], soon: Callable[[], float]) -> None:
     start, end = span
     while True:
-        page = read_range(await wire.ask(RANGE, range_of(start, end, limit=_PAGE, keys_only=True)))
+        page = read_range(await wire.ask(RANGE, range_of(start, end, limit=_PAGE, keys_only=True), soon()))
         for one in page.found:
             if b"\0" in one.key:
                 found.add(keys.name_of(one.key))
-        if not page.more:
+        if not page.more or not page.found:
             return
         start = page.found[-1].key + b"\0"

@@ -126,6 +126,13 @@ def login(name: str, password: str) -> bytes:
 # ---- reading
 
 
+class Garbled(Exception):
+    """That is no answer of etcd's."""
+
+
+_DEEPEST = 8  # a transaction in a gathering in a transaction: more than we ever ask
+
+
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Field by field. Fixed-width fields, which etcd does not use here, are skipped."""
     at, end = 0, len(message)
@@ -137,6 +144,8 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             yield tag >> 3, value
         elif kind == 2:
             size, at = _varint(message, at)
+            if size > end - at:
+                raise Garbled("a field is longer than its message")
             yield tag >> 3, message[at : at + size]
             at += size
         else:
@@ -144,19 +153,21 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = message[at]
-    at += 1
-    if value < 128:
-        return value, at
-    value &= 127
-    shift = 7
-    while True:
-        more = message[at]
+    try:
+        value = message[at]
         at += 1
-        value |= (more & 127) << shift
-        if more < 128:
+        if value < 128:
             return value, at
-        shift += 7
+        value &= 127
+        for shift in range(7, 70, 7):
+            more = message[at]
+            at += 1
+            value |= (more & 127) << shift
+            if more < 128:
+                return value, at
+    except IndexError:
+        raise Garbled("a message ends within a number") from None
+    raise Garbled("a number without end")
 
 
 class Header(NamedTuple):
@@ -185,8 +196,9 @@ class Done(NamedTuple):
     header: Header
 
     def ranged(self, index: int) -> tuple[KeyValue, ...]:
-        answer = self.answers[index]
-        assert isinstance(answer, Ranged)
+        answer = self.answers[index] if 0 <= index < len(self.answers) else None
+        if not isinstance(answer, Ranged):
+            raise Garbled("an answer is not of the kind that was asked for")
         return answer.found
 
 
@@ -211,12 +223,14 @@ class Heard(NamedTuple):
 
 
 def _bytes(value: int | bytes) -> bytes:
-    assert isinstance(value, bytes)
+    if not isinstance(value, bytes):
+        raise Garbled("a number, where there should be text")
     return value
 
 
 def _int(value: int | bytes) -> int:
-    assert isinstance(value, int)
+    if not isinstance(value, int):
+        raise Garbled("text, where there should be a number")
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -247,7 +261,9 @@ def read_range(message: bytes) -> Ranged:
     return Ranged(tuple(found), more)
 
 
-def read_txn(message: bytes) -> Done:
+def read_txn(message: bytes, deep: int = 0) -> Done:
+    if deep > _DEEPEST:
+        raise Garbled("transactions within transactions")
     header, succeeded = Header(), False
     answers: list[Ranged | int | Done | None] = []
     read: dict[int | bytes, Ranged | int | Done | None] = {}  # of many that entered together, all are answered alike
@@ -258,19 +274,19 @@ def read_txn(message: bytes) -> Done:
             succeeded = bool(value)
         else:
             if value not in read:
-                read[value] = _answer(_bytes(value))
+                read[value] = _answer(_bytes(value), deep)
             answers.append(read[value])
     return Done(succeeded, tuple(answers), header)
 
 
-def _answer(message: bytes) -> Ranged | int | Done | None:
+def _answer(message: bytes, deep: int) -> Ranged | int | Done | None:
     for field, value in fields(message):
         if field == 1:
             return read_range(_bytes(value))
         if field == 3:
             return _int(dict(fields(_bytes(value))).get(2, 0))
         if field == 4:
-            return read_txn(_bytes(value))
+            return read_txn(_bytes(value), deep + 1)
     return None
 
 

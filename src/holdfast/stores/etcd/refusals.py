@@ -57,3 +57,7 @@ def explained(refused: Refused, where: str, prefix: str) -> HoldfastError:
             "`etcdctl alarm disarm`"
         )
     return Unavailable(f"etcd at {where} refused: {said or f'gRPC status {refused.code}'}")
+
+
+def garbled(error: Exception, where: str) -> Unavailable:
+    return Unavailable(f"what answers at {where} does not speak as etcd does: {error}")

@@ -5,8 +5,8 @@ The reads are what makes the keep-alive count (see session.py), and how an admin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...claim import Grant, Verdict
 from ...drivers.base import Driver
@@ -16,6 +16,7 @@ from .proto import (
     LEASE_KEEP_ALIVE,
     TXN,
     Done,
+    Garbled,
     KeyValue,
     Leased,
     lease_id,
@@ -25,11 +26,15 @@ from .proto import (
     read_txn,
     txn,
 )
+from .refusals import Refused, garbled
 from .session import Session, Sessions
 from .sweeping import Sweeper
+from .talk import Call, Outcome, answer_of
 
 if TYPE_CHECKING:
     from .talk import Wire
+
+T = TypeVar("T")
 
 _READS_A_TRANSACTION = 100  # etcd's own limit is 128 (--max-txn-ops)
 
@@ -51,35 +56,67 @@ class Renewal:
         self._sessions = sessions
         self._sweeper = sweeper
 
-    async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
+    async def renew(self, grants: Sequence[Grant], deadline: float) -> Sequence[Verdict]:
         sent = self._driver.now()
         questions = self._questions(grants)
-        renewed: list[Grant | None] = [None] * len(grants)
+        verdicts: list[Verdict] = [None] * len(grants)
         if not questions:
-            return renewed
+            return verdicts
         sessions = list({id(one.entry.session): one.entry.session for one in questions if one.entry.session}.values())
         batches = [questions[at : at + _READS_A_TRANSACTION] for at in range(0, len(questions), _READS_A_TRANSACTION)]
         calls = [(LEASE_KEEP_ALIVE, lease_id(session.lease)) for session in sessions]
         calls += [(TXN, txn([], [op_range(range_of(one.key, keys_only=True)) for one in some])) for some in batches]
-        answers = await self._wire.ask_apart(calls, within)
-        reads = [read_txn(answer) for answer in answers[len(sessions) :]]
-        self._note(sessions, [read_lease(answer) for answer in answers[: len(sessions)]], reads, sent)
-        found = {
-            one: done.ranged(at) for batch, done in zip(batches, reads, strict=True) for at, one in enumerate(batch)
-        }
+        outcomes = await self._ask(calls, deadline)
+        reads = [self._read(outcome, read_txn) for outcome in outcomes[len(sessions) :]]
+        kept = [self._read(outcome, read_lease) for outcome in outcomes[: len(sessions)]]
+        trouble = self._note(sessions, kept, reads, sent)
+        found: dict[_Question, tuple[KeyValue, ...] | Unavailable] = {}
+        for batch, done in zip(batches, reads, strict=True):
+            for at, one in enumerate(batch):
+                found[one] = done if isinstance(done, Unavailable) else done.ranged(at)
         for question, there in found.items():
             grant = grants[question.number]
-            if self._still(question, there, sent + grant.claim.ttl):
+            if isinstance(verdicts[question.number], Grant):
+                continue  # it was moving, and is found where it went
+            unknown = there if isinstance(there, Unavailable) else trouble.get(id(question.entry.session))
+            if unknown is not None:
+                verdicts[question.number] = unknown
+            elif not isinstance(there, Unavailable) and self._still(question, there, sent + grant.claim.ttl):
                 question.entry.deadline = max(question.entry.deadline, sent + grant.claim.ttl)
-                renewed[question.number] = grant
+                verdicts[question.number] = grant
         for question in found:
-            if renewed[question.number] is None and question.entry.token == grants[question.number].token:
+            if verdicts[question.number] is None and question.entry.token == grants[question.number].token:
                 question.entry.deadline = sent  # whatever may be left of it is swept away
                 self._sweeper.expect(sent)
         for session in sessions:
-            if session.doubtful:
-                await self._sessions.delete_ghosts(session)
-        return renewed
+            await self._sessions.delete_ghosts(session, deadline)
+        return verdicts
+
+    async def _ask(self, calls: list[Call], deadline: float) -> list[Outcome]:
+        """Of whoever did not answer, another member is asked, while there is time. All of it counts from the first asking."""
+        outcomes: list[Outcome] = list(await self._wire.ask_apart(calls, deadline))
+        while unanswered := [at for at, one in enumerate(outcomes) if isinstance(one, Unavailable)]:
+            left = deadline - self._driver.now()
+            if left <= 0:
+                break
+            await self._driver.sleep(min(left, self._driver.uniform(0.0, 0.03)))
+            try:
+                again = await self._wire.ask_apart([calls[at] for at in unanswered], deadline)
+            except Unavailable:
+                break
+            for at, outcome in zip(unanswered, again, strict=True):
+                outcomes[at] = outcome
+        return outcomes
+
+    def _read(self, outcome: Outcome, read: Callable[[bytes], T]) -> T | Unavailable:
+        try:
+            return read(answer_of(outcome))
+        except Unavailable as unavailable:
+            return unavailable
+        except Refused as refused:
+            return Unavailable(f"etcd at {self._wire.where} refused to renew: {refused}")
+        except Garbled as error:
+            return garbled(error, self._wire.where)
 
     def _questions(self, grants: Sequence[Grant]) -> list[_Question]:
         questions = []
@@ -101,14 +138,26 @@ class Renewal:
             return True  # it was downgraded while we asked: that it could be is the answer
         return bool(there) and there[0].created == (question.created or there[0].created)
 
-    def _note(self, sessions: Sequence[Session], kept: Sequence[Leased], reads: Sequence[Done], sent: float) -> None:
-        terms = {done.header.term for done in reads}
+    def _note(
+        self,
+        sessions: Sequence[Session],
+        kept: Sequence[Leased | Unavailable],
+        reads: Sequence[Done | Unavailable],
+        sent: float,
+    ) -> dict[int, Unavailable]:
+        """What the answers say of the sessions; of which they say nothing certain, and why."""
+        terms = {done.header.term for done in reads if not isinstance(done, Unavailable)}
+        trouble: dict[int, Unavailable] = {}
         for session, answer in zip(sessions, kept, strict=True):
-            if answer.ttl <= 0:
+            if isinstance(answer, Unavailable):
+                trouble[id(session)] = answer
+            elif answer.ttl <= 0 and terms == {answer.header.term}:
                 self._sessions.end(session)
                 session.live_until = sent
             elif terms != {answer.header.term}:
-                raise Unavailable("etcd changed its leader while a renewal was under way: it does not count")
+                changed = "etcd changed its leader while a renewal was under way: it does not count"
+                trouble[id(session)] = Unavailable(changed)
             else:
                 session.kept(sent, answer.header.term)
-                session.confirm(answer.header.term)
+                session.confirm(answer.header.term, sent)
+        return trouble

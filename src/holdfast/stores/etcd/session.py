@@ -3,18 +3,20 @@
 Rule 1: it counts from before the question was sent.
 Rule 2: a keep-alive alone proves nothing. etcd's leader answers it from its own memory, and one that was deposed without
         noticing (paused, cut off) answers as well. It counts only together with something that needs the quorum (a
-        transaction, a linearizable read) and was answered in the same term of office: then no other leader can have been
-        elected before it, and a later one gives every lease its full time anew.
+        transaction, a linearizable read), was sent no earlier than the keep-alive, and was answered in the same term of
+        office: then no other leader can have been elected before it, and a later one gives every lease its full time anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...drivers.base import Driver
 from ...errors import Unavailable
+from ..turns import Turns
 from .keys import holder_of
 from .proto import (
     LEASE_GRANT,
@@ -22,6 +24,7 @@ from .proto import (
     LEASE_REVOKE,
     LEASE_TIME_TO_LIVE,
     TXN,
+    Garbled,
     lease_grant,
     lease_id,
     op_delete,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from .talk import Wire
 
 _DELETES_A_TRANSACTION = 100
+LATE = 60.0  # seconds: so long after a claim was given up in mid-flight, it may yet land
 
 
 class Asked(NamedTuple):
@@ -47,14 +51,14 @@ class Asked(NamedTuple):
 
 
 class Session:
-    __slots__ = ("asked", "doubtful", "lease", "length", "live_until")
+    __slots__ = ("asked", "doubtful_until", "lease", "length", "live_until")
 
     def __init__(self, lease: int, length: float, sent: float) -> None:
         self.lease = lease
         self.length = length
         self.live_until = sent + length
         self.asked: Asked | None = None
-        self.doubtful = False  # a claim of ours may have arrived that we do not know of
+        self.doubtful_until = 0.0  # till then, a claim of ours may land that we do not know of
 
     def covers(self, until: float) -> bool:
         """Will it live so long, if what was answered is confirmed?"""
@@ -64,10 +68,13 @@ class Session:
     def kept(self, sent: float, term: int) -> None:
         self.asked = Asked(sent, term)
 
-    def confirm(self, term: int) -> None:
-        """The quorum has spoken, in this term."""
-        asked, self.asked = self.asked, None
-        if asked is not None and asked.term == term:
+    def confirm(self, term: int, sent: float) -> None:
+        """The quorum has answered what was sent then, in this term."""
+        asked = self.asked
+        if asked is None or sent < asked.at:
+            return  # it was sent before the keep-alive, and says nothing of a later moment
+        self.asked = None
+        if asked.term == term:
             self.live_until = max(self.live_until, asked.at + self.length)
 
 
@@ -80,68 +87,80 @@ class Sessions:
         self._root = root
         self._holders = holders
         self._sessions: dict[int, Session] = {}
-        self._opening = wire.mutex()
+        self._opening = Turns(driver.bell, driver.me)
 
-    async def fresh(self, ttl: float, this: Session | None = None) -> Session:
+    async def fresh(self, ttl: float, deadline: float, this: Session | None = None) -> Session:
         """The one for this ttl (or `this`, while it lives), long enough for a grant of now; opened if there is none."""
         length = length_for(ttl)
         session = this or self._sessions.get(length)
         if session is not None and session.covers(self._driver.now() + ttl):
             return session
-        async with self._opening:
-            session = this or self._sessions.get(length)
-            now = self._driver.now()
-            if session is not None and session.live_until > now:
-                if session.covers(now + ttl) or await self._keep(session, now):
-                    return session
-                self.end(session)
-            for idle in [one for one in self._sessions.values() if one.live_until <= now]:
-                self.end(idle)
-            session = self._sessions[length] = await self.open(length)
-            return session
+        turn = self._opening.turn()
+        try:
+            if not await turn.come(deadline):
+                raise Unavailable(f"etcd at {self._wire.where} did not answer in time: no lease could be had")
+            return await self._renewed(ttl, deadline, this)
+        finally:
+            turn.over()
 
-    async def open(self, seconds: int) -> Session:
+    async def _renewed(self, ttl: float, deadline: float, this: Session | None) -> Session:
+        length = length_for(ttl)
+        session = this or self._sessions.get(length)
+        now = self._driver.now()
+        if session is not None and session.live_until > now:
+            if session.covers(now + ttl) or await self._keep(session, now, deadline):
+                return session
+            self.end(session)
+        for idle in [one for one in self._sessions.values() if one.live_until <= now]:
+            self.end(idle)
+        session = self._sessions[length] = await self.open(length, deadline)
+        return session
+
+    async def open(self, seconds: int, deadline: float) -> Session:
         sent = self._driver.now()
-        granted = read_lease(await self._wire.ask(LEASE_GRANT, lease_grant(seconds, new_lease_id())))
+        # A new id each time: one whose answer was lost ends by itself.
+        granted = read_lease(await self._wire.ask(LEASE_GRANT, lease_grant(seconds, new_lease_id()), deadline))
         return Session(granted.lease, float(granted.ttl), sent)  # perhaps longer than asked for: etcd has a minimum
 
-    async def _keep(self, session: Session, sent: float) -> bool:
-        kept = read_lease(await self._wire.ask(LEASE_KEEP_ALIVE, lease_id(session.lease)))
+    async def _keep(self, session: Session, sent: float, deadline: float) -> bool:
+        kept = read_lease(await self._wire.ask(LEASE_KEEP_ALIVE, lease_id(session.lease), deadline))
         if kept.ttl <= 0:
             return False
         session.kept(sent, kept.header.term)
-        if session.doubtful:
-            await self.delete_ghosts(session)
+        await self.delete_ghosts(session, deadline)
         return True
+
+    def doubt(self, session: Session) -> None:
+        """A claim on it was given up in mid-flight."""
+        session.doubtful_until = self._driver.now() + LATE
 
     def end(self, session: Session) -> None:
         for length, known in list(self._sessions.items()):
             if known is session:
                 del self._sessions[length]
 
-    async def delete_ghosts(self, session: Session) -> None:
+    async def delete_ghosts(self, session: Session, deadline: float) -> None:
         """A claim that was given up in mid-flight may land later, on a session that lives: whom we do not know is none of us."""
+        if session.doubtful_until <= self._driver.now():
+            return
         try:
-            listed = read_lease(
-                await self._wire.ask(LEASE_TIME_TO_LIVE, time_to_live(session.lease, keys=True)), keys=True
-            )
+            question = time_to_live(session.lease, keys=True)
+            listed = read_lease(await self._wire.ask(LEASE_TIME_TO_LIVE, question, deadline), keys=True)
             ours = [key for key in listed.keys if key.startswith(self._root)]
             ghosts = [key for key in ours if holder_of(key) not in self._holders]
             for at in range(0, len(ghosts), _DELETES_A_TRANSACTION):
                 deletes = [op_delete(key) for key in ghosts[at : at + _DELETES_A_TRANSACTION]]
-                await self._wire.ask(TXN, txn([], deletes))
-        except (Unavailable, Refused):
+                await self._wire.ask(TXN, txn([], deletes), deadline)
+        except (Unavailable, Refused, Garbled):
             return  # the next keep-alive looks again
 
-    async def close(self) -> None:
-        """A tidy goodbye; without it, etcd ends the sessions when their time is up."""
+    async def close(self, deadline: float) -> None:
+        """A tidy goodbye, all at once; without it, etcd ends the sessions when their time is up."""
         sessions, self._sessions = self._sessions, {}
-        for session in sessions.values():
-            if session.live_until > self._driver.now():
-                try:
-                    await self._wire.ask(LEASE_REVOKE, lease_id(session.lease))
-                except (Unavailable, Refused):
-                    return
+        alive = [one.lease for one in sessions.values() if one.live_until > self._driver.now()]
+        if alive:
+            with contextlib.suppress(Unavailable, Refused):
+                await self._wire.ask_apart([(LEASE_REVOKE, lease_id(lease)) for lease in alive], deadline)
 
 
 def length_for(ttl: float) -> int:

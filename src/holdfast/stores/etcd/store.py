@@ -8,22 +8,26 @@ up (sweeping.py). A process that dies takes its session with it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TypeVar
 
 from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
+from ..sleepers import Sleepers
 from . import looking
 from .ear import Watch
 from .entering import Entry, Templates, enter, look, may_enter, seen, what_to_wait_for
 from .keys import PART, Keys, everybody, read_terms, token_of
-from .proto import CREATE, EQUAL, Done, compare, op_delete, op_put, op_range, range_of, txn
-from .refusals import Refused, explained
+from .proto import CREATE, EQUAL, Done, Garbled, compare, op_delete, op_put, op_range, range_of, txn
+from .refusals import Refused, explained, garbled
 from .renewing import Renewal
 from .session import Session, Sessions, length_for
 from .sweeping import Sweeper
-from .talk import Wire
+from .talk import Unreachable, Wire
 from .url import Target
+
+T = TypeVar("T")
 
 TRAITS = Traits(
     system="etcd",
@@ -39,6 +43,7 @@ TRAITS = Traits(
 )
 
 _ATTEMPTS = 12
+_GOODBYE = 0.7  # seconds, for the last words to etcd
 _BUSY = 0.02  # so many others entered meanwhile that we let them pass for a moment
 
 
@@ -55,6 +60,7 @@ class EtcdStore:
 
     def _start(self) -> None:
         self._entries: dict[str, Entry] = {}
+        self._sleepers = Sleepers()
         self._sessions = Sessions(self._wire, self._driver, self._keys.root, self._entries)
         self._sweeper = Sweeper(self._driver, self._entries, self.release)
         self._renewal = Renewal(self._wire, self._driver, self._entries, self._sessions, self._sweeper)
@@ -62,31 +68,41 @@ class EtcdStore:
     # ---- the protocol
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
+        deadline = self._by(within)
+        return await self._persistently(deadline, lambda: self._claim(claim, deadline))
+
+    async def _claim(self, claim: Claim, deadline: float) -> Grant | Place:
         entry = self._entries.get(claim.holder)
         if entry is None:
             entry = self._entries[claim.holder] = Entry(claim, self._keys, self._driver.now())
         elif entry.token:
-            again = await self._again(entry, claim)
+            again = await self._again(entry, claim, deadline)
             if again is not None:
                 return again
             entry = self._entries[claim.holder] = Entry(claim, self._keys, self._driver.now())
         try:
-            answer = await self._enter(entry)
+            answer = await self._enter(entry, deadline)
         except Misuse:
-            await self.release(claim)  # it may have joined the line before it saw that it disagrees
+            await self._leave(claim, deadline)  # it may have joined the line before it saw that it disagrees
             raise
         except BaseException:
             if entry.session is not None:
-                entry.session.doubtful = True  # what was sent may yet arrive
+                self._sessions.doubt(entry.session)  # what was sent may yet arrive
             raise
         if type(answer) is Place and not claim.queue:
             self._entries.pop(claim.holder, None)
         return answer
 
     async def wait(self, place: Place, timeout: float) -> None:
+        give_up = self._driver.now() + timeout
+        with self._unless_over(give_up):
+            await self._wait(place, timeout, give_up)
+
+    async def _wait(self, place: Place, timeout: float, give_up: float) -> None:
         entry = self._entries.get(place.claim.holder)
+        woken = self._sleepers.woken
         if entry is None or entry.until is None:
-            await self._driver.sleep(min(timeout, 0.05))
+            await self._sleepers.sleep(self._driver.bell(), min(timeout, 0.05), woken)
             return
         (key, range_end), since = entry.until
         watch = entry.watch
@@ -96,17 +112,24 @@ class EtcdStore:
         if watch is None or entry.bell is None:
             entry.bell = self._driver.bell()
             with self._explained():
-                watch = entry.watch = await self._wire.ear.watch(key, range_end, since, entry.bell)
+                watch = entry.watch = await self._wire.ear.watch(key, range_end, since, entry.bell, give_up)
         began = self._driver.now()
-        await entry.bell.wait(timeout)
+        await self._sleepers.sleep(entry.bell, give_up - began, woken)
         if watch.over and watch.lost and self._driver.now() - began < _BUSY:
             await self._driver.sleep(_BUSY)  # a watch that is refused again and again must not make us run in circles
 
+    def wake_waiters(self) -> None:
+        self._sleepers.wake()
+
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         with self._explained():
-            return await self._renewal.renew(grants, within)
+            return await self._renewal.renew(grants, self._by(within))
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
+        deadline = self._by(within)
+        return await self._persistently(deadline, lambda: self._leave(claim, deadline))
+
+    async def _leave(self, claim: Claim, deadline: float) -> bool:
         entry = self._entries.get(claim.holder)
         if entry is not None and entry.watch is not None:
             self._wire.ear.cancel(entry.watch)
@@ -115,42 +138,58 @@ class EtcdStore:
             operations = [op_delete(entry.key)]
         else:  # where it is, if anywhere, is not known
             operations = [op_delete(key) for key in (*self._keys.anywhere(claim), self._keys.in_line(claim))]
-        done = await self._transact(claim.name, txn([], operations))
+        # If an answer was lost, we find that we have left already.
+        left = entry is not None and entry.leaving and bool(entry.token) and self._driver.now() < entry.deadline
+        if entry is not None:
+            entry.leaving = True
+        done = await self._transact(claim.name, txn([], operations), deadline)
         self._entries.pop(claim.holder, None)
-        return any(done.answers)
+        return any(done.answers) or left
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
+        give_up = self._driver.now() + timeout
+        with self._unless_over(give_up):
+            await self._watch(name, token, give_up)
+
+    async def _watch(self, name: str, token: int, give_up: float) -> None:
         start, _ = self._keys.of(name)
         span = everybody(start)
-        give_up = self._driver.now() + timeout
         bell = self._driver.bell()
         watch: Watch | None = None
+        woken = self._sleepers.woken
         try:
-            while (left := give_up - self._driver.now()) > 0:
-                done = await self._transact(name, txn([], [op_range(range_of(*span))]))
+            while (left := give_up - self._driver.now()) > 0 and woken == self._sleepers.woken:
+                done = await self._transact(name, txn([], [op_range(range_of(*span))]), min(give_up, self._by(left)))
                 if max((token_of(one, read_terms(one)) for one in done.ranged(0)), default=0) != token:
                     return
                 if watch is None:
                     with self._explained():
-                        watch = await self._wire.ear.watch(*span, done.header.revision + 1, bell)
+                        watch = await self._wire.ear.watch(*span, done.header.revision + 1, bell, give_up)
                 elif watch.over:
                     return
-                await bell.wait(left)
+                await self._sleepers.sleep(bell, give_up - self._driver.now(), woken)
         finally:
             if watch is not None:
                 self._wire.ear.cancel(watch)
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         with self._explained():
-            return await looking.evict(self._wire, self._keys, name, token, by, self._driver.wall_us())
+            return await looking.evict(
+                self._wire, self._keys, name, token, by, self._driver.wall_us(), lambda: self._by(ROUND)
+            )
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        with self._explained():
-            return await looking.inspect(self._wire, self._keys, name, self._driver.wall_us())
+        deadline = self._by(within)
+
+        async def look() -> Snapshot:
+            with self._explained():
+                return await looking.inspect(self._wire, self._keys, name, self._driver.wall_us(), deadline)
+
+        return await self._persistently(deadline, look)
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         with self._explained():
-            return await looking.names(self._wire, self._keys, prefix)
+            return await looking.names(self._wire, self._keys, prefix, lambda: self._by(ROUND))
 
     def proof(self, grant: Grant) -> tuple[bytes, int] | None:
         """The key of a grant of this connection, and the revision that created it: both are so only while it is held."""
@@ -160,42 +199,72 @@ class EtcdStore:
         return entry.key, entry.created
 
     def forked(self) -> None:
-        self._sweeper.close()
         self._wire.forked()
         self._start()
 
     async def close(self) -> None:
         self._sweeper.close()
         try:
-            await self._sessions.close()
+            await self._sessions.close(self._driver.now() + _GOODBYE)
         finally:
             await self._wire.close()
 
+    # ---- time
+
+    def _by(self, within: float) -> float:
+        """When a conversation that may take so long is over: never longer than the URL says."""
+        return self._driver.now() + min(within, self._target.timeout)
+
+    @contextlib.contextmanager
+    def _unless_over(self, give_up: float) -> Iterator[None]:
+        """That there was no time left to connect, say, is no trouble for whoever was to wait until then anyway."""
+        try:
+            yield
+        except Unavailable:
+            if self._driver.now() < give_up - _BUSY:
+                raise
+
+    async def _persistently(self, deadline: float, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Ride out a connection that broke, a member that fell silent, the election of a leader: all this may be done again."""
+        trouble: Unavailable | None = None
+        while True:
+            try:
+                return await attempt()
+            except Unreachable:
+                raise
+            except Unavailable as error:
+                left = deadline - self._driver.now()
+                if left <= 0:
+                    raise trouble or error from None  # that time ran out at last says less than what was wrong before
+                # The first time at once: a connection that lay idle may have been closed.
+                await self._driver.sleep(min(left, self._driver.uniform(0, 0.1) if trouble else 0.0))
+                trouble = error
+
     # ---- entering
 
-    async def _enter(self, entry: Entry) -> Grant | Place:
+    async def _enter(self, entry: Entry, deadline: float) -> Grant | Place:
         claim = entry.claim
         counted_at = 0
         for _ in range(_ATTEMPTS):
-            session = entry.session = await self._session(claim.ttl)
+            session = entry.session = await self._session(claim.ttl, deadline)
             sent = self._driver.now()
             entry.deadline = sent + claim.ttl
             self._sweeper.expect(entry.deadline)
             only_look = bool(entry.queued) and claim.fair and not entry.first
             request = look(entry) if only_look else self._request(entry, session.lease, counted_at)
             try:
-                done = await self._transact(claim.name, request)
+                done = await self._transact(claim.name, request, deadline)
             except Refused:  # the lease is gone: revoked, or it ran out. Nothing was done, our place is gone too
                 self._sessions.end(session)
                 entry.queued = counted_at = 0
                 continue
-            session.confirm(done.header.term)
+            session.confirm(done.header.term, sent)
             if done.succeeded and not only_look:
-                return await self._granted(entry, done.header.revision, done.header.revision, sent)
+                return await self._granted(entry, done.header.revision, done.header.revision, sent, deadline)
             sight = seen(entry, done)
             if sight.inside is not None:
                 token = token_of(sight.inside, read_terms(sight.inside))
-                return await self._granted(entry, token, sight.inside.created, sent)
+                return await self._granted(entry, token, sight.inside.created, sent, deadline)
             was, entry.queued = entry.queued, sight.queued
             if (only_look and not sight.queued) or (not was and 0 < sight.queued < sight.revision):
                 continue  # our place is gone: join again. Or we had one that we did not know of: look at those before it
@@ -214,10 +283,10 @@ class EtcdStore:
                 return first
         return enter(entry, self._keys.value(entry.claim, wall_us), lease, counted_at)
 
-    async def _granted(self, entry: Entry, token: int, created: int, sent: float) -> Grant | Place:
+    async def _granted(self, entry: Entry, token: int, created: int, sent: float, deadline: float) -> Grant | Place:
         claim = entry.claim
         if token > MAX_TOKEN:
-            await self.release(claim)
+            await self._leave(claim, deadline)
             raise Unavailable(f"the revision of etcd is past {MAX_TOKEN}: tokens for {claim.name!r} are used up")
         entry.token, entry.created, entry.queued, entry.until = token, created, 0, None
         if entry.watch is not None:
@@ -227,35 +296,35 @@ class EtcdStore:
         if session is not None and session.live_until >= sent + claim.ttl:
             return Grant(claim, token, claim.ttl)
         # The leader changed between the keep-alive and our entering: we are inside, but for how long is not known yet.
-        again = await self._again(entry, claim)
+        again = await self._again(entry, claim, deadline)
         if again is None:
             self._entries.pop(claim.holder, None)
             return Place(claim, _BUSY)
         return again
 
-    async def _again(self, entry: Entry, claim: Claim) -> Grant | None:
+    async def _again(self, entry: Entry, claim: Claim, deadline: float) -> Grant | None:
         """A claim that is inside, repeated; perhaps for fewer units, or for another time. None: it is inside no more."""
         for _ in range(_ATTEMPTS):
             was = entry.claim
             same = claim.units >= was.units and claim.ttl == was.ttl and entry.session is not None
             if same and entry.session is not None:
-                session = await self._session(claim.ttl, entry.session)
+                session = await self._session(claim.ttl, deadline, entry.session)
                 if session is not entry.session:
                     return None  # its own is gone, and it with it
             elif claim.ttl == was.ttl:
-                session = await self._session(claim.ttl)
+                session = await self._session(claim.ttl, deadline)
             else:
                 # Its last time, most likely (at_least): on a lease of its own, that ends whether we live or not.
                 with self._explained():
-                    session = await self._sessions.open(length_for(claim.ttl))
+                    session = await self._sessions.open(length_for(claim.ttl), deadline)
             sent = self._driver.now()
             entry.moving = not same  # until we know where it stands
             try:
-                done = await self._transact(claim.name, self._change(entry, claim, session, same=same))
+                done = await self._transact(claim.name, self._change(entry, claim, session, same=same), deadline)
             except Refused:
                 self._sessions.end(session)
                 continue
-            session.confirm(done.header.term)
+            session.confirm(done.header.term, sent)
             if not done.succeeded:
                 return None
             entry.moving = False
@@ -282,18 +351,20 @@ class EtcdStore:
 
     # ---- etcd's answers
 
-    async def _session(self, ttl: float, this: Session | None = None) -> Session:
+    async def _session(self, ttl: float, deadline: float, this: Session | None = None) -> Session:
         with self._explained():
-            return await self._sessions.fresh(ttl, this)
+            return await self._sessions.fresh(ttl, deadline, this)
 
-    async def _transact(self, name: str, transaction: bytes) -> Done:
+    async def _transact(self, name: str, transaction: bytes, deadline: float) -> Done:
         """Refused is raised only if a lease is gone; everything else is explained."""
         try:
-            return await self._wire.transact(name, transaction)
+            return await self._wire.transact(name, transaction, deadline)
         except Refused as refused:
             if refused.is_lease_gone:
                 raise
             raise explained(refused, self._wire.where, self._target.prefix) from refused
+        except Garbled as error:
+            raise garbled(error, self._wire.where) from error
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -301,3 +372,5 @@ class EtcdStore:
             yield
         except Refused as refused:
             raise explained(refused, self._wire.where, self._target.prefix) from refused
+        except Garbled as error:
+            raise garbled(error, self._wire.where) from error

@@ -36,7 +36,11 @@ class Sweeper:
             self._wake_at = deadline
             if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
                 self._bell = bell = self._driver.bell()
-                self._driver.spawn(lambda: self._run(bell), "holdfast-etcd-sweeper")
+                try:
+                    self._driver.spawn(lambda: self._run(bell), "holdfast-etcd-sweeper")
+                except BaseException:  # no more threads to be had: the next claim tries again
+                    self._bell, self._wake_at = None, _NEVER
+                    raise
 
     def close(self) -> None:
         self._closed = True

@@ -11,36 +11,32 @@ import os
 import select
 import socket
 import ssl
-import threading
-import time
 import weakref
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
+from ...drivers.base import boot_time as _clock
 from ...errors import Misuse, Unavailable
 from .channel import Channel, Status, Told
 from .ear import ThreadEar
 from .proto import AUTHENTICATE, TXN, Done, login, read_login, read_txn
 from .refusals import Refused, failure
+from .talk import Call, Outcome, Unreachable, answer_of, share
 from .url import Address, Target, show, tls_context
 
-T = TypeVar("T")
 Metadata = tuple[tuple[bytes, bytes], ...]
-Call = tuple[bytes, bytes]  # the method's path, the message
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
 _MOST_IDLE = 16
 _CHUNK = 65536
-_clock = time.monotonic
 
 
 class Connection:
     """One socket. After a failure in mid-conversation it is closed."""
 
-    def __init__(self, target: Target, address: Address, timeout: float) -> None:
+    def __init__(self, target: Target, address: Address, deadline: float) -> None:
         self.where = show(address)
         try:
-            self._socket = _open(target, address, timeout)
+            self._socket = _open(target, address, deadline)
         except ssl.SSLError as error:
             raise Misuse(f"no TLS with etcd at {self.where}: {error}; see the options ca, cert, cert_key") from error
         except OSError as error:
@@ -49,13 +45,16 @@ class Connection:
         weakref.finalize(self, self._socket.close).atexit = False
         self.channel = Channel(self.where, tls=target.tls)
         self.used = _clock()
+        self.whole = True  # not in the middle of a conversation that was given up
 
-    def ask_all(self, calls: Sequence[Call], metadata: Metadata, deadline: float) -> list[bytes]:
-        """All are sent before the first answer is read. The first refusal is raised when all have been answered."""
+    def ask_all(self, calls: Sequence[Call], metadata: Metadata, deadline: float) -> list[Outcome]:
+        """All are sent before the first answer is read. What has none by the deadline is Unavailable, alone."""
         answers: dict[int, bytes] = {}
         ends: dict[int, Status] = {}
+        numbers: list[int] = []
         try:
-            numbers = [self.channel.call(path, message, metadata) for path, message in calls]
+            for path, message in calls:
+                numbers.append(self.channel.call(path, message, metadata))
             self.flush(deadline)
             while len(ends) < len(numbers):
                 for number, message, status in self.receive(deadline):
@@ -65,14 +64,23 @@ class Connection:
                         answers[number] = message
                 self.flush(deadline)
         except (OSError, EOFError) as error:
-            raise self.broken(error) from error
-        for number in numbers:
-            if ends[number].code:
-                raise failure(ends[number], self.where)
-        return [answers.get(number, b"") for number in numbers]
+            self.whole = False
+            trouble: Outcome = self.broken(error)
+        except BaseException:
+            self.whole = False
+            raise
+        outcomes: list[Outcome] = []
+        for at in range(len(calls)):
+            number = numbers[at] if at < len(numbers) else 0
+            status = ends.get(number)
+            if status is None:
+                outcomes.append(trouble)
+            else:
+                outcomes.append(failure(status, self.where) if status.code else answers.get(number, b""))
+        return outcomes
 
     def receive(self, deadline: float) -> list[Told]:
-        self._socket.settimeout(max(0.001, deadline - _clock()))
+        self._socket.settimeout(_left(deadline))
         return self.channel.feed(self._socket.recv(_CHUNK) or _end())
 
     def wait(self, timeout: float) -> None:
@@ -93,7 +101,7 @@ class Connection:
     def flush(self, deadline: float) -> None:
         waiting = self.channel.outgoing()
         if waiting:
-            self._socket.settimeout(max(0.001, deadline - _clock()))
+            self._socket.settimeout(_left(deadline))
             self._socket.sendall(waiting)
 
     def is_stale(self) -> bool:
@@ -125,35 +133,40 @@ def _end() -> bytes:
     raise EOFError("the server closed it")
 
 
-def _open(target: Target, address: Address, timeout: float) -> socket.socket:
-    connection = socket.create_connection(address, timeout)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if not target.tls:
-        return connection
-    try:
-        return tls_context(target).wrap_socket(connection, server_hostname=address[0])
-    except BaseException:
-        connection.close()
-        raise
+def _left(deadline: float) -> float:
+    left = deadline - _clock()
+    if left <= 0:
+        raise TimeoutError("no answer in time")
+    return left
 
 
-class ThreadMutex:
-    """A lock of threads in the clothes of asyncio's: the store is written once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    async def __aenter__(self) -> None:
-        self._lock.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lock.release()
+def _open(target: Target, address: Address, deadline: float) -> socket.socket:
+    trouble: OSError = TimeoutError("no answer in time")
+    found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    for at, (family, kind, protocol, _, where) in enumerate(found):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(_left(deadline) / (len(found) - at))
+            connection.connect(where)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not target.tls:
+                return connection
+            connection.settimeout(_left(deadline))
+            return tls_context(target).wrap_socket(connection, server_hostname=address[0])
+        except ssl.SSLError:
+            connection.close()
+            raise
+        except OSError as error:
+            connection.close()
+            trouble = error
+        except BaseException:
+            connection.close()
+            raise
+    raise trouble
 
 
 class BlockingWire:
     """The connections of one store: as many as threads talk at once, one for renewals, one ear."""
-
-    mutex = ThreadMutex
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -162,50 +175,44 @@ class BlockingWire:
         self._idle: list[Connection] = []
         self._renewing: Connection | None = None
         self._metadata: Metadata = ()
+        self._closed = False
         self.ear = ThreadEar(self._open_watch)
 
-    async def ask(self, path: bytes, message: bytes) -> bytes:
-        return self._ask(path, message)
+    async def ask(self, path: bytes, message: bytes, deadline: float) -> bytes:
+        return self._ask(path, message, deadline)
 
-    async def transact(self, name: str, transaction: bytes) -> Done:
+    async def transact(self, name: str, transaction: bytes, deadline: float) -> Done:
         """A transaction about one name."""
-        return read_txn(self._ask(TXN, transaction))
+        return read_txn(self._ask(TXN, transaction, deadline))
 
-    def _ask(self, path: bytes, message: bytes) -> bytes:
-        deadline = _clock() + self.target.timeout
+    def _ask(self, path: bytes, message: bytes, deadline: float) -> bytes:
         connection = self._take(deadline)
         try:
-            answer = self._converse(connection, ((path, message),), deadline)[0]
-        except Refused:
-            self._idle.append(connection)
-            raise
-        except BaseException as error:
-            self._drop(connection, error)
-            raise
-        if len(self._idle) < _MOST_IDLE:
-            self._idle.append(connection)
-        else:
+            outcome = self._converse(connection, ((path, message),), deadline)[0]
+        except BaseException:
             connection.close()
-        return answer
+            raise
+        self._put_back(connection, outcome)
+        return answer_of(outcome)
 
-    async def ask_apart(self, calls: Sequence[Call], within: float) -> list[bytes]:
-        """On a connection that user work cannot keep busy. Used by one thread, the renewer."""
-        deadline = _clock() + min(within, self.target.timeout)
+    async def ask_apart(self, calls: Sequence[Call], deadline: float) -> list[Outcome]:
+        """Used by one thread at a time: the renewer, and at last whoever closes."""
         connection, self._renewing = self._renewing, None
         if connection is not None and connection.is_stale():
             connection.close()
             connection = None
         connection = connection or self._dial(deadline)
         try:
-            answers = self._converse(connection, calls, deadline)
-        except Refused:
+            outcomes = self._converse(connection, calls, deadline)
+        except BaseException:
+            connection.close()
+            raise
+        if connection.whole and not any(isinstance(one, Unavailable) for one in outcomes):
             self._renewing = connection
-            raise
-        except BaseException as error:
-            self._drop(connection, error)
-            raise
-        self._renewing = connection
-        return answers
+        else:
+            connection.close()
+            self.member += 1
+        return outcomes
 
     def forked(self) -> None:
         for connection in (*self._idle, *([self._renewing] if self._renewing else [])):
@@ -215,17 +222,17 @@ class BlockingWire:
         self.ear.forked()
 
     async def close(self) -> None:
+        self._closed = True
+        self.ear.close()
         self._empty()
         connection, self._renewing = self._renewing, None
         if connection is not None:
             connection.close()
-        self.ear.lose()
 
     # ---- connections
 
-    def _open_watch(self) -> tuple[Connection, Metadata]:
+    def _open_watch(self, deadline: float) -> tuple[Connection, Metadata]:
         """For the ear: a connection of its own, logged in afresh if need be."""
-        deadline = _clock() + self.target.timeout
         connection = self._dial(deadline)
         try:
             if self.target.username:
@@ -235,20 +242,25 @@ class BlockingWire:
             raise
         return connection, self._metadata
 
-    def _converse(self, connection: Connection, calls: Sequence[Call], deadline: float) -> list[bytes]:
-        if self.target.username and not self._metadata:
-            self._log_in(connection, deadline)
+    def _converse(self, connection: Connection, calls: Sequence[Call], deadline: float) -> list[Outcome]:
+        until = share(deadline, len(self.target.addresses))
         try:
-            return connection.ask_all(calls, self._metadata, deadline)
-        except Refused as refused:
-            if not (self.target.username and refused.is_login_stale):
-                raise
-            self._log_in(connection, deadline)
-            return connection.ask_all(calls, self._metadata, deadline)
+            if self.target.username and not self._metadata:
+                self._log_in(connection, until)
+            outcomes = connection.ask_all(calls, self._metadata, until)
+            stale = [at for at, one in enumerate(outcomes) if isinstance(one, Refused) and one.is_login_stale]
+            if self.target.username and stale:
+                self._log_in(connection, until)
+                again = connection.ask_all([calls[at] for at in stale], self._metadata, until)
+                for at, outcome in zip(stale, again, strict=True):
+                    outcomes[at] = outcome
+        except (Unavailable, Refused) as error:  # the login's
+            return [error] * len(calls)
+        return outcomes
 
     def _log_in(self, connection: Connection, deadline: float) -> None:
         words = login(self.target.username, self.target.password)
-        (answer,) = connection.ask_all(((AUTHENTICATE, words),), (), deadline)
+        answer = answer_of(connection.ask_all(((AUTHENTICATE, words),), (), deadline)[0])
         self._metadata = ((b"token", read_login(answer)),)
 
     def _take(self, deadline: float) -> Connection:
@@ -264,33 +276,36 @@ class BlockingWire:
                 return connection
             connection.close()
 
-    def _dial(self, deadline: float) -> Connection:
-        return first_of(self, deadline, lambda address, timeout: Connection(self.target, address, timeout))
-
-    def _drop(self, connection: Connection, error: BaseException) -> None:
-        connection.close()
-        if isinstance(error, Unavailable):
+    def _put_back(self, connection: Connection, outcome: Outcome) -> None:
+        if isinstance(outcome, Unavailable):
             # What made this member fail has most likely failed all that lie here; the next conversation starts afresh.
+            connection.close()
             self.member += 1
             self._empty()
+        elif connection.whole and len(self._idle) < _MOST_IDLE and not self._closed:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _dial(self, deadline: float) -> Connection:
+        """To the first member that can be connected to, beginning with the one that served last."""
+        if self._closed:
+            raise Unreachable("this connection to etcd was closed")
+        addresses = self.target.addresses
+        failures = []
+        for left in range(len(addresses), 0, -1):
+            now = _clock()
+            if now >= deadline:
+                break
+            try:
+                address = addresses[self.member % len(addresses)]
+                return Connection(self.target, address, now + (deadline - now) / left)
+            except Unavailable as error:
+                failures.append(str(error))
+                self.member += 1
+        raise Unreachable("; ".join(failures) or f"no time was left to connect to etcd at {self.where}")
 
     def _empty(self) -> None:
         while self._idle:
             with contextlib.suppress(IndexError):
                 self._idle.pop().close()
-
-
-def first_of(wire: BlockingWire, deadline: float, connect: Callable[[Address, float], T]) -> T:
-    """The first member that can be connected to, beginning with the one that served last."""
-    addresses = wire.target.addresses
-    failures = []
-    for left in range(len(addresses), 0, -1):
-        timeout = (deadline - _clock()) / left
-        if timeout <= 0:
-            break
-        try:
-            return connect(addresses[wire.member % len(addresses)], timeout)
-        except Unavailable as error:
-            failures.append(str(error))
-            wire.member += 1
-    raise Unavailable("; ".join(failures) or f"no time was left to connect to etcd at {wire.where}")

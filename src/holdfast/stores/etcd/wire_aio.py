@@ -1,4 +1,4 @@
-"""The connections of a store in asyncio: one that all tasks share, one for renewals, one ear."""
+"""The connections of a store in asyncio: one that all tasks share, one for renewals, one ear. They belong to one event loop."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from ...drivers.base import Bell
+from ...drivers.aio import LoopBell
+from ...drivers.base import Bell, boot_time
 from ...errors import Misuse, Unavailable
+from ..turns import Turns
 from .channel import Channel, Status
-from .ear import HAS_LEADER, PING_AFTER, Watch, Watches
+from .ear import GIVE_UP_AFTER, HAS_LEADER, PING_AFTER, Watch, Watches
 from .gather import Gatherer
-from .proto import AUTHENTICATE, TXN, WATCH, Done, login, read_login, watch_cancel, watch_create
+from .proto import AUTHENTICATE, TXN, WATCH, Done, Garbled, login, read_login, watch_cancel, watch_create
 from .refusals import Refused, failure
+from .talk import Call, Outcome, Unreachable, answer_of, share
 from .url import Address, Target, show, tls_context
-from .wire import Call, Metadata
+from .wire import Metadata
 
 OnMessage = Callable[[bytes], None]
 OnEnd = Callable[[], None]
@@ -31,30 +34,29 @@ class LoopConnection(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.heard = self.loop.time()
         self.open = True
+        self.retired = False  # what is under way may go on, nothing more is asked
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, tuple[asyncio.Future[bytes], list[bytes]]] = {}
         self._streams: dict[int, tuple[OnMessage, OnEnd]] = {}
 
-    async def ask_all(self, calls: Sequence[Call], metadata: Metadata, deadline: float) -> list[bytes]:
-        if not self.open:
-            raise Unavailable(f"the connection to etcd at {self.where} was lost")
+    async def ask_all(self, calls: Sequence[Call], metadata: Metadata, deadline: float) -> list[Outcome]:
+        """What has no answer by the deadline is Unavailable, alone; and if nothing else was heard, the connection retires."""
+        asked = self.loop.time()
         futures: dict[int, asyncio.Future[bytes]] = {}
-        for path, message in calls:
-            try:
-                number = self.channel.call(path, message, metadata)
-            except ConnectionError as error:
-                raise Unavailable(f"the connection to etcd at {self.where} carries no more calls: {error}") from error
-            future: asyncio.Future[bytes] = self.loop.create_future()
-            futures[number] = future
-            self._calls[number] = (future, [])
-        self.flush()
+        lost = Unavailable(f"the connection to etcd at {self.where} was lost")
         try:
-            async with asyncio.timeout_at(deadline):
-                await asyncio.wait(futures.values())
-        except TimeoutError:
-            silent = Unavailable(f"etcd at {self.where} did not answer in time")
-            self.fail(silent)
-            raise silent from None
+            if self.open:
+                for path, message in calls:
+                    number = self.channel.call(path, message, metadata)
+                    futures[number] = self.loop.create_future()
+                    self._calls[number] = (futures[number], [])
+                self.flush()
+        except ConnectionError as error:
+            lost = Unavailable(f"the connection to etcd at {self.where} carries no more calls: {error}")
+            self.retired = True
+        try:
+            if futures:
+                await asyncio.wait(futures.values(), timeout=max(deadline - boot_time(), 0.0))
         finally:
             for number, future in futures.items():
                 if not future.done():
@@ -64,7 +66,12 @@ class LoopConnection(asyncio.Protocol):
                 elif not future.cancelled():
                     future.exception()  # looked at, so that the loop does not complain of it
             self.flush()
-        return [future.result() for future in futures.values()]
+            if self.retired:
+                self.retire()
+        silent = Unavailable(f"etcd at {self.where} did not answer in time")
+        self.retired |= self.heard < asked
+        outcomes = [silent if one.cancelled() else one.exception() or one.result() for one in futures.values()]
+        return cast(list[Outcome], outcomes) + [lost] * (len(calls) - len(futures))
 
     def stream(self, path: bytes, message: bytes, metadata: Metadata, on_message: OnMessage, on_end: OnEnd) -> int:
         number = self.channel.call(path, message, metadata, end=False)
@@ -92,14 +99,22 @@ class LoopConnection(asyncio.Protocol):
         for _, on_end in streams.values():
             on_end()
 
+    def retire(self) -> None:
+        self.retired = True
+        if not self._calls and not self._streams:
+            self.fail(Unavailable(f"the connection to etcd at {self.where} was given up"))
+
     def disown(self) -> None:
-        """In a forked child: close the descriptor, say nothing, touch no loop."""
+        """In a forked child, or when the loop was closed: let the socket go without touching the loop or its selector.
+
+        The number is kept taken by something harmless: whoever still owns the transport will close it once more.
+        """
         self.open = False
-        transport = self._transport
-        if transport is not None:
-            plain = transport.get_extra_info("socket")
-            if plain is not None:
-                os.close(plain.fileno())
+        plain = None if self._transport is None else self._transport.get_extra_info("socket")
+        if plain is not None and plain.fileno() >= 0:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, plain.fileno())
+            os.close(nothing)
 
     # ---- called by the loop
 
@@ -117,7 +132,7 @@ class LoopConnection(asyncio.Protocol):
                     self._calls[number][1].append(message)
                 elif number in self._streams:
                     self._streams[number][0](message)
-        except ConnectionError as error:
+        except (ConnectionError, EOFError, Garbled) as error:
             self.fail(Unavailable(f"lost the connection to etcd at {self.where}: {error}"))
             return
         self.flush()
@@ -140,38 +155,49 @@ class LoopConnection(asyncio.Protocol):
 
 
 class AioWire:
-    mutex = asyncio.Lock
-
     def __init__(self, target: Target) -> None:
         self.target = target
         self.where = target.shown()
         self.member = os.urandom(1)[0] % len(target.addresses)
         self._metadata: Metadata = ()
         self._tls = tls_context(target) if target.tls else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._start()
+
+    def _start(self) -> None:
         self._connections: dict[str, LoopConnection] = {}
-        self._dialling: dict[str, asyncio.Lock] = {}
+        self._dialling: dict[str, Turns] = {}
         self.ear = LoopEar(self)
-        self._gatherer = Gatherer(lambda message: self.ask(TXN, message))
+        self._gatherer = Gatherer(lambda message, deadline: self.ask(TXN, message, deadline), self.where)
 
-    async def ask(self, path: bytes, message: bytes) -> bytes:
-        return (await self._converse("shared", ((path, message),), self.target.timeout))[0]
+    def here(self) -> None:
+        """In another event loop than before, everything starts afresh."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None and self._loop.is_closed():
+                self._disown()
+            self._loop = loop
+            self._start()
 
-    async def transact(self, name: str, transaction: bytes) -> Done:
+    async def ask(self, path: bytes, message: bytes, deadline: float) -> bytes:
+        return answer_of((await self._converse("shared", ((path, message),), deadline))[0])
+
+    async def transact(self, name: str, transaction: bytes, deadline: float) -> Done:
         """A transaction about one name; those of several tasks at once go out together."""
-        return await self._gatherer.transact(name, transaction)
+        self.here()
+        return await self._gatherer.transact(name, transaction, deadline)
 
-    async def ask_apart(self, calls: Sequence[Call], within: float) -> list[bytes]:
-        return await self._converse("renewals", calls, min(within, self.target.timeout))
+    async def ask_apart(self, calls: Sequence[Call], deadline: float) -> list[Outcome]:
+        return await self._converse("renewals", calls, deadline)
 
     def forked(self) -> None:
-        for connection in self._connections.values():
-            connection.disown()
-        self._connections = {}
-        self._dialling = {}
-        self.ear.forked()
-        self._gatherer = Gatherer(lambda message: self.ask(TXN, message))
+        self._disown()
+        self._loop = None
+        self._start()
 
     async def close(self) -> None:
+        self._closed = True
         self.ear.lose()
         for connection in list(self._connections.values()):
             connection.fail(Unavailable("this connection was closed"))
@@ -179,60 +205,72 @@ class AioWire:
 
     # ---- connections
 
-    async def open_watch(self, use: str) -> tuple[LoopConnection, Metadata]:
-        deadline = asyncio.get_running_loop().time() + self.target.timeout
-        connection = await self._connected(use, deadline)
+    def _disown(self) -> None:
+        for connection in self._connections.values():
+            connection.disown()
+
+    async def open_watch(self, deadline: float) -> tuple[LoopConnection, Metadata]:
+        connection = await self._connected("ear", deadline)
         if self.target.username:
             await self._log_in(connection, deadline)
         return connection, self._metadata
 
-    async def _converse(self, use: str, calls: Sequence[Call], within: float) -> list[bytes]:
-        deadline = asyncio.get_running_loop().time() + within
+    async def _converse(self, use: str, calls: Sequence[Call], deadline: float) -> list[Outcome]:
         connection = await self._connected(use, deadline)
+        until = share(deadline, len(self.target.addresses))
         try:
             if self.target.username and not self._metadata:
-                await self._log_in(connection, deadline)
-            try:
-                return await connection.ask_all(calls, self._metadata, deadline)
-            except Refused as refused:
-                if not (self.target.username and refused.is_login_stale):
-                    raise
-                await self._log_in(connection, deadline)
-                return await connection.ask_all(calls, self._metadata, deadline)
-        except Unavailable as error:
-            if connection is self._connections.get(use):
-                del self._connections[use]
-                self.member += 1
-            connection.fail(error)
-            raise
+                await self._log_in(connection, until)
+            outcomes = await connection.ask_all(calls, self._metadata, until)
+            stale = [at for at, one in enumerate(outcomes) if isinstance(one, Refused) and one.is_login_stale]
+            if self.target.username and stale:
+                await self._log_in(connection, until)
+                again = await connection.ask_all([calls[at] for at in stale], self._metadata, until)
+                for at, outcome in zip(stale, again, strict=True):
+                    outcomes[at] = outcome
+        except (Unavailable, Refused) as error:  # the login's
+            outcomes = [error] * len(calls)
+        if any(isinstance(one, Unavailable) for one in outcomes) and connection is self._connections.get(use):
+            del self._connections[use]  # the next conversation is with the next member
+            connection.retire()
+            self.member += 1
+        return outcomes
 
     async def _log_in(self, connection: LoopConnection, deadline: float) -> None:
         words = login(self.target.username, self.target.password)
-        (answer,) = await connection.ask_all(((AUTHENTICATE, words),), (), deadline)
+        answer = answer_of((await connection.ask_all(((AUTHENTICATE, words),), (), deadline))[0])
         self._metadata = ((b"token", read_login(answer)),)
 
     async def _connected(self, use: str, deadline: float) -> LoopConnection:
+        self.here()
         connection = self._connections.get(use)
-        if connection is not None and connection.open and connection.loop is asyncio.get_running_loop():
+        if connection is not None and connection.open and not connection.retired:
             return connection
-        async with self._dialling.setdefault(use, asyncio.Lock()):
+        turn = self._dialling.setdefault(use, Turns(LoopBell, asyncio.current_task)).turn()
+        try:
+            if not await turn.come(deadline):
+                raise Unavailable(f"etcd at {self.where} did not answer in time")
             connection = self._connections.get(use)
-            if connection is None or not connection.open:
+            if connection is None or not connection.open or connection.retired:
                 connection = self._connections[use] = await self._dial(deadline)
             return connection
+        finally:
+            turn.over()
 
     async def _dial(self, deadline: float) -> LoopConnection:
         """To the first member that can be connected to, beginning with the one that served last."""
+        if self._closed:
+            raise Unreachable("this connection to etcd was closed")
         loop = asyncio.get_running_loop()
         addresses = self.target.addresses
         failures = []
         for left in range(len(addresses), 0, -1):
-            now = loop.time()
-            if now >= deadline:
+            time_left = deadline - boot_time()
+            if time_left <= 0:
                 break
             address = addresses[self.member % len(addresses)]
             try:
-                async with asyncio.timeout_at(now + (deadline - now) / left):
+                async with asyncio.timeout(time_left / left):
                     _, connection = await loop.create_connection(
                         lambda to=address: LoopConnection(self.target, to), *address, ssl=self._tls
                     )
@@ -242,9 +280,9 @@ class AioWire:
                     f"no TLS with etcd at {show(address)}: {error}; see the options ca, cert, cert_key"
                 ) from error
             except OSError as error:
-                failures.append(f"cannot connect to etcd at {show(address)}: {error or 'no answer in time'}")
+                failures.append(f"cannot connect to etcd at {show(address)}: {str(error) or 'no answer in time'}")
                 self.member += 1
-        raise Unavailable("; ".join(failures) or f"no time was left to connect to etcd at {self.where}")
+        raise Unreachable("; ".join(failures) or f"no time was left to connect to etcd at {self.where}")
 
 
 class LoopEar:
@@ -252,26 +290,31 @@ class LoopEar:
 
     def __init__(self, wire: AioWire) -> None:
         self._wire = wire
-        self.forked()
-
-    def forked(self) -> None:
         self._line: LoopConnection | None = None
         self._stream = 0
         self._watches = Watches()
-        self._opening = asyncio.Lock()
+        self._opening = Turns(LoopBell, asyncio.current_task)
         self._metadata: Metadata = ()
 
-    async def watch(self, key: bytes, range_end: bytes, since: int, bell: Bell) -> Watch:
+    async def watch(self, key: bytes, range_end: bytes, since: int, bell: Bell, deadline: float) -> Watch:
+        self._wire.here()
+        if self is not self._wire.ear:  # ours was that of another loop
+            return await self._wire.ear.watch(key, range_end, since, bell, deadline)
         if self._line is None or not self._line.open:
-            async with self._opening:
-                if self._line is None or not self._line.open:
-                    self._line, metadata = await self._wire.open_watch("ear")
-                    self._metadata = (*metadata, *HAS_LEADER)
-                    self._stream = 0
-                    self._ping(self._line)
+            await self._open(deadline)
         watch = self._watches.add(key, range_end, since, bell)
         self._send(watch_create(watch.number, key, range_end))
         return watch
+
+    async def _open(self, deadline: float) -> None:
+        turn = self._opening.turn()
+        try:
+            if await turn.come(deadline) and (self._line is None or not self._line.open):
+                line, metadata = await self._wire.open_watch(deadline)
+                self._line, self._stream, self._metadata = line, 0, (*metadata, *HAS_LEADER)
+                self._ping(line, 0.0)
+        finally:
+            turn.over()
 
     def cancel(self, watch: Watch) -> None:
         if self._watches.remove(watch):
@@ -302,15 +345,16 @@ class LoopEar:
         if answer is not None:
             self._send(answer)
 
-    def _ping(self, line: LoopConnection) -> None:
+    def _ping(self, line: LoopConnection, asked: float) -> None:
         """A connection that has fallen silent is asked, and given up."""
         if line is not self._line or not line.open:
             return
-        silent = line.loop.time() - line.heard
-        if silent > 2.5 * PING_AFTER:
+        now, silent = line.loop.time(), line.loop.time() - line.heard
+        if silent > GIVE_UP_AFTER and asked > line.heard:
             self.lose()
             return
-        if silent > PING_AFTER:
+        if silent > PING_AFTER and now - asked > PING_AFTER and self._stream:
+            asked = now
             line.channel.ping()
             line.flush()
-        line.loop.call_later(PING_AFTER, self._ping, line)
+        line.loop.call_later(1.0, self._ping, line, asked)
