@@ -36,7 +36,9 @@ def run(world: str, url: str, scenario: Callable[[Any], Coroutine[Any, Any, None
     asyncio.run(main())
 
 
-async def beside(world: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Callable[[float], Coroutine[Any, Any, Any]]:
+async def beside(
+    world: str, work: Callable[[], Coroutine[Any, Any, Any]]
+) -> Callable[[float], Coroutine[Any, Any, Any]]:
     """Begin `work`; what is returned waits for its result, for so many seconds."""
     if world == "asyncio":
         task = asyncio.create_task(work())

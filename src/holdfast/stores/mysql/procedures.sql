@@ -347,14 +347,14 @@ BEGIN
         SELECT GROUP_CONCAT('["', asked.name_hex, '",', held.seq, ']') INTO v_ours FROM JSON_TABLE(p_grants, '$[*]' COLUMNS (
             name_hex VARCHAR(1024) PATH '$[1]', holder_hex VARCHAR(128) PATH '$[2]', token BIGINT PATH '$[3]'
         )) AS asked
-        STRAIGHT_JOIN holdfast_claims AS held
+        STRAIGHT_JOIN holdfast_claims AS held FORCE INDEX (PRIMARY)
             ON held.name = UNHEX(asked.name_hex) AND held.holder = UNHEX(asked.holder_hex) AND held.token = asked.token
         FOR UPDATE;
     ELSE
         SELECT GROUP_CONCAT('["', asked.name_hex, '",', held.seq, ']') INTO v_ours FROM JSON_TABLE(p_grants, '$[*]' COLUMNS (
             name_hex VARCHAR(1024) PATH '$[1]', holder_hex VARCHAR(128) PATH '$[2]', token BIGINT PATH '$[3]'
         )) AS asked
-        STRAIGHT_JOIN holdfast_claims AS held
+        STRAIGHT_JOIN holdfast_claims AS held FORCE INDEX (PRIMARY)
             ON held.name = UNHEX(asked.name_hex) AND held.holder = UNHEX(asked.holder_hex) AND held.token = asked.token
         FOR UPDATE SKIP LOCKED;
     END IF;
@@ -362,7 +362,7 @@ BEGIN
     UPDATE JSON_TABLE(CONCAT('[', COALESCE(v_ours, ''), ']'), '$[*]' COLUMNS (
         name_hex VARCHAR(1024) PATH '$[0]', seq BIGINT PATH '$[1]'
     )) AS ours
-    STRAIGHT_JOIN holdfast_claims AS held ON held.name = UNHEX(ours.name_hex) AND held.seq = ours.seq
+    STRAIGHT_JOIN holdfast_claims AS held FORCE INDEX (PRIMARY) ON held.name = UNHEX(ours.name_hex) AND held.seq = ours.seq
     SET held.expires = v_now + held.ttl
     WHERE held.expires > v_now AND held.expires < v_now + held.ttl;
     -- Whoever has a whole ttl from now was renewed; the others live, but somebody else has their row.
@@ -370,7 +370,7 @@ BEGIN
         number INT PATH '$[0]', name_hex VARCHAR(1024) PATH '$[1]', holder_hex VARCHAR(128) PATH '$[2]',
         token BIGINT PATH '$[3]'
     )) AS asked
-    STRAIGHT_JOIN holdfast_claims AS held
+    STRAIGHT_JOIN holdfast_claims AS held FORCE INDEX (PRIMARY)
         ON held.name = UNHEX(asked.name_hex) AND held.holder = UNHEX(asked.holder_hex) AND held.token = asked.token
     WHERE held.expires > v_now;
     COMMIT;
