@@ -257,3 +257,29 @@ def test_a_name_is_held_by_nobody_when_release_found_its_connection_broken(
         threading.Timer(0.3, proxy.to_server.flow).start()
         lease.release()
         until(lambda: admin.run("SELECT IS_USED_LOCK(lock_key) FROM holdfast_sessions WHERE name = 'x'") == [(None,)])
+
+
+def test_a_connection_with_the_number_of_an_old_holder_gets_a_token_of_its_own(
+    locks: Locks, mariadb: MariaDB, admin: Admin
+) -> None:
+    """After a restart numbers begin anew; and a claim may have its lock, but no token yet, when it is repeated."""
+    first = locks.lock("x").acquire()
+    assert first.release()
+    ((key,),) = admin.run("SELECT lock_key FROM holdfast_sessions WHERE name = 'x'")
+    admin.run("UPDATE holdfast_sessions SET connection = CONNECTION_ID() WHERE name = 'x'")
+    admin.run(f"SELECT GET_LOCK('{key.decode()}', 0)")
+    ((verdict, token, *_),) = admin.run("CALL holdfast_session_claim_1('x', 'me', '', 0, 60, 3600000000)")
+    assert verdict == "granted"
+    assert token > first.token
+    assert admin.run("CALL holdfast_session_claim_1('x', 'me', '', 0, 60, 3600000000)")[0][:2] == ("granted", token)
+
+
+def test_tokens_of_sessions_that_are_ahead_of_the_clock_are_not_swept_away(session: str, admin: Admin) -> None:
+    with holdfast.connect(f"{session}&retention=0.1") as locks:
+        locks.lock("x").acquire().release()
+        ahead = int((time.time() + 3600) * 1_000_000)
+        admin.run(f"UPDATE holdfast_sessions SET mark = {ahead} WHERE name = 'x'")
+        time.sleep(0.2)
+        for number in range(5):
+            locks.lock(f"new:{number}").acquire().release()
+        assert locks.lock("x").acquire().token > ahead
