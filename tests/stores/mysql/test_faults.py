@@ -343,6 +343,9 @@ def test_a_waiter_whose_bell_was_cut_keeps_its_place(url: str, admin: Admin) -> 
         lease = locks.lock("x", ttl=60).acquire()
         order: list[str] = []
 
+        def in_line(locks: Locks, count: int) -> bool:
+            return len(locks.inspect("x").waiters) == count
+
         def wait(who: Locks, name: str) -> None:
             with who.lock("x", ttl=60).acquire(timeout=30):
                 order.append(name)
@@ -351,7 +354,7 @@ def test_a_waiter_whose_bell_was_cut_keeps_its_place(url: str, admin: Admin) -> 
         threads = []
         for number, (who, name) in enumerate([(first, "first"), (second, "second")], 1):
             threads.append(in_background(partial(wait, who, name))[0])
-            until(lambda number=number: len(locks.inspect("x").waiters) == number)
+            until(partial(in_line, locks, number))
         bell = first._engine.store._ear.name  # type: ignore[attr-defined]
         ((number,),) = admin.run(f"SELECT IS_USED_LOCK('holdfast:line:{bell}')")
         admin.run(f"KILL {number}")
