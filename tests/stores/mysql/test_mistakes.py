@@ -177,15 +177,16 @@ _line.BlockingLine.__init__ = _noted
 
 
 def run(source: Path, test: str) -> subprocess.CompletedProcess[str]:
+    options = ["-n", "0", "-x", "-q", "--tb=line", "-p", "no:cacheprovider"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", f"tests/stores/mysql/{test}"],
+        [sys.executable, "-m", "pytest", *options, f"tests/stores/mysql/{test}"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(source)},
         capture_output=True,
         text=True,
         timeout=110,
         check=False,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])

@@ -309,7 +309,7 @@ class BlockingLine:
 
     def alive(self) -> bool:
         plug = self._connection._sock
-        if plug is None or self._busy or self._connection._received:
+        if plug is None or self._busy or self._turn.locked() or self._connection._received:
             return False
         if self._owed:
             return True  # what comes there is the answer that we wait for

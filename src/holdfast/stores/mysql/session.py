@@ -218,10 +218,8 @@ class SessionStore:
     async def _line_of(self, holder: str, give_up: float) -> tuple[Line, bool]:
         """Its connection; and whether it is a new one."""
         line = self._lines.get(holder)
-        if line is not None and line.alive():
+        if line is not None:  # being renewed, perhaps, at this moment; if it has ended, we shall be told
             return line, False
-        if line is not None:
-            self._let_go(holder, line)
         while self._spare:
             line = self._spare.pop()
             if line.alive():
