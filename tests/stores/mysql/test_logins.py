@@ -78,12 +78,12 @@ def _packet(number: int, body: bytes) -> bytes:
 def attempt(world: str, url: str) -> None:
     if world == "threads":
         with holdfast.connect(url) as locks:
-            locks.lock("x").acquire(timeout=0).release()
+            locks.lock("x").acquire(timeout=10).release()
         return
 
     async def main() -> None:
         async with aio.connect(url) as locks:
-            await (await locks.lock("x").acquire(timeout=0)).release()
+            await (await locks.lock("x").acquire(timeout=10)).release()
 
     asyncio.run(main())
 

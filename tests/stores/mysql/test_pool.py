@@ -14,6 +14,7 @@ import pytest
 from holdfast import aio
 from holdfast.drivers.aio import Asyncio
 from holdfast.errors import Unavailable
+from holdfast.stores.mysql import definitions
 from holdfast.stores.mysql.pool import Pool, Rows, Turn
 from holdfast.testing.servers.mariadb import MariaDB
 
@@ -168,3 +169,21 @@ def test_creating_the_tables_prints_nothing(
     admin.run("DROP DATABASE small")
     assert not [record for record in caplog.records if record.name.startswith("asyncmy")]
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.server
+def test_many_who_find_no_tables_together_create_them_once(mariadb: MariaDB, admin: Admin) -> None:
+    admin.run("CREATE OR REPLACE DATABASE small")
+    made = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'COM_CREATE_PROCEDURE'"
+    ((before,),) = admin.run(made)
+
+    async def main() -> None:
+        async with aio.connect(f"mysql://root@127.0.0.1:{mariadb.port}/small") as locks:
+            leases = await asyncio.gather(*(locks.lock(f"n{number}").acquire() for number in range(8)))
+            for lease in leases:
+                assert await lease.release()
+
+    asyncio.run(main())
+    ((after,),) = admin.run(made)
+    admin.run("DROP DATABASE small")
+    assert int(after) - int(before) == len(list(definitions.procedures()))

@@ -186,6 +186,8 @@ async def set_up(line: Line, target: Target, left: Callable[[], float]) -> None:
                 f"the tables of locks in {target.shown()} are of version {found}, from a newer holdfast; this one knows "
                 f"{definitions.VERSION}: upgrade it"
             )
+        if found == definitions.VERSION and await _is_whole(line, left):
+            return  # somebody was faster
         await line.ask(definitions.SQL_MODE, left())
         for statement in definitions.tables():
             await line.ask(statement, left())
@@ -199,3 +201,18 @@ async def set_up(line: Line, target: Target, left: Callable[[], float]) -> None:
     finally:
         if line.alive():
             await line.ask("DO RELEASE_LOCK('holdfast:schema')", left())
+
+
+async def _is_whole(line: Line, left: Callable[[], float]) -> bool:
+    procedures = [name for name, _ in definitions.procedures()]
+    ((counts,),) = await line.ask(
+        "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN "  # noqa: S608
+        f"({_listed(definitions.TABLES)})), (SELECT COUNT(*) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = "
+        f"DATABASE() AND ROUTINE_NAME IN ({_listed(procedures)}))",
+        left(),
+    )
+    return counts == (len(definitions.TABLES), len(procedures))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
