@@ -333,3 +333,72 @@ def test_many_who_found_names_together_do_not_deadlock(url: str, admin: Admin) -
             thread.join(60)
         assert [got for _, got in threads] == [[n] for n in range(6)]
         assert locks.names() == []
+
+
+# ---- the line
+
+
+def test_a_waiter_whose_bell_was_cut_keeps_its_place(url: str, admin: Admin) -> None:
+    with holdfast.connect(url) as locks, holdfast.connect(url) as first, holdfast.connect(url) as second:
+        lease = locks.lock("x", ttl=60).acquire()
+        order: list[str] = []
+
+        def in_line(locks: Locks, count: int) -> bool:
+            return len(locks.inspect("x").waiters) == count
+
+        def wait(who: Locks, name: str) -> None:
+            with who.lock("x", ttl=60).acquire(timeout=30):
+                order.append(name)
+                time.sleep(0.05)
+
+        threads = []
+        for number, (who, name) in enumerate([(first, "first"), (second, "second")], 1):
+            threads.append(in_background(partial(wait, who, name))[0])
+            until(partial(in_line, locks, number))
+        bell = first._engine.store._ear.name  # type: ignore[attr-defined]
+        ((number,),) = admin.run(f"SELECT IS_USED_LOCK('holdfast:line:{bell}')")
+        admin.run(f"KILL {number}")
+        assert lease.release()
+        for thread in threads:
+            thread.join(30)
+        assert order == ["first", "second"]
+
+
+def test_many_dead_waiters_together_hold_up_the_living_for_a_moment_only(url: str, admin: Admin) -> None:
+    with holdfast.connect(url) as locks, holdfast.connect(url) as others:
+        lease = locks.lock("x", ttl=60).acquire()
+        store = locks._engine.store
+        for _ in range(50):
+            finish(store.claim(claim(ttl=60)))
+        admin.run(f"UPDATE holdfast_claims SET bell = '{'0' * 32}' WHERE token = 0")
+        thread, got = in_background(lambda: others.lock("x", ttl=60).acquire(timeout=30))
+        until(lambda: len(locks.inspect("x").waiters) == 51)
+        released = time.monotonic()
+        assert lease.release()
+        thread.join(30)
+        assert got[0].release()
+        assert time.monotonic() - released < 5  # and not 50 moments, nor a ttl
+
+
+def test_a_head_that_died_after_it_was_rung_is_found_by_who_comes_next(url: str, admin: Admin) -> None:
+    with holdfast.connect(url) as locks:
+        store = locks._engine.store
+        inside = claim(ttl=60)
+        finish(store.claim(inside))
+        finish(store.claim(claim(ttl=60)))
+        finish(store.release(inside))  # rings the one in line, which never comes
+        admin.run(f"UPDATE holdfast_claims SET bell = '{'0' * 32}' WHERE token = 0")
+        started = time.monotonic()
+        locks.lock("x", ttl=60).acquire(timeout=30).release()
+        assert time.monotonic() - started < 5
+
+
+def test_a_name_whose_last_token_is_ahead_of_the_clock_is_not_swept_away(url: str, admin: Admin) -> None:
+    with holdfast.connect(f"{url}?retention=0.1") as locks:
+        locks.lock("x").acquire().release()
+        ahead = int((time.time() + 3600) * 1_000_000)
+        admin.run(f"UPDATE holdfast_claims SET mark = {ahead} WHERE name = 'x'")
+        time.sleep(0.2)
+        for number in range(20):
+            locks.lock(f"new:{number}").acquire().release()
+        assert locks.lock("x").acquire().token > ahead

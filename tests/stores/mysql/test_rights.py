@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 
+import pymysql
 import pytest
 
 import holdfast
@@ -148,3 +150,33 @@ def test_servers_that_are_too_old_are_refused() -> None:
     for old in ("10.0.1-MariaDB", "5.5.5-10.5.9-MariaDB-log", "5.7.44-log", "5.6.2"):
         with pytest.raises(Unsupported, match="or later"):
             check_version(old, "here")
+
+
+def test_who_may_only_execute_cannot_wipe_what_is_others(mariadb: MariaDB, empty: str, admin: Admin) -> None:
+    run_script(mariadb, empty)
+    with holdfast.connect(place(mariadb, "other")) as locks:
+        lease = locks.lock("victim", ttl=60).acquire()
+        eve = pymysql.connect(
+            host="127.0.0.1", port=mariadb.port, user="app", password="geheim", database="small", autocommit=True
+        )
+        huge = 9 * 10**18
+        with eve.cursor() as cursor:
+            for number in range(12):
+                for retention in (-(10**11), -huge, huge, 0):
+                    for call in (
+                        f"holdfast_claim_1('eve{number}', x'41', 'eve', 1000000, 1, 1, 1, 0, '', '', {retention})",
+                        f"holdfast_claim_1('victim', x'41', 'eve', {-huge}, -5, -1, 0, 0, '', '', {retention})",
+                        f"holdfast_release_1('victim', x'41', {retention})",
+                        f"holdfast_watch_1('victim', x'42', 1, {retention}, 'x', {retention})",
+                        f"holdfast_sweep_1({retention})",
+                        "holdfast_heir_1('victim')",
+                        f"holdfast_session_claim_1('eve', 'eve', '', -1, -1, {retention})",
+                    ):
+                        with contextlib.suppress(pymysql.err.MySQLError):
+                            cursor.execute(f"CALL {call}")
+                            while cursor.nextset():
+                                pass
+        eve.close()
+        (holding,) = locks.inspect("victim").holders
+        assert holding.token == lease.token
+        assert lease.release()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,8 +19,9 @@ import pytest
 import holdfast
 from holdfast import aio
 from holdfast.errors import LeaseLost, NotAcquired, Unsupported
-from holdfast.stores.mysql.session import lock_key
 from holdfast.sync import Locks
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.servers.mariadb import MariaDB
 
 from .admin import Admin, until
 
@@ -147,8 +150,136 @@ def test_what_named_locks_cannot_do_is_refused(locks: Locks) -> None:
             ask(timeout=0)
 
 
-def test_keys_are_injective_and_fit() -> None:
-    names = ["a", "A", "a ", "á", "x" * 40, "x" * 41, "x" * 64, "x" * 512, "hf:a", "hf#a", "a/b", "b:c"]
-    keys = {lock_key(database, name) for database in ("app", "app2", "App") for name in names}
-    assert len(keys) == 3 * len(names)
-    assert all(len(key) <= 64 and key == key.lower() for key in keys)
+def test_names_that_get_lock_would_take_for_one_are_different_locks(locks: Locks, admin: Admin) -> None:
+    names = ["a", "A", "a ", "á", "x" * 64, "x" * 65, "X" * 64, "x" * 512, "hf:a", "hf#a", "a/b"]
+    leases = [locks.lock(name).acquire(timeout=0) for name in names]
+    keys = [key.decode() for (key,) in admin.run("SELECT lock_key FROM holdfast_sessions")]
+    assert len({key.lower() for key in keys}) == len(names)
+    assert all(len(key) <= 64 for key in keys)
+    assert all(lease.release() for lease in leases)
+
+
+class OneSided:
+    """Between us and the server; ends the server's side of a connection, and says nothing to ours."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._upstream: list[socket.socket] = []
+        self._clients: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                self._upstream.append(server)
+                self._clients.append(client)
+                threading.Thread(target=self._pump, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._pump, args=(server, client), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                with contextlib.suppress(OSError):
+                    sink.sendall(data)  # what a closed one refuses is swallowed
+
+    def end_upstream(self) -> None:
+        for server in self._upstream:
+            server.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for one in (self._listener, *self._clients, *self._upstream):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+def test_a_connection_that_only_the_server_ended_is_a_loss_told_in_seconds(session: str, mariadb: MariaDB) -> None:
+    between = OneSided(mariadb.address)
+    through = session.replace(str(mariadb.port), str(between.port))
+    with holdfast.connect(session) as others, holdfast.connect(through) as locks:
+        lease = locks.lock("x", ttl=600).acquire()
+        between.end_upstream()
+        with others.lock("x", ttl=600).acquire(timeout=10) as next_one:
+            assert next_one.token > lease.token
+            assert lease.lost.wait(20)  # and not after two hundred seconds, when it would be renewed
+    between.close()
+
+
+def test_many_new_names_at_once_do_not_deadlock(session: str, locks: Locks) -> None:
+    locks.lock("warm").acquire().release()
+    errors: list[Exception] = []
+    together = threading.Barrier(12)
+
+    def work(number: int) -> None:
+        for turn in range(8):
+            together.wait(60)
+            try:
+                locks.lock(f"{number}:{turn}", ttl=5).acquire(timeout=20).release()
+            except Exception as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+
+
+def test_a_neighbour_with_a_short_ttl_does_not_cost_a_long_one_its_life(session: str, mariadb: MariaDB) -> None:
+    with (
+        Proxy(mariadb.address) as proxy,
+        holdfast.connect(session.replace(str(mariadb.port), str(proxy.port))) as locks,
+    ):
+        long = locks.lock("long", ttl=3).acquire()
+        short = locks.lock("short", ttl=0.6).acquire()
+        proxy.to_client.hold()
+        assert short.lost.wait(20)
+        proxy.flow()
+        time.sleep(1.5)
+        long.check()
+        assert long.release()
+
+
+def test_a_name_is_held_by_nobody_when_release_found_its_connection_broken(
+    session: str, mariadb: MariaDB, admin: Admin
+) -> None:
+    with (
+        Proxy(mariadb.address) as proxy,
+        holdfast.connect(session.replace(str(mariadb.port), str(proxy.port))) as locks,
+    ):
+        lease = locks.lock("x", ttl=600).acquire()
+        proxy.to_server.hold()  # the server is not told that the connection is over
+        threading.Timer(0.3, proxy.to_server.flow).start()
+        lease.release()
+        until(lambda: admin.run("SELECT IS_USED_LOCK(lock_key) FROM holdfast_sessions WHERE name = 'x'") == [(None,)])
+
+
+def test_a_connection_with_the_number_of_an_old_holder_gets_a_token_of_its_own(
+    locks: Locks, mariadb: MariaDB, admin: Admin
+) -> None:
+    """After a restart numbers begin anew; and a claim may have its lock, but no token yet, when it is repeated."""
+    first = locks.lock("x").acquire()
+    assert first.release()
+    ((key,),) = admin.run("SELECT lock_key FROM holdfast_sessions WHERE name = 'x'")
+    admin.run("UPDATE holdfast_sessions SET connection = CONNECTION_ID() WHERE name = 'x'")
+    admin.run(f"SELECT GET_LOCK('{key.decode()}', 0)")
+    ((verdict, token, *_),) = admin.run("CALL holdfast_session_claim_1('x', 'me', '', 0, 60, 3600000000)")
+    assert verdict == "granted"
+    assert token > first.token
+    assert admin.run("CALL holdfast_session_claim_1('x', 'me', '', 0, 60, 3600000000)")[0][:2] == ("granted", token)
+
+
+def test_tokens_of_sessions_that_are_ahead_of_the_clock_are_not_swept_away(session: str, admin: Admin) -> None:
+    with holdfast.connect(f"{session}&retention=0.1") as locks:
+        locks.lock("x").acquire().release()
+        ahead = int((time.time() + 3600) * 1_000_000)
+        admin.run(f"UPDATE holdfast_sessions SET mark = {ahead} WHERE name = 'x'")
+        time.sleep(0.2)
+        for number in range(5):
+            locks.lock(f"new:{number}").acquire().release()
+        assert locks.lock("x").acquire().token > ahead

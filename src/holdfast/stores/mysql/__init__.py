@@ -23,13 +23,13 @@ def open_store(url: str, driver: Driver) -> MySqlStore | SessionStore:
     target = parse(url)
     dial: Dial
     if isinstance(driver, Asyncio):
-        from .line_aio import dial
+        from .line_aio import dial, ping_all
     else:
-        from .line import dial
+        from .line import dial, ping_all
     if target.mode == "session":
         from .session import SessionStore
 
-        return SessionStore(target, dial, driver)
+        return SessionStore(target, dial, ping_all, driver)
     from .store import MySqlStore
 
     return MySqlStore(target, dial, driver)

@@ -1,23 +1,25 @@
 """Conversations with one server: on a connection of the pool, retried where that is harmless, errors in our words.
 
-Every statement here may be repeated: claims and releases are told apart by their nonce.
+Every statement here may be repeated: claims and releases are told apart by their nonce. A statement whose answer nobody waits
+for any more may still run in the server, and arrive after its own withdrawal. So before anything else is said, it is ended.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable, Unsupported
 from . import definitions
 from .faults import DEADLOCK, EXISTS, MISSING, ServerError, explained
-from .pool import Dial, Line, Pool, Rows
+from .pool import Dial, Line, Pool, Rows, Turn
 from .url import Target
 
 _ATTEMPTS = 10  # deadlocks: none are known, but what else locks rows there is not ours to know
 _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}  # JSON_TABLE and SKIP LOCKED
+_AT_LEAST = 0.001  # a conversation that is begun gets a moment
 
 
 class Conversation:
@@ -29,14 +31,18 @@ class Conversation:
         self.apart = Pool(self.dial, driver, 1, target.shown())  # for renewals, which user work cannot keep waiting
         self.forgetful = ""  # why a commit of this server may be lost in a crash; "" if it is not, or not yet known
         self._known = False
-        self._stray = 0
+        self.strays: set[str] = set()  # names of lines that we left in the middle of an answer
+
+    def left(self, give_up: float) -> float:
+        return max(give_up - self._driver.now(), _AT_LEAST)
 
     async def dial(self, within: float) -> Line:
+        give_up = self._driver.now() + within
         line = await self._dial(self.target, within)
         if not self._known:
             try:
                 check_version(line.server, self.target.shown())
-                await self._ask_durability(line, within)
+                await self._ask_durability(line, self.left(give_up))
             except BaseException:
                 line.close()
                 raise
@@ -58,63 +64,95 @@ class Conversation:
                     self.forgetful,
                 )
 
-    async def ask(self, statement: str, *, within: float | None = None, apart: bool = False) -> list[Rows]:
-        within = self.target.timeout if within is None else within
-        pool = self.apart if apart else self.pool
-        give_up = self._driver.now() + within
+    async def ask(self, statement: str, within: float | None = None, *, apart: bool = False) -> list[Rows]:
+        """In at most `within` seconds, and at most ?timeout: waiting for a connection, dialling and repeating included."""
+        give_up = self._driver.now() + min(self.target.timeout, self.target.timeout if within is None else within)
         attempt = 0
         while True:
             attempt += 1
-            line = await pool.take(max(give_up - self._driver.now(), 0.001))
             try:
-                if self._stray:
-                    await self._end_stray(line, within)
-                # To its end, whatever interrupts us: a claim that runs on in the server could arrive after its release.
-                answer = await self._driver.shield(
-                    partial(line.ask, statement, max(give_up - self._driver.now(), 0.001))
-                )
+                return await self._ask_once(statement, give_up, self.apart if apart else self.pool)
+            except _Broken as broken:
+                if attempt >= _ATTEMPTS or self._driver.now() >= give_up:
+                    raise broken.error from None
             except ServerError as error:
-                if error.code in MISSING and attempt == 1:
-                    await self._set_up(pool, line, error)
-                    continue
-                pool.give_back(line)
                 if error.code == DEADLOCK and attempt < _ATTEMPTS and self._driver.now() < give_up:
                     await self._driver.sleep(self._driver.uniform(0.001, 0.005 * attempt))
-                    continue
-                raise explained(error, self.target.shown(), self.target.database) from None
-            except BaseException as error:
-                pool.give_back(line)
-                if not isinstance(error, Exception) and not line.alive():
-                    self._stray = line.connection_id  # Ctrl-C: what was asked there runs on
-                raise
-            pool.give_back(line)
-            return answer
+                elif error.code not in MISSING or attempt > 1:
+                    raise explained(error, self.target.shown(), self.target.database) from None
 
-    async def _end_stray(self, line: Line, within: float) -> None:
-        stray, self._stray = self._stray, 0
-        with contextlib.suppress(ServerError):  # it has ended by itself
-            await line.ask(f"KILL {stray}", within)
-
-    async def _set_up(self, pool: Pool, line: Line, missing: ServerError) -> None:
+    async def _ask_once(self, statement: str, give_up: float, pool: Pool) -> list[Rows]:
+        turn = Turn()
         try:
-            await self._driver.shield(lambda: set_up(line, self.target))
+            line = await pool.take(turn, self.left(give_up))
+            try:
+                if self.strays:
+                    await self._end_strays(line, give_up)
+                # To its end, whatever interrupts us: it costs less than to end it in the server.
+                return await self._driver.shield(partial(line.ask, statement, self.left(give_up)))
+            except ServerError as error:
+                if error.code in MISSING:
+                    await self._set_up(line, error, give_up)
+                raise
+            except Unavailable as error:
+                self.strays.add(line.name)
+                raise _Broken(error) from None
+            except BaseException:
+                if not line.alive():
+                    self.strays.add(line.name)
+                raise
+        finally:
+            pool.give_back(turn)
+
+    async def _end_strays(self, line: Line, give_up: float) -> None:
+        """By name, not by number: after a restart of the server, others have the numbers."""
+        for name in list(self.strays):
+            lock = f"'holdfast:line:{name}'"
+            ((number,),) = (await line.ask(f"SELECT IS_USED_LOCK({lock})", self.left(give_up)))[0]
+            if number is not None:
+                with contextlib.suppress(ServerError):  # it has ended by itself
+                    await line.ask(f"KILL {number}", self.left(give_up))
+                # Its lock is free when the server is done with it: what it did not do by now, it will not do.
+                left = self.left(give_up)
+                await line.ask(f"SELECT GET_LOCK({lock}, {left:.3f}), RELEASE_LOCK({lock})", left)
+            self.strays.discard(name)
+
+    async def end_strays(self, within: float) -> None:
+        if self.strays:
+            await self.ask("DO 0", within)
+
+    async def set_up(self, missing: ServerError, within: float) -> None:
+        """Create what is missing."""
+        give_up = self._driver.now() + within
+        turn = Turn()
+        try:
+            await self._set_up(await self.pool.take(turn, within), missing, give_up)
+        finally:
+            self.pool.give_back(turn)
+
+    async def _set_up(self, line: Line, missing: ServerError, give_up: float) -> None:
+        try:
+            await self._driver.shield(lambda: set_up(line, self.target, lambda: self.left(give_up)))
         except ServerError as error:
-            pool.give_back(line)
             forbidden = missing if missing.code == 1370 else error
             raise explained(forbidden, self.target.shown(), self.target.database) from None
-        except BaseException:
-            pool.give_back(line)
-            raise
-        pool.give_back(line)
 
     def forked(self) -> None:
-        self._stray = 0
+        self.strays = set()
         self.pool.forked()
         self.apart.forked()
 
     def close(self) -> None:
         self.pool.close()
         self.apart.close()
+
+
+class _Broken(Exception):
+    """The connection ended in the middle of a conversation, which may be had again on another."""
+
+    def __init__(self, error: Unavailable) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def check_version(server: str, where: str) -> None:
@@ -127,16 +165,18 @@ def check_version(server: str, where: str) -> None:
         raise Unsupported(f"{where} is {kind} {server}: locks need {kind} {oldest} or later")
 
 
-async def set_up(line: Line, target: Target) -> None:
-    """Create what is missing. One at a time: DDL is not transactional, and others may be at it."""
-    within = max(30.0, target.timeout)
-    (((alone,),),) = await line.ask("SELECT GET_LOCK('holdfast:schema', 20)", within)
+async def set_up(line: Line, target: Target, left: Callable[[], float]) -> None:
+    """Create what is missing. One at a time: DDL is not transactional, and others may be at it.
+
+    Who has no time for all of it leaves the rest to whoever comes next.
+    """
+    (((alone,),),) = await line.ask(f"SELECT GET_LOCK('holdfast:schema', {left():.3f})", left() + 0.2)
     if alone != 1:
-        raise Unavailable(f"another process has been creating the tables of locks in {target.shown()} for 20 s")
+        raise Unavailable(f"another process is creating the tables of locks in {target.shown()}: try again")
     try:
         found = 0
         try:
-            answer = await line.ask("SELECT version FROM holdfast_meta WHERE one = 1", within)
+            answer = await line.ask("SELECT version FROM holdfast_meta WHERE one = 1", left())
             found = answer[0][0][0] if answer[0] else 0
         except ServerError as error:
             if error.code not in (1146, 1142):
@@ -146,16 +186,33 @@ async def set_up(line: Line, target: Target) -> None:
                 f"the tables of locks in {target.shown()} are of version {found}, from a newer holdfast; this one knows "
                 f"{definitions.VERSION}: upgrade it"
             )
-        await line.ask(definitions.SQL_MODE, within)
+        if found == definitions.VERSION and await _is_whole(line, left):
+            return  # somebody was faster
+        await line.ask(definitions.SQL_MODE, left())
         for statement in definitions.tables():
-            await line.ask(statement, within)
+            await line.ask(statement, left())
         for _, body in definitions.procedures():
             try:
-                await line.ask(body, within)
+                await line.ask(body, left())
             except ServerError as error:
                 if error.code not in EXISTS:
                     raise
-        await line.ask(definitions.WHOLE, within)
+        await line.ask(definitions.WHOLE, left())
     finally:
         if line.alive():
-            await line.ask("DO RELEASE_LOCK('holdfast:schema')", within)
+            await line.ask("DO RELEASE_LOCK('holdfast:schema')", left())
+
+
+async def _is_whole(line: Line, left: Callable[[], float]) -> bool:
+    procedures = [name for name, _ in definitions.procedures()]
+    ((counts,),) = await line.ask(
+        "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN "  # noqa: S608
+        f"({_listed(definitions.TABLES)})), (SELECT COUNT(*) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = "
+        f"DATABASE() AND ROUTINE_NAME IN ({_listed(procedures)}))",
+        left(),
+    )
+    return counts == (len(definitions.TABLES), len(procedures))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

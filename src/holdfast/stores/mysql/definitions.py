@@ -9,6 +9,7 @@ from .faults import CREATE, GRANTS
 from .url import parse
 
 VERSION = 1  # also the end of every procedure's name: a newer schema drops the old ones, and we find that out
+TABLES = ("holdfast_claims", "holdfast_sessions", "holdfast_audit", "holdfast_meta")
 # Procedures remember the sql_mode of their creation: whatever the callers' is, they run in this one.
 SQL_MODE = "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
 WHOLE = "REPLACE INTO holdfast_meta VALUES (1, 1)"

@@ -1,14 +1,14 @@
 """How a process hears bells: one connection that sleeps in the server until somebody ends its sleep.
 
-The connection holds a named lock (GET_LOCK), which is its bell's name: whoever rings asks the server which connection has
-that lock, and ends its statement. When the process dies, or its network, the lock is nobody's, and whoever would ring it
-knows at once. Nothing is lost between two listenings: a place that is rung is marked in its row before the sleep is ended,
-and listening begins with a look at the marks.
+Every connection of ours holds a named lock (GET_LOCK), and that of this one is the bell's name: whoever rings asks the server
+which connection has it, and ends its statement. When the process dies, or its network, the lock is nobody's, and whoever would
+ring it knows at once: it then has a moment to come back with another bell before its place is given away. Nothing is lost
+between two listenings: a place that is rung is marked in its row before the sleep is ended, and listening begins with a look at
+the marks.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -48,22 +48,14 @@ class Ear:
     def is_open(self) -> bool:
         return self._line is not None
 
-    async def open(self) -> str:
-        """Connected, its lock taken, listening; or an error. Returns the bell's name."""
+    async def open(self, within: float) -> str:
+        """Connected and listening; or an error. Returns the bell's name."""
+        give_up = self._driver.now() + min(within, self._timeout)
         while self._line is None:
-            line = await self._dial(self._timeout)
-            name = os.urandom(16).hex()
-            try:
-                await line.ask(f"SELECT GET_LOCK('holdfast:bell:{name}', 0)", self._timeout)
-            except ServerError as error:
-                line.close()
-                raise Unavailable(f"the server gave no bell: {error.message:.200}") from error
-            except BaseException:
-                line.close()
-                raise
+            line = await self._dial(max(give_up - self._driver.now(), 0.001))
             with self._mutex:
                 if self._line is None and not self._closed:
-                    self._line, self.name = line, name
+                    self._line, self.name = line, line.name
                     break
             line.close()  # another thread or task was faster
             if self._closed:
@@ -144,8 +136,13 @@ class Ear:
         with self._mutex:
             if self._line is line:
                 self._line, self.name = None, ""
-            bells = list(self._bells.values())
         line.close()
+        self.wake()
+
+    def wake(self) -> None:
+        """Everybody who waits here looks for themselves. From any thread."""
+        with self._mutex:
+            bells = list(self._bells.values())
         for bell in bells:
             bell.ring()
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ...drivers.base import boot_time
 from ...errors import Misuse, Unavailable, Unsupported
 from .faults import ServerError, explained
 from .pool import Line, Rows
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
 
 try:
     import pymysql
+    from pymysql.constants import CLIENT, COMMAND, CR
 except ImportError as error:
     raise Unsupported("MySQL stores need the package PyMySQL: pip install 'holdfast[mysql]'") from error
+
+PING = "DO 1"
+_QUIT = b"\x01\x00\x00\x00\x01"
 
 
 @lru_cache(16)
@@ -35,36 +41,138 @@ def tls_context(target: Target) -> ssl.SSLContext:
     return context
 
 
-def greeting(server: str, timeout: float) -> str:
-    """What a new connection is told first, so that no setting of the server's surprises us."""
-    settings = f"sql_mode = 'STRICT_TRANS_TABLES', innodb_lock_wait_timeout = {max(1, round(timeout))}"
+def greeting(server: str, name: str, timeout: float) -> str:
+    """What a new connection is told first: who it is, and what no setting of the server's shall change."""
+    settings = (
+        f"@holdfast_line = GET_LOCK('holdfast:line:{name}', 0), SESSION sql_mode = 'STRICT_TRANS_TABLES', "
+        f"SESSION innodb_lock_wait_timeout = {max(1, round(timeout))}"
+    )
     if "mariadb" in server.lower():
-        settings += ", max_statement_time = 0"
-    return f"SET SESSION {settings}"
+        settings += ", SESSION max_statement_time = 0"
+    return f"SET {settings}"
+
+
+class ClearText:
+    """Stands in for the ways of logging in that hand the server the password itself: not on a wire that anybody can read."""
+
+    def __init__(self, _connection: object) -> None:
+        raise Misuse("it asks for the password in clear text, and the connection is not encrypted: add ?tls=yes")
+
+
+def refused_logins(target: Target) -> dict[Any, Callable[[Any], Any]]:
+    private = target.tls or target.socket
+    return {} if private else {b"mysql_clear_password": ClearText, b"dialog": ClearText}
+
+
+class _Connection(pymysql.connections.Connection):
+    """PyMySQL's; but a conversation has one deadline, however often it reads, writes, or is interrupted by a signal."""
+
+    deadline = 0.0
+    _received = b""
+    # Its own, private and without types: a test tells when they change.
+    _sock: Any
+    _secure: bool
+    _force_close: Callable[[], None]
+    server_capabilities: int
+
+    def _left(self) -> float:
+        left = self.deadline - boot_time()
+        if left <= 0:
+            raise TimeoutError("no answer in time")
+        return left
+
+    def _read_bytes(self, num_bytes: int) -> bytes:
+        received = self._received
+        try:
+            while len(received) < num_bytes:
+                self._sock.settimeout(self._left())
+                more = self._sock.recv(max(65536, num_bytes - len(received)))
+                if not more:
+                    raise ConnectionResetError("the server closed the connection")
+                received += more
+        except OSError as error:
+            self._force_close()
+            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, str(error)) from error
+        except BaseException:
+            self._force_close()
+            raise
+        self._received = received[num_bytes:]
+        return received[:num_bytes]
+
+    def _write_bytes(self, data: bytes) -> None:
+        try:
+            self._sock.settimeout(self._left())
+            self._sock.sendall(data)
+        except OSError as error:
+            self._force_close()
+            raise pymysql.err.OperationalError(CR.CR_SERVER_GONE_ERROR, str(error)) from error
+        except BaseException:
+            self._force_close()
+            raise
+
+    def _request_authentication(self) -> None:
+        # Before the password is sent: a server in the middle may say that it knows no TLS, or speak before TLS begins.
+        if self.ssl and (self._received or not self.server_capabilities & CLIENT.SSL):
+            raise Misuse("it offers no TLS, which the URL asks for")
+        super()._request_authentication()  # type: ignore[misc]
+        if self.ssl and not hasattr(self._sock, "getpeercert"):
+            self._force_close()
+            raise Misuse("the connection is not encrypted, though the URL asks for TLS")
+
+
+def _dial_socket(target: Target, deadline: float) -> socket.socket:
+    if target.socket:
+        places: list[Any] = [(socket.AF_UNIX, socket.SOCK_STREAM, 0, "", target.socket)]
+    else:
+        places = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    problem: OSError = ConnectionRefusedError("no address")
+    for index, (family, kind, protocol, _, address) in enumerate(places):
+        plug = socket.socket(family, kind, protocol)
+        try:
+            plug.settimeout(max((deadline - boot_time()) / (len(places) - index), 0.001))
+            plug.connect(address)
+            if family != socket.AF_UNIX:
+                plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return plug
+        except OSError as error:
+            plug.close()
+            problem = error
+        except BaseException:
+            plug.close()
+            raise
+    raise problem
 
 
 async def dial(target: Target, within: float) -> Line:
-    options = {"unix_socket": target.socket} if target.socket else {"host": target.host, "port": target.port}
+    deadline = boot_time() + within
+    connection = _Connection(
+        host=target.host,
+        port=target.port,
+        user=target.user,
+        password=target.password,
+        database=target.database,
+        charset="utf8mb4",
+        autocommit=True,
+        defer_connect=True,
+        auth_plugin_map=refused_logins(target),
+        **({"ssl": tls_context_of(target)} if target.tls else {"ssl_disabled": True}),
+    )
+    connection.deadline = deadline
+    connection._secure = bool(target.socket)
     try:
-        connection = pymysql.connect(
-            **options,
-            user=target.user,
-            password=target.password,
-            database=target.database,
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=max(within, 1.0),
-            read_timeout=within,
-            write_timeout=target.timeout,
-            **({"ssl": tls_context(target)} if target.tls else {"ssl_disabled": True}),
-        )
+        connection.connect(_dial_socket(target, deadline))
     except pymysql.err.MySQLError as error:
         raise not_connected(error, target) from error
-    except (ValueError, OSError, RuntimeError) as error:  # certificates that are not there; a login that wants TLS
+    except Misuse as error:
+        raise Misuse(f"no login to MySQL at {target.shown()}: {error}") from None
+    except OSError as error:
+        raise not_reached(error, target) from error
+    except (ValueError, RuntimeError) as error:  # a login that wants TLS
         raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
     line = BlockingLine(connection, target)
     try:
-        await line.ask(greeting(line.server, target.timeout), within)
+        await line.ask(greeting(line.server, line.name, target.timeout), deadline - boot_time())
     except BaseException as error:
         line.close()
         if isinstance(error, ServerError):
@@ -73,10 +181,26 @@ async def dial(target: Target, within: float) -> Line:
     return line
 
 
+def tls_context_of(target: Target) -> ssl.SSLContext:
+    try:
+        return tls_context(target)
+    except (ValueError, OSError) as error:  # certificates that are not there, or are none
+        raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
+
+
+def not_reached(error: OSError, target: Target) -> Exception:
+    if type(error).__name__ == "SSLCertVerificationError":
+        return Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert")
+    return Unavailable(f"cannot connect to MySQL at {target.shown()}: {error!s:.200}")
+
+
 def not_connected(error: Exception, target: Target) -> Exception:
     code = error.args[0] if error.args and type(error.args[0]) is int else 0
     if 0 < code < 2000 or code > 2999 or code in (2054, 2061):
         return explained(ServerError(code, str(error.args[-1])), target.shown(), target.database)
+    cause = getattr(error, "original_exception", None) or error.__cause__
+    if isinstance(cause, OSError):
+        return not_reached(cause, target)
     return Unavailable(f"cannot connect to MySQL at {target.shown()}: {error.args[-1] if error.args else error}")
 
 
@@ -84,34 +208,39 @@ class BlockingLine:
     def __init__(self, connection: Any, target: Target) -> None:
         self._connection = connection
         self._target = target
-        self._cursor = connection.cursor()
         self.server: str = connection.get_server_info()
-        self.connection_id: int = connection.thread_id()
+        self.name = os.urandom(16).hex()
         self._busy = False
+        self._owed = False  # a ping was sent, and its answer has not come yet
         self._turn = threading.Lock()
 
     async def ask(self, statement: str, within: float) -> list[Rows]:
-        with self._turn:  # a session lock's line is renewed by one thread and released by another
-            return self._ask(statement, within)
+        deadline = boot_time() + within
+        if not self._turn.acquire(timeout=max(within, 0.0)):  # a session lock's line is renewed by another thread
+            self.close()
+            raise Unavailable(f"the connection to MySQL at {self._target.shown()} was busy for {within:.2g} s")
+        try:
+            return self._converse(statement, deadline)
+        finally:
+            self._turn.release()
 
-    def _ask(self, statement: str, within: float) -> list[Rows]:
-        connection, cursor = self._connection, self._cursor
-        connection._read_timeout = max(within, 0.001)
-        answers: list[Rows] = []
+    def _converse(self, statement: str | None, deadline: float) -> list[Rows]:
+        """Without a statement: only read the answer that is owed."""
+        connection = self._connection
+        connection.deadline = deadline
         self._busy = True
         try:
-            cursor.execute(statement)
-            while True:
-                if cursor.description is not None:
-                    answers.append(list(cursor.fetchall()))
-                if not cursor.nextset():
-                    self._busy = False
-                    return answers
+            if self._owed:
+                self._read_answers(connection.next_result)
+                self._owed = False
+            answers = [] if statement is None else self._read_answers(lambda: connection.query(statement))
+            self._busy = False
+            return answers
         except (pymysql.err.MySQLError, OSError, AttributeError) as error:
             # AttributeError: another thread closed it meanwhile, and PyMySQL's socket is None.
             code = error.args[0] if error.args and type(error.args[0]) is int else 0
             if isinstance(error, pymysql.err.MySQLError) and connection.open and (0 < code < 2000 or code > 2999):
-                self._busy = False
+                self._owed = False
                 self._roll_back()
                 raise ServerError(code, str(error.args[1]) if len(error.args) > 1 else "") from None
             self.close()
@@ -120,17 +249,70 @@ class BlockingLine:
             self.close()
             raise
 
+    def _read_answers(self, first: Callable[[], Any]) -> list[Rows]:
+        connection = self._connection
+        answers: list[Rows] = []
+        first()
+        while True:
+            result = connection._result
+            if result.description is not None:
+                answers.append(list(result.rows))
+            if not result.has_next:
+                return answers
+            connection.next_result()
+
     def _roll_back(self) -> None:
         """A procedure that failed half way leaves its transaction open."""
         try:
             self._connection.rollback()
+            self._busy = False
         except (pymysql.err.MySQLError, OSError, AttributeError):
             self.close()
 
+    # ---- pings of many lines at once
+
+    def send_ping(self, deadline: float) -> bool:
+        """False: another thread is talking here. Whoever gets True calls end_ping."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            if not self._owed:
+                self.ping_again(deadline)
+        except BaseException:
+            self._turn.release()
+            raise
+        return True
+
+    def ping_again(self, deadline: float) -> None:
+        try:
+            self._connection.deadline = deadline
+            self._connection._execute_command(COMMAND.COM_QUERY, PING)
+            self._owed = True
+        except (pymysql.err.MySQLError, OSError, AttributeError) as error:
+            self.close()
+            raise Unavailable(f"MySQL at {self._target.shown()} did not answer: {error!s:.200}") from error
+
+    def read_ping(self, deadline: float) -> None:
+        self._converse(None, deadline)
+
+    def end_ping(self) -> None:
+        self._turn.release()
+
+    def owes_answer(self) -> bool:
+        return self._owed
+
+    def fileno(self) -> int:
+        plug = self._connection._sock
+        return -1 if plug is None else plug.fileno()
+
+    # ----
+
     def alive(self) -> bool:
         plug = self._connection._sock
-        if plug is None:
+        if plug is None or self._busy or self._turn.locked() or self._connection._received:
             return False
+        if self._owed:
+            return True  # what comes there is the answer that we wait for
         poll = select.poll()
         poll.register(plug, select.POLLIN | select.POLLERR | select.POLLHUP)
         return not poll.poll(0)
@@ -147,17 +329,20 @@ class BlockingLine:
 
         threading.Thread(target=wait, name="holdfast-watch", daemon=True).start()
 
+    def bear(self, seconds: float) -> None:
+        bear(self._connection._sock, seconds)
+
     def close(self) -> None:
         connection, plug = self._connection, self._connection._sock
         if plug is None:
             return
-        try:
-            if self._busy:  # by another thread, or in the middle of an answer: closing alone would not wake who reads
-                plug.shutdown(socket.SHUT_RDWR)
-                connection._force_close()
-            else:
-                connection.close()
-        except (pymysql.err.MySQLError, OSError, AttributeError):
+        with contextlib.suppress(pymysql.err.MySQLError, OSError, AttributeError, ValueError):
+            if not self._busy and not self._owed:
+                plug.settimeout(0)  # a server that is silent is not waited for
+                plug.send(_QUIT)
+        with contextlib.suppress(OSError):
+            plug.shutdown(socket.SHUT_RDWR)  # wakes whoever reads, or watches: closing alone would not
+        with contextlib.suppress(OSError, AttributeError):
             connection._force_close()
 
     def disown(self) -> None:
@@ -167,3 +352,48 @@ class BlockingLine:
             nothing = os.open(os.devnull, os.O_RDWR)
             os.dup2(nothing, plug.fileno())
             os.close(nothing)
+
+
+def bear(plug: Any, seconds: float) -> None:
+    if plug is not None and plug.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
+        with contextlib.suppress(OSError):
+            plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1000)))
+
+
+async def ping_all(lines: Sequence[Any], within: float) -> list[bool | Unavailable]:
+    """A word on every line at once. True: answered. False: it has ended. Unavailable: not in time; it may yet answer."""
+    deadline = boot_time() + within
+    verdicts: list[bool | Unavailable] = [Unavailable(f"no answer within {within:.2g} s") for _ in lines]
+    poll = select.poll()
+    asked: list[BlockingLine] = []
+    waited_for: dict[int, int] = {}
+    late: set[int] = set()  # they owe the answer to an earlier ping, which says nothing of now: that comes first
+    try:
+        for number, line in enumerate(lines):
+            try:
+                if line.owes_answer():
+                    late.add(number)
+                if line.send_ping(deadline):
+                    asked.append(line)
+                    poll.register(line.fileno(), select.POLLIN)
+                    waited_for[line.fileno()] = number
+            except (Unavailable, ValueError):  # ValueError: another thread has closed it
+                verdicts[number] = False
+        while waited_for and (left := deadline - boot_time()) > 0:
+            for plug, _ in poll.poll(left * 1000):
+                number = waited_for[plug]
+                try:
+                    lines[number].read_ping(deadline)
+                    if number in late:
+                        late.discard(number)
+                        lines[number].ping_again(deadline)
+                        continue
+                    verdicts[number] = True
+                except (Unavailable, ServerError):
+                    verdicts[number] = False
+                del waited_for[plug]
+                poll.unregister(plug)
+    finally:
+        for line in asked:
+            line.end_ping()
+    return verdicts

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...drivers.base import boot_time
 from ...errors import Misuse, Unavailable, Unsupported
 from .faults import ServerError, explained
 from .pool import Line, Rows
@@ -21,8 +22,9 @@ except ImportError as error:
 
 
 async def dial(target: Target, within: float) -> Line:
-    from .line import greeting, not_connected, tls_context
+    from .line import greeting, not_connected, not_reached, refused_logins, tls_context_of
 
+    deadline = boot_time() + within
     options = {"unix_socket": target.socket} if target.socket else {"host": target.host, "port": target.port}
     try:
         async with asyncio.timeout(within):
@@ -33,18 +35,24 @@ async def dial(target: Target, within: float) -> Line:
                 database=target.database,
                 charset="utf8mb4",
                 autocommit=True,
-                **({"ssl": tls_context(target)} if target.tls else {}),
+                auth_plugin_map=refused_logins(target),
+                **({"ssl": tls_context_of(target)} if target.tls else {}),
             )
     except MySQLError as error:
         raise not_connected(error, target) from error
     except TimeoutError as error:
         raise Unavailable(f"MySQL at {target.shown()} did not answer in time") from error
-    except (ValueError, OSError, RuntimeError) as error:
-        kind = Unavailable if isinstance(error, OSError) else Misuse
-        raise kind(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
+    except Misuse as error:
+        raise Misuse(f"no login to MySQL at {target.shown()}: {error}") from None
+    except OSError as error:
+        raise not_reached(error, target) from error
+    except (ValueError, RuntimeError) as error:
+        raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
     line = AioLine(connection, target)
     try:
-        await line.ask(greeting(line.server, target.timeout), within)
+        if target.tls and line.transport.get_extra_info("sslcontext") is None:
+            raise Misuse(f"the connection to MySQL at {target.shown()} is not encrypted, though the URL asks for TLS")
+        await line.ask(greeting(line.server, line.name, target.timeout), deadline - boot_time())
     except BaseException as error:
         line.close()
         if isinstance(error, ServerError):
@@ -57,60 +65,79 @@ class AioLine:
     def __init__(self, connection: Any, target: Target) -> None:
         self._connection = connection
         self._target = target
-        self._transport = getattr(connection, "_transport", None) or connection._writer.transport
+        self.transport = connection._transport
         self.server: str = connection.get_server_info()
-        self.connection_id: int = connection.thread_id()
+        self.name = os.urandom(16).hex()
         self._open = True
+        self._busy = False
         self._turn = asyncio.Lock()
         self._watching: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
 
     async def ask(self, statement: str, within: float) -> list[Rows]:
-        async with self._turn:  # a session lock's line is renewed by one task and released by another
-            return await self._ask_within(statement, within)
-
-    async def _ask_within(self, statement: str, within: float) -> list[Rows]:
-        if not self._open:
-            raise Unavailable(f"the connection to MySQL at {self._target.shown()} was closed")
         try:
             async with asyncio.timeout(max(within, 0.001)):
-                return await self._ask(statement)
-        except ServerError:
-            raise
+                return await self._in_turn(statement)
         except TimeoutError as error:
             self.close()
-            raise Unavailable(f"MySQL at {self._target.shown()} did not answer within {within:g} s") from error
-        except (MySQLError, OSError, RuntimeError, AttributeError, EOFError, IndexError) as error:
-            self.close()
-            raise Unavailable(f"MySQL at {self._target.shown()} did not answer: {error!s:.200}") from error
-        except BaseException:
-            self.close()
-            raise
+            raise Unavailable(f"MySQL at {self._target.shown()} did not answer within {within:.2g} s") from error
+
+    async def _in_turn(self, statement: str) -> list[Rows]:
+        async with self._turn:  # a session lock's line is renewed by one task and released by another
+            if not self._open:
+                raise Unavailable(f"the connection to MySQL at {self._target.shown()} was closed")
+            self._busy = True
+            try:
+                answers = await self._ask(statement)
+            except ServerError:
+                self._busy = False
+                raise
+            except (MySQLError, OSError, RuntimeError, AttributeError, EOFError, IndexError) as error:
+                self.close()
+                raise Unavailable(f"MySQL at {self._target.shown()} did not answer: {error!s:.200}") from error
+            except BaseException:
+                self.close()
+                raise
+            self._busy = False
+            return answers
 
     async def _ask(self, statement: str) -> list[Rows]:
+        # Not by a cursor: those ask for every warning, and print it.
+        connection = self._connection
         answers: list[Rows] = []
-        cursor = self._connection.cursor()
         try:
-            await cursor.execute(statement)
+            await connection.query(statement)
             while True:
-                if cursor.description is not None:
-                    answers.append(list(await cursor.fetchall()))
-                if not await cursor.nextset():
+                result = connection._result
+                if result.description is not None:
+                    answers.append(list(result.rows))
+                if not result.has_next:
                     return answers
+                await connection.next_result()
         except MySQLError as error:
             code = error.args[0] if error.args and type(error.args[0]) is int else 0
-            if not (0 < code < 2000 or code > 2999) or not self.alive():
+            if not (0 < code < 2000 or code > 2999) or self._ended():
                 raise
-            await self._connection.rollback()  # a procedure that failed half way leaves its transaction open
+            await connection.rollback()  # a procedure that failed half way leaves its transaction open
             raise ServerError(code, str(error.args[1]) if len(error.args) > 1 else "") from None
 
+    def ping(self) -> asyncio.Task[list[Rows]]:
+        """In the background, without a limit: one that is late is no reason to hang up."""
+        from .line import PING
+
+        task = self._loop.create_task(self._in_turn(PING))
+        task.add_done_callback(_look_at)
+        return task
+
+    def _ended(self) -> bool:
+        protocol = self._connection._proto
+        return not self._open or protocol.eof or protocol.exc is not None or self.transport.is_closing()
+
     def alive(self) -> bool:
-        protocol = getattr(self._connection, "_proto", None) or self._connection._reader
-        ended = protocol.at_eof() if hasattr(protocol, "at_eof") else protocol.eof or protocol.exc is not None
-        return self._open and not ended and not self._transport.is_closing()
+        return not self._busy and not self._loop.is_closed() and not self._ended()
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        plug = self._transport.get_extra_info("socket")
+        plug = self.transport.get_extra_info("socket")
         self._watching = watching = socket.socket(fileno=os.dup(plug.fileno()))
         watching.setblocking(False)
 
@@ -133,17 +160,32 @@ class AioLine:
             self._loop.remove_reader(watching.fileno())
             watching.close()
 
+    def bear(self, seconds: float) -> None:
+        from .line import bear
+
+        bear(self.transport.get_extra_info("socket"), seconds)
+
     def close(self) -> None:
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._close()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._close)
+
+    def _close(self) -> None:
         if self._open:
             self._open = False
             self._unwatch()
-            self._transport.abort()
+            self.transport.abort()
 
     def disown(self) -> None:
         """The loop is the parent's too, so it is not touched: our copies of its sockets become nothing."""
         self._open = False
         _inherited.append(self)
-        for plug in (self._transport.get_extra_info("socket"), self._watching):
+        for plug in (self.transport.get_extra_info("socket"), self._watching):
             if plug is not None and plug.fileno() >= 0:
                 nothing = os.open(os.devnull, os.O_RDWR)
                 os.dup2(nothing, plug.fileno())
@@ -151,3 +193,20 @@ class AioLine:
 
 
 _inherited: list[AioLine] = []  # kept, so that collecting them does not touch the parent's loop
+
+
+def _look_at(task: asyncio.Task[list[Rows]]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+async def ping_all(lines: Sequence[Any], within: float) -> list[bool | Unavailable]:
+    """A word on every line at once. True: answered. False: it has ended. Unavailable: not in time; it may yet answer."""
+    tasks = [line.ping() for line in lines]
+    done, _ = await asyncio.wait(tasks, timeout=within)
+    return [
+        Unavailable(f"no answer within {within:.2g} s")
+        if task not in done
+        else not task.cancelled() and task.exception() is None
+        for task in tasks
+    ]

@@ -1,22 +1,25 @@
 -- One CALL is one conversation: one round trip, one transaction. SQL SECURITY DEFINER, so that an application needs EXECUTE
--- alone, and so that every waiter, whoever it logs in as, can be rung by every other (see holdfast_ring_1).
+-- alone, and so that every waiter, whoever it logs in as, can be rung by every other (see holdfast_ring_1). And so no argument
+-- is trusted: whoever may call these could otherwise wipe what is not theirs. The time is never one.
 
 -- procedure: holdfast_heir_1
--- Inside a transaction that holds row 0: mark the one in line who may enter now. One whose process is gone (its bell, a named
--- lock that lives as long as its connection, is nobody's) leaves the line, so that it holds up nobody.
-CREATE PROCEDURE holdfast_heir_1(IN p_name VARBINARY(512), IN p_now BIGINT)
+-- Inside a transaction that holds row 0: mark the one in line who may enter now. One whose bell (a named lock that lives as
+-- long as its connection) is nobody's is dead, or was cut off: it has a moment to come back, and then leaves the line. All of
+-- those at once, and whoever is behind them is marked too, and told when that moment is over.
+CREATE PROCEDURE holdfast_heir_1(IN p_name VARBINARY(512))
 MODIFIES SQL DATA
 heir: BEGIN
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
     DECLARE v_seq, v_used, v_room BIGINT;
     DECLARE v_units, v_capacity INT;
     DECLARE v_bell VARBINARY(32);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
     SELECT COALESCE(SUM(units), 0) INTO v_used FROM holdfast_claims
-    WHERE name = p_name AND token > 0 AND holder <> '' AND expires > p_now;
+    WHERE name = p_name AND token > 0 AND holder <> '' AND expires > v_now;
     look: LOOP
         SET v_seq = NULL;
         SELECT seq, units, capacity, bell INTO v_seq, v_units, v_capacity, v_bell FROM holdfast_claims
-        WHERE name = p_name AND seq > 0 AND token = 0 AND expires > p_now ORDER BY seq LIMIT 1;
+        WHERE name = p_name AND seq > 0 AND token = 0 AND bell IS NOT NULL AND expires > v_now ORDER BY seq LIMIT 1;
         IF v_seq IS NULL THEN
             LEAVE heir;
         END IF;
@@ -25,17 +28,18 @@ heir: BEGIN
             -- The first in line who need not wait for its head, and for whom there is room.
             SET v_seq = NULL;
             SELECT seq, bell INTO v_seq, v_bell FROM holdfast_claims
-            WHERE name = p_name AND seq > 0 AND token = 0 AND fair = 0 AND units <= v_room AND expires > p_now
+            WHERE name = p_name AND seq > 0 AND token = 0 AND bell IS NOT NULL AND fair = 0 AND units <= v_room
+                AND expires > v_now
             ORDER BY seq LIMIT 1;
             IF v_seq IS NULL THEN
                 LEAVE heir;
             END IF;
         END IF;
-        IF IS_USED_LOCK(CONCAT('holdfast:bell:', CONVERT(v_bell USING ascii))) IS NOT NULL THEN
+        IF IS_USED_LOCK(CONCAT('holdfast:line:', CONVERT(v_bell USING ascii))) IS NOT NULL THEN
             UPDATE holdfast_claims SET rung = 1 WHERE name = p_name AND seq = v_seq;
             LEAVE heir;
         END IF;
-        DELETE FROM holdfast_claims WHERE name = p_name AND seq = v_seq;
+        UPDATE holdfast_claims SET bell = NULL, expires = LEAST(expires, v_now + 750000) WHERE name = p_name AND seq = v_seq;
     END LOOP;
 END
 
@@ -58,7 +62,7 @@ BEGIN
         IF v_done THEN
             LEAVE ring;
         END IF;
-        SET v_connection = IS_USED_LOCK(CONCAT('holdfast:bell:', CONVERT(v_bell USING ascii)));
+        SET v_connection = IS_USED_LOCK(CONCAT('holdfast:line:', CONVERT(v_bell USING ascii)));
         IF v_connection IS NOT NULL AND v_connection <> CONNECTION_ID() THEN
             KILL QUERY v_connection;
         END IF;
@@ -72,9 +76,9 @@ END
 CREATE PROCEDURE holdfast_listen_1(IN p_bell VARBINARY(32), IN p_naps INT, IN p_nap DOUBLE)
 READS SQL DATA
 BEGIN
-    DECLARE v_left INT DEFAULT p_naps;
+    DECLARE v_left INT DEFAULT LEAST(p_naps, 100);
     WHILE v_left > 0 AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE bell = p_bell AND rung = 1) DO
-        DO SLEEP(p_nap);
+        DO SLEEP(LEAST(GREATEST(p_nap, 0.01), 10));
         SET v_left = v_left - 1;
     END WHILE;
     SELECT holder FROM holdfast_claims WHERE bell = p_bell AND rung = 1;
@@ -82,17 +86,19 @@ END
 
 -- procedure: holdfast_sweep_1
 -- Inside a transaction: look at the next few rows of the table, and drop those that nobody has used for long. Never waits.
--- No lock has the empty name: its row remembers how far the sweep has come.
-CREATE PROCEDURE holdfast_sweep_1(IN p_now BIGINT, IN p_retention BIGINT)
+-- No lock has the empty name: its row remembers how far the sweep has come. A name whose last token is ahead of the clock (which
+-- was set back) is kept: its next token would be lower.
+CREATE PROCEDURE holdfast_sweep_1(IN p_retention BIGINT)
 MODIFIES SQL DATA
 sweep: BEGIN
     DECLARE v_done INT DEFAULT 0;
     DECLARE v_found INT DEFAULT 0;
     DECLARE v_from, v_name VARBINARY(512);
-    DECLARE v_seq, v_expires BIGINT;
+    DECLARE v_seq, v_expires, v_mark BIGINT;
     DECLARE v_holder VARBINARY(64);
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
     DECLARE next_rows CURSOR FOR
-        SELECT name, seq, holder, expires FROM holdfast_claims
+        SELECT name, seq, holder, expires, mark FROM holdfast_claims
         WHERE name > v_from ORDER BY name, seq LIMIT 8 FOR UPDATE SKIP LOCKED;
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = 1;
     SELECT note INTO v_from FROM holdfast_claims WHERE name = '' AND seq = 0 FOR UPDATE SKIP LOCKED;
@@ -102,14 +108,15 @@ sweep: BEGIN
     OPEN next_rows;
     SET v_done = 0;
     rows_of_it: LOOP
-        FETCH next_rows INTO v_name, v_seq, v_holder, v_expires;
+        FETCH next_rows INTO v_name, v_seq, v_holder, v_expires, v_mark;
         IF v_done THEN
             LEAVE rows_of_it;
         END IF;
         SET v_found = v_found + 1;
-        IF v_seq > 0 AND v_expires <= p_now THEN
+        IF v_seq > 0 AND v_expires <= v_now THEN
             DELETE FROM holdfast_claims WHERE name = v_name AND seq = v_seq;
-        ELSEIF v_seq = 0 AND (v_expires <= p_now AND v_holder = '' OR v_expires + p_retention <= p_now)
+        ELSEIF v_seq = 0 AND v_mark < v_now
+            AND (v_expires <= v_now AND v_holder = '' OR v_expires + GREATEST(p_retention, 100000) <= v_now)
             AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = v_name AND seq > 0) THEN
             DELETE FROM holdfast_claims WHERE name = v_name AND seq = 0;
         END IF;
@@ -133,6 +140,10 @@ decide: BEGIN
     DECLARE v_ring INT DEFAULT 0;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
 
+    SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
+    SET p_ttl = LEAST(GREATEST(p_ttl, 1000), 2592000000000);
+    SET p_capacity = GREATEST(p_capacity, 1);
+    SET p_units = LEAST(GREATEST(p_units, 1), p_capacity);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT holder, units, capacity, token, expires, mark
@@ -145,8 +156,7 @@ decide: BEGIN
         SELECT holder, units, capacity, token, expires, mark
         INTO v_holder_0, v_units_0, v_capacity_0, v_token_0, v_expires_0, v_mark
         FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
-        SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-        CALL holdfast_sweep_1(v_now, p_retention);
+        CALL holdfast_sweep_1(p_retention);
     END IF;
     -- Only now that the row is ours: waiting for it took time.
     SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
@@ -200,7 +210,7 @@ decide: BEGIN
         UPDATE holdfast_claims SET expires = v_now + p_ttl, ttl = p_ttl, units = v_kept
         WHERE name = p_name AND seq = v_mine;
         IF v_kept < v_had AND v_head IS NOT NULL THEN
-            CALL holdfast_heir_1(p_name, v_now);
+            CALL holdfast_heir_1(p_name);
             SET v_ring = 1;
         END IF;
         COMMIT;
@@ -246,7 +256,7 @@ decide: BEGIN
             END IF;
         END IF;
         IF v_head IS NOT NULL AND v_used + p_units < p_capacity THEN
-            CALL holdfast_heir_1(p_name, v_now);
+            CALL holdfast_heir_1(p_name);
             SET v_ring = 1;
         END IF;
         IF v_watchers > 0 THEN
@@ -271,7 +281,15 @@ decide: BEGIN
         UPDATE holdfast_claims SET expires = v_now + p_ttl, ttl = p_ttl, bell = p_bell, rung = 0
         WHERE name = p_name AND seq = v_mine;
     END IF;
+    IF v_head IS NOT NULL AND v_used < p_capacity THEN -- it may be dead, or have missed its bell
+        CALL holdfast_heir_1(p_name);
+        SELECT LEAST(v_soonest, expires) INTO v_soonest FROM holdfast_claims WHERE name = p_name AND seq = v_head;
+        SET v_ring = 1;
+    END IF;
     COMMIT;
+    IF v_ring THEN
+        CALL holdfast_ring_1(p_name);
+    END IF;
     SELECT 'wait', GREATEST(v_soonest - v_now, 1000);
 END
 
@@ -285,6 +303,7 @@ BEGIN
     DECLARE v_others INT DEFAULT 0;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
 
+    SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT holder, expires INTO v_holder_0, v_expires_0 FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
@@ -303,7 +322,7 @@ BEGIN
         SELECT COUNT(*) INTO v_others FROM holdfast_claims WHERE name = p_name AND seq > 0;
     END IF;
     IF v_others THEN
-        CALL holdfast_heir_1(p_name, v_now);
+        CALL holdfast_heir_1(p_name);
         UPDATE holdfast_claims SET rung = 1 WHERE name = p_name AND seq > 0 AND token < 0;
     END IF;
     COMMIT;
@@ -314,26 +333,44 @@ BEGIN
 END
 
 -- procedure: holdfast_renew_1
--- All in one. Asked with a JSON array of [index, hex of the name, hex of the holder, token]; answers the indexes that live on.
-CREATE PROCEDURE holdfast_renew_1(IN p_grants LONGTEXT)
+-- All in one. Asked with a JSON array of [index, hex of the name, hex of the holder, token]; answers (index, 1) for those that
+-- live on, and (index, 0) for those whose row somebody else is changing: they are passed over, unless told to wait.
+CREATE PROCEDURE holdfast_renew_1(IN p_grants LONGTEXT, IN p_wait TINYINT)
 MODIFIES SQL DATA
 BEGIN
     DECLARE v_now BIGINT;
+    DECLARE v_ours LONGTEXT CHARACTER SET ascii;
+    SET SESSION group_concat_max_len = 1073741824;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
+    IF p_wait THEN
+        SELECT GROUP_CONCAT('["', asked.name_hex, '",', held.seq, ']') INTO v_ours FROM JSON_TABLE(p_grants, '$[*]' COLUMNS (
+            name_hex VARCHAR(1024) PATH '$[1]', holder_hex VARCHAR(128) PATH '$[2]', token BIGINT PATH '$[3]'
+        )) AS asked
+        STRAIGHT_JOIN holdfast_claims AS held FORCE INDEX (PRIMARY)
+            ON held.name = UNHEX(asked.name_hex) AND held.holder = UNHEX(asked.holder_hex) AND held.token = asked.token
+        FOR UPDATE;
+    ELSE
+        SELECT GROUP_CONCAT('["', asked.name_hex, '",', held.seq, ']') INTO v_ours FROM JSON_TABLE(p_grants, '$[*]' COLUMNS (
+            name_hex VARCHAR(1024) PATH '$[1]', holder_hex VARCHAR(128) PATH '$[2]', token BIGINT PATH '$[3]'
+        )) AS asked
+        STRAIGHT_JOIN holdfast_claims AS held FORCE INDEX (PRIMARY)
+            ON held.name = UNHEX(asked.name_hex) AND held.holder = UNHEX(asked.holder_hex) AND held.token = asked.token
+        FOR UPDATE SKIP LOCKED;
+    END IF;
     SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-    UPDATE JSON_TABLE(p_grants, '$[*]' COLUMNS (
-        name_hex VARCHAR(1024) PATH '$[1]', holder_hex VARCHAR(128) PATH '$[2]', token BIGINT PATH '$[3]'
-    )) AS asked
-    STRAIGHT_JOIN holdfast_claims AS held
-        ON held.name = UNHEX(asked.name_hex) AND held.holder = UNHEX(asked.holder_hex) AND held.token = asked.token
+    UPDATE JSON_TABLE(CONCAT('[', COALESCE(v_ours, ''), ']'), '$[*]' COLUMNS (
+        name_hex VARCHAR(1024) PATH '$[0]', seq BIGINT PATH '$[1]'
+    )) AS ours
+    STRAIGHT_JOIN holdfast_claims AS held FORCE INDEX (PRIMARY) ON held.name = UNHEX(ours.name_hex) AND held.seq = ours.seq
     SET held.expires = v_now + held.ttl
     WHERE held.expires > v_now AND held.expires < v_now + held.ttl;
-    SELECT asked.number FROM JSON_TABLE(p_grants, '$[*]' COLUMNS (
+    -- Whoever has a whole ttl from now was renewed; the others live, but somebody else has their row.
+    SELECT asked.number, held.expires >= v_now + held.ttl FROM JSON_TABLE(p_grants, '$[*]' COLUMNS (
         number INT PATH '$[0]', name_hex VARCHAR(1024) PATH '$[1]', holder_hex VARCHAR(128) PATH '$[2]',
         token BIGINT PATH '$[3]'
     )) AS asked
-    STRAIGHT_JOIN holdfast_claims AS held
+    STRAIGHT_JOIN holdfast_claims AS held FORCE INDEX (PRIMARY)
         ON held.name = UNHEX(asked.name_hex) AND held.holder = UNHEX(asked.holder_hex) AND held.token = asked.token
     WHERE held.expires > v_now;
     COMMIT;
@@ -349,6 +386,8 @@ MODIFIES SQL DATA
 BEGIN
     DECLARE v_now, v_mark, v_newest, v_soonest BIGINT;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
+    SET p_ttl = LEAST(GREATEST(p_ttl, 1000), 2592000000000);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT mark INTO v_mark FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
@@ -357,7 +396,7 @@ BEGIN
         INSERT INTO holdfast_claims
         VALUES (p_name, 0, '', '', 0, 0, 0, 0, 0, 0, 0, v_now + p_retention, NULL, 0, '')
         ON DUPLICATE KEY UPDATE seq = 0;
-        CALL holdfast_sweep_1(v_now, p_retention);
+        CALL holdfast_sweep_1(p_retention);
     END IF;
     SELECT COALESCE(MAX(token), 0), MIN(expires) INTO v_newest, v_soonest FROM holdfast_claims
     WHERE name = p_name AND token > 0 AND holder <> '' AND expires > v_now;
@@ -380,6 +419,7 @@ evict: BEGIN
     DECLARE v_now, v_mark, v_seq, v_past BIGINT;
     DECLARE v_owner VARBINARY(1024);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT mark INTO v_mark FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
@@ -406,7 +446,7 @@ evict: BEGIN
     INSERT INTO holdfast_audit (at, name, owner, evicted_token, token, evicted_by)
     VALUES (v_now, p_name, v_owner, p_token, v_past, p_by);
     DELETE FROM holdfast_audit WHERE id + 1000 <= LAST_INSERT_ID();
-    CALL holdfast_heir_1(p_name, v_now);
+    CALL holdfast_heir_1(p_name);
     UPDATE holdfast_claims SET rung = 1 WHERE name = p_name AND seq > 0 AND token < 0;
     COMMIT;
     CALL holdfast_ring_1(p_name);
@@ -437,54 +477,74 @@ END
 
 -- procedure: holdfast_session_claim_1
 -- GET_LOCK and a token, higher than any before: minted while the lock is held, so in the order of the grants. Waits for at most
--- so many seconds. Answers ('granted', token), ('wait', 0) or ('spent', last token).
+-- so many seconds. Answers ('granted', token, the lock's key, the connection that has it), ('wait', 0, …) or ('spent', last
+-- token, …). GET_LOCK's names are the server's, have 64 characters and may ignore case: so a key is a hash of database and name.
 CREATE PROCEDURE holdfast_session_claim_1(
-    IN p_name VARBINARY(512), IN p_key VARBINARY(64), IN p_owner VARBINARY(1024), IN p_note VARBINARY(1024),
-    IN p_seconds DOUBLE, IN p_silence INT, IN p_retention BIGINT
+    IN p_name VARBINARY(512), IN p_owner VARBINARY(1024), IN p_note VARBINARY(1024), IN p_seconds DOUBLE, IN p_silence INT,
+    IN p_retention BIGINT
 )
 MODIFIES SQL DATA
 claim: BEGIN
-    DECLARE v_now, v_mark, v_connection BIGINT;
-    DECLARE v_again INT DEFAULT COALESCE(IS_USED_LOCK(CONVERT(p_key USING ascii)) = CONNECTION_ID(), 0);
-    IF NOT v_again AND COALESCE(GET_LOCK(CONVERT(p_key USING ascii), p_seconds), 0) = 0 THEN
-        SELECT 'wait', 0;
-        LEAVE claim;
-    END IF;
-    SET SESSION wait_timeout = p_silence; -- a holder that is not heard of for a ttl is cut off, and its lock is free
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    START TRANSACTION;
-    SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-    INSERT INTO holdfast_sessions VALUES (p_name, p_key, '', 0, 0, 0, 0, '') ON DUPLICATE KEY UPDATE lock_key = p_key;
-    SELECT mark, connection INTO v_mark, v_connection FROM holdfast_sessions WHERE name = p_name FOR UPDATE;
-    IF v_mark = 0 THEN -- a new name: a few that nobody has used for long make room
-        DELETE FROM holdfast_sessions WHERE since < v_now - p_retention AND mark > 0
-            AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) IS NULL ORDER BY since LIMIT 4;
-    END IF;
-    IF NOT (v_again AND v_connection = CONNECTION_ID()) THEN
-        IF GREATEST(v_mark + 1, v_now) > 9007199254740991 THEN
-            ROLLBACK;
-            DO RELEASE_LOCK(CONVERT(p_key USING ascii));
-            SELECT 'spent', v_mark;
+    DECLARE v_now, v_mark BIGINT;
+    DECLARE v_old VARBINARY(512);
+    DECLARE v_sweeps INT DEFAULT 0;
+    DECLARE v_key VARCHAR(64) CHARACTER SET ascii DEFAULT CONCAT('hf#', LEFT(SHA2(CONCAT(DATABASE(), '/', p_name), 256), 61));
+    DECLARE v_again INT DEFAULT COALESCE(IS_USED_LOCK(v_key) = CONNECTION_ID(), 0);
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
+    IF NOT v_again THEN
+        SET @holdfast_key = NULL;
+        IF COALESCE(GET_LOCK(v_key, LEAST(GREATEST(p_seconds, 0), 3600)), 0) = 0 THEN
+            SELECT 'wait', 0, v_key, 0;
             LEAVE claim;
         END IF;
-        SET v_mark = GREATEST(v_mark + 1, v_now);
-        UPDATE holdfast_sessions
-        SET mark = v_mark, owner = p_owner, connection = CONNECTION_ID(), silence = p_silence, since = v_now,
-            note = p_note
-        WHERE name = p_name;
     END IF;
+    -- A holder that is not heard of for a ttl is cut off, and its lock is free.
+    SET SESSION wait_timeout = LEAST(GREATEST(p_silence, 1), 2592001);
+    IF v_again AND @holdfast_key <=> v_key THEN -- repeated: the answer was lost
+        SELECT 'granted', @holdfast_token, v_key, CONNECTION_ID();
+        LEAVE claim;
+    END IF;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SELECT mark INTO v_mark FROM holdfast_sessions WHERE name = p_name FOR UPDATE;
+    SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    IF v_mark IS NULL THEN -- a new name: a few that nobody has used for long make room, if nobody is at them
+        SET v_mark = 0;
+        INSERT INTO holdfast_sessions VALUES (p_name, v_key, '', 0, 0, 0, v_now, '');
+        WHILE v_sweeps < 2 DO
+            SET v_old = NULL, v_sweeps = v_sweeps + 1;
+            SELECT name INTO v_old FROM holdfast_sessions
+            WHERE since < v_now - p_retention AND mark < v_now AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) IS NULL
+            ORDER BY since LIMIT 1 FOR UPDATE SKIP LOCKED;
+            DELETE FROM holdfast_sessions WHERE name = v_old;
+        END WHILE;
+    END IF;
+    SET v_mark = GREATEST(v_mark + 1, v_now);
+    IF v_mark > 9007199254740991 THEN
+        ROLLBACK;
+        DO RELEASE_LOCK(v_key);
+        SELECT 'spent', v_mark - 1, v_key, 0;
+        LEAVE claim;
+    END IF;
+    UPDATE holdfast_sessions
+    SET mark = v_mark, lock_key = v_key, owner = p_owner, connection = CONNECTION_ID(), silence = p_silence, since = v_now,
+        note = p_note
+    WHERE name = p_name;
     COMMIT;
-    SELECT 'granted', v_mark;
+    SET @holdfast_key = v_key, @holdfast_token = v_mark;
+    SELECT 'granted', v_mark, v_key, CONNECTION_ID();
 END
 
 -- procedure: holdfast_session_release_1
 -- The row is cleared first, so that who comes next finds its own there; the token stays.
-CREATE PROCEDURE holdfast_session_release_1(IN p_name VARBINARY(512), IN p_key VARBINARY(64), IN p_retention BIGINT)
+CREATE PROCEDURE holdfast_session_release_1(IN p_name VARBINARY(512))
 MODIFIES SQL DATA
 BEGIN
     DECLARE v_there INT;
     UPDATE holdfast_sessions SET connection = 0 WHERE name = p_name AND connection = CONNECTION_ID();
-    SET v_there = COALESCE(RELEASE_LOCK(CONVERT(p_key USING ascii)), 0);
+    SET @holdfast_key = NULL;
+    SET v_there = COALESCE(RELEASE_LOCK(CONCAT('hf#', LEFT(SHA2(CONCAT(DATABASE(), '/', p_name), 256), 61))), 0);
     SELECT v_there;
 END
 

@@ -1,23 +1,23 @@
 """Session locks (`?mode=session`): the server's own named locks. A lock lives with its connection, and that with its holder.
 
-A connection a lock: it is dedicated and watched, and when it ends, the loss is told at once. The server ends it, too, when
-nothing was heard of it for a ttl (its wait_timeout), so that a holder that was cut off or stopped blocks others no longer
-than with leases. Capacity is 1: GET_LOCK knows neither semaphores nor readers.
+A connection a lock: it is dedicated and watched, and when it ends, the loss is told at once. Where only the server's side of it
+ends, nothing tells us; so every second, on another connection, the server is asked whose the locks are. The server ends a
+connection, too, when nothing was heard of it for a ttl (its wait_timeout), so that a holder that was cut off or stopped blocks
+others no longer than with leases. Capacity is 1: GET_LOCK knows neither semaphores nor readers.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import contextlib
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from ...claim import ROUND, Claim, Grant, Holding, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable, Unsupported
 from .conversation import Conversation
-from .faults import ServerError, explained
+from .faults import DEADLOCK, MISSING, ServerError, explained
 from .pool import Dial, Line, Rows
 from .store import _SECOND, last_eviction, literal, spent
 from .url import Target
@@ -33,33 +33,37 @@ TRAITS = Traits(
     survives="kill -9 of any client; not a failover or a restart, which free all locks, nor a pooler between",
 )
 _SPARE = 4  # connections kept for the next lock
-_PLAIN = re.compile(r"[a-z0-9][a-z0-9._:-]*")
+_LOOK = 1.0  # seconds between two looks at whose the locks are; a third of the ttl if that is less
+_ATTEMPTS = 10
+
+PingAll = Callable[[Sequence[Line], float], Awaitable[list[bool | Unavailable]]]
 
 
-def lock_key(database: str, name: str) -> str:
-    """GET_LOCK's names are the server's, not the database's; have 64 characters; and may ignore case.
-
-    So a name of small letters, digits and ._:- that fits is itself. Any other goes by its SHA-256: nobody has yet found two
-    texts with the same one. The first letters keep the two apart.
-    """
-    plain = f"hf:{database}/{name}"
-    if len(plain) <= 64 and _PLAIN.fullmatch(name) and _PLAIN.fullmatch(database):
-        return plain
-    digest = hashlib.sha256(f"{database}/{name}".encode()).digest()
-    return "hf#" + base64.b32encode(digest).decode().rstrip("=").lower()
+class Held(NamedTuple):
+    line: Line
+    key: str  # the name that GET_LOCK knows
+    connection: int  # and the number of the connection that has it
+    ttl: float
 
 
 class SessionStore:
     traits = TRAITS
 
-    def __init__(self, target: Target, dial: Dial, driver: Driver) -> None:
+    def __init__(self, target: Target, dial: Dial, ping_all: PingAll, driver: Driver) -> None:
         self._target = target
         self._driver = driver
+        self._ping_all = ping_all
         self._server = Conversation(target, dial, driver)
-        self._lines: dict[str, Line] = {}  # by holder
-        self._spare: list[Line] = []
         self._lost: Callable[[str, str], None] | None = None
         self._closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self._lines: dict[str, Line] = {}  # by holder
+        self._held: dict[str, Held] = {}  # by holder: those that were granted
+        self._waiting: dict[str, Line] = {}  # by holder: those that wait in the server's line at this moment
+        self._spare: list[Line] = []
+        self._looking = False
 
     def tell_losses_to(self, listener: Callable[[str, str], None]) -> None:
         """`listener(holder, why)` is called when a connection that holds a lock has ended."""
@@ -72,7 +76,8 @@ class SessionStore:
             raise Unsupported(
                 f"{claim.name!r}: session locks know neither semaphores nor readers and writers: leave out ?mode=session"
             )
-        token = await self._claim(claim, 0)
+        within = min(within, self._target.timeout)
+        token = await self._claim(claim, 0, self._driver.now() + within)
         if token:
             return Grant(claim, token, claim.ttl)
         if not claim.queue:
@@ -82,46 +87,70 @@ class SessionStore:
     async def wait(self, place: Place, timeout: float) -> None:
         """The server's own line: GET_LOCK waits there, and nobody polls."""
         started = self._driver.now()
-        granted = await self._claim(place.claim, timeout)
+        holder = place.claim.holder
+        try:
+            granted = await self._claim(place.claim, timeout, started + timeout + 0.5)
+        except Unavailable:
+            if self._waiting.pop(holder, None) is None:  # woken, by wake_waiters: not an error
+                return
+            raise
+        finally:
+            self._waiting.pop(holder, None)
         if not granted and self._driver.now() - started < min(timeout, 0.2):  # a server that knows whole seconds only
             await self._driver.sleep(min(timeout, self._driver.uniform(0.02, 0.05)))
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         """A word on every connection: it proves that it lives, and keeps the server from ending it."""
-        give_up = self._driver.now() + within
-        renewed: list[Grant | None] = []
-        for grant in grants:
-            line = self._lines.get(grant.claim.holder)
-            try:
-                if line is None or not line.alive():
-                    raise Unavailable("it has ended")
-                await line.ask("DO 1", max(give_up - self._driver.now(), 0.001))
-                renewed.append(grant)
-            except (Unavailable, ServerError):  # the connection is closed by now, and so the lock is gone
-                self._lines.pop(grant.claim.holder, None)
-                renewed.append(None)
-        return renewed
+        lines = {grant.claim.holder: self._lines.get(grant.claim.holder) for grant in grants}
+        there = [(holder, line) for holder, line in lines.items() if line is not None]
+        verdicts: dict[str, Verdict | bool] = {}
+        if there:
+            answers = await self._ping_all([line for _, line in there], min(within, self._target.timeout))
+            for (holder, line), answer in zip(there, answers, strict=True):
+                verdicts[holder] = answer
+                if answer is False:  # the connection has ended, and so the lock is gone
+                    self._let_go(holder, line)
+        return [
+            unknown
+            if isinstance(unknown := verdicts.get(grant.claim.holder), Unavailable)
+            else grant
+            if unknown
+            else None
+            for grant in grants
+        ]
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
-        line = self._lines.get(claim.holder)
-        if line is None or not line.alive():
-            self._give_back(claim.holder)
-            return False
-        key = lock_key(self._target.database, claim.name)
-        try:
-            (((there,),),) = await self._ask(
-                line, f"CALL holdfast_session_release_1({literal(claim.name)}, '{key}', {self._retention})"
-            )
-        except BaseException:
-            self._lines.pop(claim.holder, None)
-            line.close()  # which releases it as well
-            raise
-        self._give_back(claim.holder)
-        return bool(there)
+        give_up = self._driver.now() + min(within, self._target.timeout)
+        holder = claim.holder
+        self._held.pop(holder, None)
+        line = self._lines.get(holder)
+        there = False
+        if line is not None:
+            try:
+                (((released,),),) = await self._ask(
+                    line, f"CALL holdfast_session_release_1({literal(claim.name)})", 0.0, give_up
+                )
+                there = bool(released)
+            except Unavailable:
+                self._let_go(holder, line)  # which releases it as well, once the server knows
+            except BaseException:
+                self._let_go(holder, line)
+                raise
+            else:
+                self._give_back(holder)
+        await self._server.end_strays(self._server.left(give_up))
+        return there
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         """Named locks tell nobody of a change but who is next: so look again, with jitter."""
         await self._driver.sleep(min(timeout, self._driver.uniform(0.1, 0.3)))
+
+    def wake_waiters(self) -> None:
+        """Ends the connections on which the server keeps them waiting; their places end with those."""
+        for holder in list(self._waiting):
+            line = self._waiting.pop(holder, None)
+            if line is not None:
+                line.close()
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         (((verdict, number),),) = await self._server.ask(
@@ -130,7 +159,7 @@ class SessionStore:
         return number if verdict == "evicted" else None
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        held, evicted = await self._server.ask(f"CALL holdfast_session_look_1({literal(name)}, 0)")
+        held, evicted = await self._server.ask(f"CALL holdfast_session_look_1({literal(name)}, 0)", within)
         holders = tuple(
             Holding(owner.decode(), token, 1, age / _SECOND, float(silence), note.decode())
             for _, owner, token, age, silence, note in held
@@ -144,72 +173,83 @@ class SessionStore:
     def forked(self) -> None:
         for line in (*self._lines.values(), *self._spare):
             line.disown()
-        self._lines, self._spare = {}, []
+        self._start()
         self._server.forked()
 
     async def close(self) -> None:
         self._closed = True
         for line in (*self._lines.values(), *self._spare):
             line.close()
-        self._lines, self._spare = {}, []
+        self._start()
         self._server.close()
         await self._driver.sleep(0)
 
     # ---- connections
 
-    @property
-    def _retention(self) -> int:
-        return int(self._target.retention * _SECOND)
-
-    async def _claim(self, claim: Claim, seconds: float) -> int:
-        """The token; 0: not yet."""
+    async def _claim(self, claim: Claim, seconds: float, give_up: float) -> int:
+        """The token; 0: not yet. Waits in the server for so many seconds; over at `give_up`, whatever happens."""
         name, holder, owner, ttl, *_, note = claim
-        key = lock_key(self._target.database, name)
-        line = await self._line_of(holder)
+        line, fresh = await self._line_of(holder, give_up)
+        if seconds:
+            self._waiting[holder] = line
         try:
-            (((verdict, number),),) = await self._ask(
+            (((verdict, number, key, connection),),) = await self._ask(
                 line,
-                f"CALL holdfast_session_claim_1({literal(name)}, '{key}', {literal(owner)}, {literal(note)}, {seconds:.3f}, "
-                f"{math.ceil(ttl) + 1}, {self._retention})",
+                f"CALL holdfast_session_claim_1({literal(name)}, {literal(owner)}, {literal(note)}, {seconds:.3f}, "
+                f"{math.ceil(ttl) + 1}, {int(self._target.retention * _SECOND)})",
                 seconds,
+                give_up,
             )
-        except BaseException:
-            self._lines.pop(holder, None)
-            line.close()
+        except BaseException as error:
+            self._let_go(holder, line)
+            if isinstance(error, Unavailable) and not fresh and not seconds and self._driver.now() < give_up:
+                return await self._claim(claim, seconds, give_up)  # it had ended unnoticed: now on a new one
             raise
         if verdict == "spent":
             self._give_back(holder)
             spent(name, number)
-        return int(number) if verdict == "granted" else 0
+        if verdict != "granted":
+            return 0
+        line.bear(ttl)
+        self._held[holder] = Held(line, key if isinstance(key, str) else key.decode(), connection, ttl)
+        self._look_after()
+        return int(number)
 
-    async def _line_of(self, holder: str) -> Line:
+    async def _line_of(self, holder: str, give_up: float) -> tuple[Line, bool]:
+        """Its connection; and whether it is a new one."""
         line = self._lines.get(holder)
-        if line is not None and line.alive():
-            return line
+        if line is not None:  # being renewed, perhaps, at this moment; if it has ended, we shall be told
+            return line, False
         while self._spare:
             line = self._spare.pop()
             if line.alive():
                 self._lines[holder] = line
-                return line
+                return line, False
             line.close()
-        line = self._lines[holder] = await self._server.dial(self._target.timeout)
+        line = self._lines[holder] = await self._server.dial(self._server.left(give_up))
         ended = line
         line.watch(lambda: self._ended(ended))
-        return line
+        return line, True
 
-    async def _ask(self, line: Line, statement: str, seconds: float = 0.0) -> list[Rows]:
-        try:
-            return await line.ask(statement, seconds + self._target.timeout)
-        except ServerError as error:
-            if error.code not in (1146, 1305, 1370):
-                raise explained(error, self._target.shown(), self._target.database) from None
-        await self._server.ask("CALL holdfast_names_1('')")  # creates what is missing
-        try:
-            return await line.ask(statement, seconds + self._target.timeout)
-        except ServerError as error:
-            raise explained(error, self._target.shown(), self._target.database) from None
+    async def _ask(self, line: Line, statement: str, seconds: float, give_up: float) -> list[Rows]:
+        """Repeated where that is harmless: the connection has its lock, or has not, whatever became of the rows."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await line.ask(statement, self._server.left(give_up))
+            except ServerError as error:
+                late = self._driver.now() >= give_up or attempt >= _ATTEMPTS
+                if error.code == DEADLOCK and not late:
+                    await self._driver.sleep(self._driver.uniform(0.001, 0.005 * attempt))
+                elif error.code in MISSING and attempt == 1:
+                    await self._server.set_up(error, self._server.left(give_up))
+                else:
+                    raise explained(error, self._target.shown(), self._target.database) from None
 
     def _give_back(self, holder: str) -> None:
+        """It holds nothing any more, and may serve another."""
+        self._held.pop(holder, None)
         line = self._lines.pop(holder, None)
         if line is None:
             return
@@ -218,9 +258,54 @@ class SessionStore:
         else:
             line.close()
 
-    def _ended(self, line: Line) -> None:
+    def _let_go(self, holder: str, line: Line) -> None:
+        """The connection is no good, or nobody knows what it is in the middle of. The server may think otherwise: it is told."""
+        self._held.pop(holder, None)
+        if self._lines.get(holder) is line:
+            del self._lines[holder]
+        self._server.strays.add(line.name)
+        line.close()
+
+    # ---- losses
+
+    def _ended(
+        self, line: Line, why: str = "the server, or the network, ended the connection that it lived with"
+    ) -> None:
         for holder, one in list(self._lines.items()):
             if one is line:
-                self._lines.pop(holder, None)
-                if self._lost is not None:
-                    self._lost(holder, "the server, or the network, ended the connection that it lived with")
+                held = holder in self._held
+                self._let_go(holder, line)
+                if held and self._lost is not None:
+                    self._lost(holder, why)
+
+    def _look_after(self) -> None:
+        if not self._looking:
+            self._looking = True
+            try:
+                self._driver.spawn(self._look, "holdfast-session")
+            except BaseException:
+                self._looking = False
+                raise
+
+    async def _look(self) -> None:
+        """While anything is held: is it still ours? Asked on another connection, since ours may have ended without a word."""
+        held = self._held
+        try:
+            while held and held is self._held:  # another dict after a fork, or when closed
+                await self._driver.sleep(min([_LOOK, *(one.ttl / 3 for one in list(held.values()))]))
+                asked = list(held.items()) if held is self._held else []
+                for start in range(0, len(asked), 500):
+                    with contextlib.suppress(Unavailable):  # then nothing is known: the renewal's deadline decides
+                        await self._look_at(asked[start : start + 500])
+        finally:
+            if held is self._held:
+                self._looking = False
+        if held and held is self._held:  # granted between the last look and going home
+            self._look_after()
+
+    async def _look_at(self, asked: list[tuple[str, Held]]) -> None:
+        columns = ", ".join(f"IS_USED_LOCK('{one.key}') <=> {one.connection}" for _, one in asked)
+        ((row,),) = await self._server.ask(f"SELECT {columns}", apart=True)
+        for (holder, one), ours in zip(asked, row, strict=True):
+            if not ours and self._held.get(holder) is one:
+                self._ended(one.line, "the server has ended its side of the connection that it lived with")

@@ -6,6 +6,7 @@ can make anything else of it than the bytes that it is.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from ...claim import (
     new_holder,
 )
 from ...drivers.base import Driver
+from ...errors import Unavailable
 from .conversation import Conversation
 from .ear import Ear
 from .pool import Dial, Rows
@@ -44,7 +46,7 @@ TRAITS = Traits(
     "primary may not know a lock and grant it again, and only fenced storage stays correct",
 )
 
-RENEWALS_A_CALL = 10_000
+RENEWALS_A_CALL = 2_000
 _SECOND = 1_000_000
 _tuple = tuple.__new__
 
@@ -73,13 +75,14 @@ class MySqlStore:
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         ear, holder = self._ear, claim.holder
+        give_up = self._driver.now() + within
         if claim.queue and (ear.is_open or ear.expects(holder)):
-            answer = await self._join(claim)
+            answer = await self._join(claim, give_up)
         else:
-            answer = await self._claim(claim, "")
+            answer = await self._claim(claim, "", give_up)
             if type(answer) is Place and claim.queue:
                 # Now that there is a line to join, make sure that the bell will be heard, and only then join.
-                answer = await self._join(claim)
+                answer = await self._join(claim, give_up)
         if type(answer) is Grant:
             ear.forget(holder)
         return answer
@@ -88,40 +91,73 @@ class MySqlStore:
         await self._ear.hear(place.claim.holder, timeout)
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
-        renewed: list[Grant | None] = [None] * len(grants)
+        """First all that nobody is changing at this moment; then, one by one, whoever was passed over."""
         give_up = self._driver.now() + within
+        verdicts: list[Verdict] = [None] * len(grants)
+        busy: list[int] = []
         for start in range(0, len(grants), RENEWALS_A_CALL):
-            asked = ",".join(
-                [
-                    f'[{number},"{claim.name.encode().hex()}","{claim.holder.encode().hex()}",{token}]'
-                    for number, (claim, token, _) in enumerate(grants[start : start + RENEWALS_A_CALL], start)
-                ]
+            some = range(start, min(start + RENEWALS_A_CALL, len(grants)))
+            busy += await self._renew(grants, some, 0, give_up, verdicts)
+        for done, number in enumerate(busy):
+            # Each has its share of the time, so that a row that somebody never lets go of costs the next little.
+            share = self._server.left(give_up) / (len(busy) - done)
+            await self._renew(grants, [number], 1, self._driver.now() + share, verdicts)
+        if verdicts and all(isinstance(verdict, Unavailable) for verdict in verdicts):
+            raise next(verdict for verdict in verdicts if isinstance(verdict, Unavailable))
+        return verdicts
+
+    async def _renew(
+        self, grants: Sequence[Grant], some: Sequence[int], wait: int, give_up: float, verdicts: list[Verdict]
+    ) -> list[int]:
+        """Fills in the verdicts; returns those whose rows were locked."""
+        asked = ",".join(
+            [
+                f'[{number},"{grants[number].claim.name.encode().hex()}","{grants[number].claim.holder.encode().hex()}",'
+                f"{grants[number].token}]"
+                for number in some
+            ]
+        )
+        try:
+            (rows,) = await self._server.ask(
+                f"CALL holdfast_renew_1('[{asked}]', {wait})", self._server.left(give_up), apart=True
             )
-            left = max(give_up - self._driver.now(), 0.001)
-            (rows,) = await self._server.ask(f"CALL holdfast_renew_1('[{asked}]')", within=left, apart=True)
-            for (number,) in rows:
-                renewed[number] = grants[number]
-        return renewed
+        except Unavailable as error:
+            for number in some:
+                verdicts[number] = error
+            return []
+        busy = []
+        for number, kept in rows:
+            verdicts[number] = grants[number] if kept else Unavailable("its row is being changed by somebody else")
+            if not kept:
+                busy.append(number)
+        return busy
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         if self._ear.expects(claim.holder):
             self._ear.forget(claim.holder)
-        return await self._release(claim.name, claim.holder)
+        return await self._release(claim.name, claim.holder, within)
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
+        give_up = self._driver.now() + timeout
+        within = min(max(timeout, 0.1), self._target.timeout)
         watcher = new_holder()
         self._ear.expect(watcher)
         try:
-            bell = await self._ear.open()
+            bell = await self._ear.open(within)
             ttl = int((timeout + self._target.timeout) * _SECOND)
             (((left,),),) = await self._server.ask(
-                f"CALL holdfast_watch_1({literal(name)}, '{watcher}', {token}, {ttl}, '{bell}', {self._retention})"
+                f"CALL holdfast_watch_1({literal(name)}, '{watcher}', {token}, {ttl}, '{bell}', {self._retention})",
+                within,
             )
             if left:
-                await self._ear.hear(watcher, min(timeout, left / _SECOND))
+                await self._ear.hear(watcher, min(max(give_up - self._driver.now(), 0.0), left / _SECOND))
         finally:
             self._ear.forget(watcher)
-            await self._driver.shield(lambda: self._release(name, watcher))
+            with contextlib.suppress(Unavailable):  # its row ends by itself
+                await self._driver.shield(lambda: self._release(name, watcher, min(within, 1.0)))
+
+    def wake_waiters(self) -> None:
+        self._ear.wake()
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         (((verdict, number),),) = await self._server.ask(
@@ -132,7 +168,7 @@ class MySqlStore:
         return number if verdict == "evicted" else None
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        present, evicted = await self._server.ask(f"CALL holdfast_inspect_1({literal(name)})")
+        present, evicted = await self._server.ask(f"CALL holdfast_inspect_1({literal(name)})", within)
         return _snapshot(name, present, evicted)
 
     async def names(self, prefix: str = "") -> Sequence[str]:
@@ -150,16 +186,17 @@ class MySqlStore:
 
     # ---- conversations
 
-    async def _join(self, claim: Claim) -> Grant | Place:
+    async def _join(self, claim: Claim, give_up: float) -> Grant | Place:
         """Claim with a bell, which is in place before the server hears of it."""
         self._ear.expect(claim.holder)
-        return await self._claim(claim, await self._ear.open())
+        return await self._claim(claim, await self._ear.open(self._server.left(give_up)), give_up)
 
-    async def _claim(self, claim: Claim, bell: str) -> Grant | Place:
+    async def _claim(self, claim: Claim, bell: str, give_up: float) -> Grant | Place:
         name, holder, owner, ttl, units, capacity, fair, _, note = claim
         (((verdict, number),),) = await self._server.ask(
             f"CALL holdfast_claim_1({literal(name)}, {literal(holder)}, {literal(owner)}, {int(ttl * _SECOND)}, {units}, "
-            f"{capacity}, {1 if fair else 0}, {1 if bell else 0}, {literal(note)}, '{bell}', {self._retention})"
+            f"{capacity}, {1 if fair else 0}, {1 if bell else 0}, {literal(note)}, '{bell}', {self._retention})",
+            self._server.left(give_up),
         )
         if verdict == "granted":
             return _tuple(Grant, (claim, number, ttl))
@@ -169,9 +206,9 @@ class MySqlStore:
             spent(name, number)
         return Place(claim, number / _SECOND)
 
-    async def _release(self, name: str, holder: str) -> bool:
+    async def _release(self, name: str, holder: str, within: float) -> bool:
         (((there,),),) = await self._server.ask(
-            f"CALL holdfast_release_1({literal(name)}, {literal(holder)}, {self._retention})"
+            f"CALL holdfast_release_1({literal(name)}, {literal(holder)}, {self._retention})", within
         )
         return bool(there)
 

@@ -55,8 +55,11 @@ def parse(url: str) -> Target:
     if not database or "/" in database or "\0" in database or len(database) > 64:
         raise Misuse(f"{scheme}://{host}/…: name the database that keeps the locks, as in {scheme}://user@{host}/app")
     target = Target(found[1].strip("[]") or "localhost", port, unquote(user), unquote(password), database)
-    for key, value in parse_qsl(query, keep_blank_values=True):
+    options = parse_qsl(query, keep_blank_values=True)
+    for key, value in options:
         target = _with(target, key, value)
+    if ("tls", "no") in options and (target.ca or target.cert or target.cert_key):
+        raise Misuse("ca, cert and cert_key are for TLS, which tls=no switches off: leave out the one or the other")
     return target
 
 

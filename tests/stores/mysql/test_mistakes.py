@@ -1,0 +1,204 @@
+"""The tests can fail: each of these mistakes, made in a copy of the source, is found by the test that is meant to find it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytestmark = pytest.mark.server
+ROOT = Path(__file__).parents[3]
+STORE = Path("holdfast") / "stores" / "mysql"
+
+
+class Mutant(NamedTuple):
+    what: str
+    file: str
+    right: str
+    wrong: str
+    killer: str  # what must fail
+
+
+MUTANTS = [
+    Mutant(
+        "a newcomer takes what was given back",
+        "pool.py",
+        "if self._waiting or len(self._out) >= self._size:",
+        "if len(self._out) - len(self._idle) - 1 >= self._size:",
+        "test_pool.py::test_a_connection_is_handed_to_who_waits_and_no_newcomer_is_faster",
+    ),
+    Mutant(
+        "lost turns are counted for ever",
+        "pool.py",
+        "self._out: weakref.WeakSet[Turn] = weakref.WeakSet()",
+        "self._out: set[Turn] = set()",
+        "test_pool.py::test_a_turn_that_an_interruption_lost_sight_of_is_not_counted",
+    ),
+    Mutant(
+        "warnings of the server are printed",
+        "line_aio.py",
+        "            await connection.query(statement)\n",
+        "            await connection.cursor().execute(statement)\n",
+        "test_pool.py::test_creating_the_tables_prints_nothing",
+    ),
+    Mutant(
+        "what was left behind is ended by its number",
+        "conversation.py",
+        '((number,),) = (await line.ask(f"SELECT IS_USED_LOCK({lock})", self.left(give_up)))[0]',
+        "number = NUMBERS.get(name)",
+        "test_strays.py::test_after_ctrl_c_and_a_restart_of_the_server_no_connection_of_others_is_ended",
+    ),
+    Mutant(
+        "what was left behind runs on",
+        "conversation.py",
+        "            if number is not None:\n",
+        "            if False:\n",
+        "test_bounds.py::test_what_was_left_in_the_middle_is_ended_before_anything_else_is_said",
+    ),
+    Mutant(
+        "a release is not repeated",
+        "conversation.py",
+        "if attempt >= _ATTEMPTS or self._driver.now() >= give_up:",
+        "if True:",
+        "test_bounds.py::test_an_answer_to_a_release_that_was_lost_is_asked_for_again",
+    ),
+    Mutant(
+        "every read has a time limit of its own",
+        "line.py",
+        "left = self.deadline - boot_time()",
+        "left = 30.0",
+        "test_bounds.py::test_a_silent_server_is_unavailable_in_time_though_signals_interrupt",
+    ),
+    Mutant(
+        "nobody is woken",
+        "ear.py",
+        "            bells = list(self._bells.values())\n        for bell in bells:\n            bell.ring()\n\n    def close",
+        "            pass\n\n    def close",
+        "test_bounds.py::test_waiters_and_watchers_are_woken",
+    ),
+    Mutant(
+        "a locked row keeps all others waiting",
+        "procedures.sql",
+        "FOR UPDATE SKIP LOCKED;\n    END IF;\n    SET v_now",
+        "FOR UPDATE;\n    END IF;\n    SET v_now",
+        "test_renewing.py::test_a_row_that_somebody_does_not_let_go_of_is_unknown_and_the_others_are_kept",
+    ),
+    Mutant(
+        "a row that is busy for a moment is in danger",
+        "store.py",
+        "await self._renew(grants, [number], 1,",
+        "await self._renew(grants, [number], 0,",
+        "test_renewing.py::test_a_row_that_is_busy_for_a_moment_is_waited_for",
+    ),
+    Mutant(
+        "a ping that is late is a loss",
+        "session.py",
+        "if answer is False:",
+        "if answer is not True:",
+        "test_renewing.py::test_a_session_whose_connection_is_stuck_is_unknown_then_kept_and_the_others_are_kept",
+    ),
+    Mutant(
+        "nobody looks whose the locks are",
+        "session.py",
+        "if not ours and self._held.get(holder) is one:",
+        "if False:",
+        "test_session.py::test_a_connection_that_only_the_server_ended_is_a_loss_told_in_seconds",
+    ),
+    Mutant(
+        "a connection's number says who holds",
+        "procedures.sql",
+        "IF v_again AND @holdfast_key <=> v_key THEN",
+        "SELECT mark INTO @holdfast_token FROM holdfast_sessions WHERE name = p_name AND connection = CONNECTION_ID();\n"
+        "    IF v_again THEN",
+        "test_session.py::test_a_connection_with_the_number_of_an_old_holder_gets_a_token_of_its_own",
+    ),
+    Mutant(
+        "sessions forget tokens that are ahead of the clock",
+        "procedures.sql",
+        "since < v_now - p_retention AND mark < v_now AND",
+        "since < v_now - p_retention AND",
+        "test_session.py::test_tokens_of_sessions_that_are_ahead_of_the_clock_are_not_swept_away",
+    ),
+    Mutant(
+        "tokens that are ahead of the clock are forgotten",
+        "procedures.sql",
+        "v_seq = 0 AND v_mark < v_now",
+        "v_seq = 0",
+        "test_faults.py::test_a_name_whose_last_token_is_ahead_of_the_clock_is_not_swept_away",
+    ),
+    Mutant(
+        "who was cut off loses its place at once",
+        "procedures.sql",
+        "v_now + 750000)",
+        "v_now)",
+        "test_faults.py::test_a_waiter_whose_bell_was_cut_keeps_its_place",
+    ),
+    Mutant(
+        "a head that died is not looked for",
+        "procedures.sql",
+        "IF v_head IS NOT NULL AND v_used < p_capacity THEN -- it may be dead",
+        "IF FALSE THEN -- it may be dead",
+        "test_faults.py::test_a_head_that_died_after_it_was_rung_is_found_by_who_comes_next",
+    ),
+    Mutant(
+        "a negative retention is believed",
+        "procedures.sql",
+        "v_expires + GREATEST(p_retention, 100000) <= v_now",
+        "v_expires + p_retention <= v_now",
+        "test_rights.py::test_who_may_only_execute_cannot_wipe_what_is_others",
+    ),
+    Mutant(
+        "the password goes to whoever asks",
+        "line.py",
+        "return {} if private else",
+        "return {} if True else",
+        "test_logins.py::test_a_server_that_asks_for_the_password_in_clear_text_does_not_get_it",
+    ),
+]
+# For the mistake that goes by numbers: what the server calls each connection.
+NUMBERS = """
+NUMBERS = {}
+from . import line as _line
+_made = _line.BlockingLine.__init__
+
+
+def _noted(self, connection, target):
+    _made(self, connection, target)
+    NUMBERS[self.name] = connection.thread_id()
+
+
+_line.BlockingLine.__init__ = _noted
+"""
+
+
+def run(source: Path, test: str) -> subprocess.CompletedProcess[str]:
+    options = ["-n", "0", "-x", "-q", "--tb=line", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, f"tests/stores/mysql/{test}"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
+def test_a_mistake_is_found(mutant: Mutant, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src" / "holdfast", tmp_path / "holdfast")
+    file = tmp_path / STORE / mutant.file
+    text = file.read_text()
+    assert text.count(mutant.right) == 1, f"the source has changed: {mutant.right!r}"
+    text = text.replace(mutant.right, mutant.wrong)
+    file.write_text(text + NUMBERS if "NUMBERS" in mutant.wrong else text)
+    done = run(tmp_path, mutant.killer)
+    assert done.returncode == 1, f"{mutant.what} was not found:\n{done.stdout}{done.stderr}"
+    assert "ImportError" not in done.stdout
+    assert "SyntaxError" not in done.stdout
+    assert "NameError" not in done.stdout

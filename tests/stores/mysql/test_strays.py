@@ -1,0 +1,60 @@
+"""Connections that an interruption left behind are ended; nobody else's are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+import pymysql
+import pytest
+
+import holdfast
+from holdfast.testing.servers.mariadb import MariaDB
+
+from .admin import Admin
+
+pytestmark = pytest.mark.server
+
+
+def test_after_ctrl_c_and_a_restart_of_the_server_no_connection_of_others_is_ended(
+    url: str, mariadb: MariaDB, admin: Admin
+) -> None:
+    """Numbers of connections begin anew with the server: the one that we left behind may be anybody's by now."""
+    with holdfast.connect(f"{url}?timeout=2") as locks:
+        locks.lock("warm", ttl=5).acquire().release()
+        ((last,),) = admin.run("SELECT MAX(ID) FROM information_schema.PROCESSLIST")
+        mariadb.pause()
+        timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            locks.lock("x", ttl=5).acquire(timeout=30)
+        timer.join()
+        mariadb.kill()
+        mariadb.restart()
+        others: list[Any] = []
+        while not others or others[-1].thread_id() <= last:
+            others.append(pymysql.connect(host="127.0.0.1", port=mariadb.port, user="root", ssl_disabled=True))
+        locks.lock("y", ttl=5).acquire(timeout=10).release()
+        for one in others:
+            with one.cursor() as cursor:
+                assert cursor.execute("SELECT 1") == 1
+            one.close()
+    admin.reconnect()
+
+
+def test_ctrl_c_in_a_claim_that_hangs_in_the_server_leaves_no_ghost(url: str, admin: Admin) -> None:
+    with holdfast.connect(f"{url}?timeout=30") as locks, holdfast.connect(url) as others:
+        locks.lock("x", ttl=60).acquire().release()
+        admin.run("BEGIN")
+        admin.run("SELECT 1 FROM holdfast_claims WHERE name = 'x' FOR UPDATE")
+        interrupt = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+        let_go = threading.Timer(1.0, lambda: admin.run("ROLLBACK"))
+        interrupt.start()
+        let_go.start()
+        with pytest.raises(KeyboardInterrupt):
+            locks.lock("x", ttl=60).acquire(timeout=30)
+        interrupt.join()
+        let_go.join()
+        others.lock("x").acquire(timeout=0).release()
