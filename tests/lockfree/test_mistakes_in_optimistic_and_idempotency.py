@@ -14,6 +14,9 @@ OPTIMISTIC, IDEMPOTENCY = "lockfree/optimistic/", "lockfree/idempotency/"
 SQL = "tests/lockfree/optimistic/test_sql.py::"
 CELLS = "tests/lockfree/optimistic/test_cells.py::"
 STORES = "tests/lockfree/idempotency/test_stores.py::"
+WHOSE = "tests/lockfree/idempotency/test_whose_answer.py::"
+HANG_UP = "tests/lockfree/idempotency/test_hang_up.py::"
+POOLS = "tests/lockfree/idempotency/test_pools.py::"
 
 MUTANTS = [
     Mutant(
@@ -119,6 +122,79 @@ MUTANTS = [
         IDEMPOTENCY + "rule.py",
         (("if entry.payload != payload:", "if entry.payload != payload and not over:"),),
         "tests/lockfree/idempotency/test_surface.py::test_the_rule",
+    ),
+    Mutant(
+        "keys of callers and of nobody in one space",
+        IDEMPOTENCY + "request.py",
+        (
+            ('f"http:caller:{sha256(', 'f"http:{sha256('),
+            ('f"http:anybody:{key}"', 'f"http:{key}"'),
+        ),
+        WHOSE + "test_nobody_reaches_a_callers_answer_by_a_key_that_looks_like_it",
+    ),
+    Mutant(
+        "another's cookie in the answer",
+        IDEMPOTENCY + "request.py",
+        (('        "set-cookie",\n', ""),),
+        WHOSE + "test_cookies_and_what_is_for_one_connection_do_not_come_again",
+    ),
+    Mutant(
+        "a moment's answer that is kept",
+        IDEMPOTENCY + "request.py",
+        (("code not in PASSING", "code not in ()"),),
+        WHOSE + "test_what_is_true_for_a_moment_is_not_kept",
+    ),
+    Mutant(
+        "an application that is told at once that its client has left",
+        IDEMPOTENCY + "asgi.py",
+        (
+            (
+                "            await asyncio.sleep(max(0.0, self._until",
+                "            await asyncio.sleep(min(0.0, self._until",
+            ),
+        ),
+        HANG_UP + "test_however_a_client_leaves_the_work_is_done_once[it is heard-2.0]",
+    ),
+    Mutant(
+        "an application that hears of its client's broken socket",
+        IDEMPOTENCY + "asgi.py",
+        (("            except OSError:", "            except ZeroDivisionError:"),),
+        HANG_UP + "test_however_a_client_leaves_the_work_is_done_once[the socket breaks-2.4]",
+    ),
+    Mutant(
+        "work that is cancelled with its request",
+        IDEMPOTENCY + "asgi.py",
+        (("await asyncio.shield(work)", "await work"),),
+        HANG_UP + "test_however_a_client_leaves_the_work_is_done_once[the request is cancelled-2.0]",
+    ),
+    Mutant(
+        "WSGI: an answer that nobody reads and that never ends",
+        IDEMPOTENCY + "wsgi.py",
+        (("boot_time() >= self._until and not self._left", "False"),),
+        HANG_UP + "test_an_answer_without_end_ends_with_its_ttl_and_the_work_is_not_done_again[wsgi]",
+    ),
+    Mutant(
+        "a connection of the pool held while the body works",
+        IDEMPOTENCY + "core.py",
+        (("if self._lent and not self._atomic:", "if not self:"),),
+        POOLS + "test_work_without_a_transaction_holds_no_connection[sqlite3]",
+    ),
+    Mutant(
+        "a connection of the pool held while others work",
+        IDEMPOTENCY + "core.py",
+        (("if self._lent and self._ledger.transactional:", "if not self:"),),
+        POOLS + "test_whoever_waits_for_another_holds_no_connection[sqlite3]",
+    ),
+    Mutant(
+        "a sweep whose failure is told as the work's",
+        IDEMPOTENCY + "core.py",
+        (
+            (
+                "        except Exception:\n            import logging",
+                "        except ZeroDivisionError:\n            import logging",
+            ),
+        ),
+        "tests/lockfree/idempotency/test_atomic.py::test_a_sweep_that_fails_is_no_failure_of_the_work[sqlite3-True]",
     ),
 ]
 
