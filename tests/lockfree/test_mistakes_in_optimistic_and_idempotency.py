@@ -196,6 +196,66 @@ MUTANTS = [
         ),
         "tests/lockfree/idempotency/test_atomic.py::test_a_sweep_that_fails_is_no_failure_of_the_work[sqlite3-True]",
     ),
+    Mutant(
+        "a creation that overwrites",
+        OPTIMISTIC + "asgi.py",
+        (("    if creates:\n        return ABSENT\n", ""),),
+        "tests/lockfree/optimistic/test_http.py::test_what_is_to_be_created_does_not_overwrite_what_is_there",
+    ),
+    Mutant(
+        "a row count that a pipeline does not know yet",
+        "fenced/sql/postgresql.py",
+        (("        if self._connection.pgconn.pipeline_status:\n            #", "        if False:\n            #"),),
+        "tests/lockfree/test_journal.py::test_in_a_pipeline_of_psycopg_a_lost_event_is_told[psycopg]",
+    ),
+]
+
+LOST = "tests/lockfree/test_lost_answers.py::"
+POST = "tests/lockfree/test_post.py::"
+QUEUE = "tests/lockfree/test_queue.py::"
+MUTANTS += [
+    Mutant(
+        "an event that is sent again is appended again",
+        "lockfree/journal/append.lua",
+        (("there[2][6] == ARGV[3]", "false"),),
+        LOST + "test_an_event_is_appended_once[1-None-redis]",
+    ),
+    Mutant(
+        "a message that is sent again is put again",
+        "lockfree/partition/put.lua",
+        (("if not redis.call('SET', KEYS[5], 1, 'NX', 'PX', ARGV[5]) then", "if false then"),),
+        LOST + "test_a_message_is_put_once_even_if_it_is_done_and_gone_before_it_is_sent_again[redis]",
+    ),
+    Mutant(
+        "an acknowledgement of what nobody handled",
+        "lockfree/mailbox/remote.py",
+        (("if not reply.begun and not letter.reply_to:", "if not letter:"),),
+        POST + "test_messages_of_a_key_that_was_given_up_stay_in_the_queue[redis]",
+    ),
+    Mutant(
+        "an actor's failure that is taken for a refusal",
+        "lockfree/mailbox/aio.py",
+        (("                    reply.begun = True\n", ""),),
+        POST + "test_in_asyncio_nothing_that_nobody_handled_is_acknowledged_either[redis]",
+    ),
+    Mutant(
+        "Redis: two counts of partitions",
+        "lockfree/partition/put.lua",
+        (("count ~= ARGV[4]", "count == ''"),),
+        QUEUE + "test_whoever_counts_partitions_otherwise_is_refused_so_that_no_key_is_in_two_hands[redis-put]",
+    ),
+    Mutant(
+        "PostgreSQL: two counts of partitions",
+        "lockfree/partition/postgresql.py",
+        (("        self._agreed = private", "        self._agreed = True"),),
+        QUEUE + "test_whoever_counts_partitions_otherwise_is_refused_so_that_no_key_is_in_two_hands[psycopg-take]",
+    ),
+    Mutant(
+        "PostgreSQL: a count of partitions that is believed although it was rolled back",
+        "lockfree/partition/postgresql.py",
+        (("self._agreed = not self._wire.busy()", "self._agreed = True"),),
+        QUEUE + "test_a_count_that_was_rolled_back_binds_nobody[psycopg]",
+    ),
 ]
 
 
