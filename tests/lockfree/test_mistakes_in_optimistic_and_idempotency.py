@@ -242,19 +242,31 @@ MUTANTS += [
         "Redis: two counts of partitions",
         "lockfree/partition/put.lua",
         (("count ~= ARGV[4]", "count == ''"),),
-        QUEUE + "test_whoever_counts_partitions_otherwise_is_refused_so_that_no_key_is_in_two_hands[redis-put]",
+        QUEUE + "test_whoever_counts_partitions_otherwise_is_refused_so_that_no_key_is_in_two_hands[put-redis]",
     ),
     Mutant(
         "PostgreSQL: two counts of partitions",
         "lockfree/partition/postgresql.py",
         (("        self._agreed = private", "        self._agreed = True"),),
-        QUEUE + "test_whoever_counts_partitions_otherwise_is_refused_so_that_no_key_is_in_two_hands[psycopg-take]",
+        QUEUE + "test_whoever_counts_partitions_otherwise_is_refused_so_that_no_key_is_in_two_hands[take-psycopg]",
     ),
     Mutant(
         "PostgreSQL: a count of partitions that is believed although it was rolled back",
         "lockfree/partition/postgresql.py",
         (("self._agreed = not self._wire.busy()", "self._agreed = True"),),
         QUEUE + "test_a_count_that_was_rolled_back_binds_nobody[psycopg]",
+    ),
+    Mutant(
+        "the adviser's sample on another store than it was asked for",
+        "advice/tree.py",
+        (("    if store not in _URLS or ", "    if store or "),),
+        "tests/cli/test_advise.py::test_every_sample_runs_and_runs_again[simple-lock-postgresql]",
+    ),
+    Mutant(
+        "the adviser's fenced sample with its lock in a file of SQLite",
+        "advice/samples/fencing_postgresql.py",
+        (("holdfast.connect(url)", "holdfast.connect()"),),
+        "tests/cli/test_advise.py::test_every_sample_runs_and_runs_again[fencing-postgresql]",
     ),
 ]
 
