@@ -141,7 +141,7 @@ def ailing(monkeypatch: pytest.MonkeyPatch) -> type[Ailing]:
     return Ailing
 
 
-def only_partition(database: Database, name: str, asynchronous: bool = False, ttl: float = 2.0) -> Any:
+def only_partition(database: Database, name: str, asynchronous: bool = False, ttl: float = 1.0) -> Any:
     kind: Any = partition.aio.Queue if asynchronous else partition.Queue
     return kind(database.connect(), name, partitions=1, ttl=ttl)
 
@@ -158,7 +158,7 @@ def test_messages_of_a_key_that_was_given_up_stay_in_the_queue(database: Databas
         assert (failed, queue.waiting()) == ([0, 1, 2], 7)
         ailing.down = False
         assert boxes.revive("a")
-        assert mailbox.serve(queue, boxes, timeout=20) >= 7  # after the ttl, and in order
+        assert mailbox.serve(queue, boxes, timeout=4) >= 7  # after the ttl, and in order
         assert boxes.ask("a", 0) == sum(range(3, 10))
     assert queue.waiting() == 0
 
@@ -172,7 +172,7 @@ def test_messages_of_keys_that_are_too_many_stay_in_the_queue(database: Database
         assert mailbox.serve(queue, boxes, timeout=0) == 2
         assert queue.waiting() == 3
     with mailbox.Mailboxes(Counter) as boxes:
-        assert mailbox.serve(queue, boxes, timeout=20) == 3
+        assert mailbox.serve(queue, boxes, timeout=4) == 3
 
 
 def test_whoever_asks_is_told_that_the_key_was_given_up(database: Database, ailing: type[Ailing]) -> None:
@@ -182,7 +182,7 @@ def test_whoever_asks_is_told_that_the_key_was_given_up(database: Database, aili
     mailbox.Post(queue).tell("a", 1)
     with mailbox.Mailboxes(ailing, restarts=0, on_failure=lambda *_: None) as boxes:
         assert mailbox.serve(queue, boxes, timeout=0) == 1
-        thread = threading.Thread(target=mailbox.serve, args=(queue, boxes), kwargs={"timeout": 5})
+        thread = threading.Thread(target=mailbox.serve, args=(queue, boxes), kwargs={"timeout": 3})
         thread.start()
         mine = Database(database.driver, database.address, database.runner)
         with pytest.raises(HoldfastError, match="GaveUp"):
@@ -219,14 +219,14 @@ def test_in_asyncio_nothing_that_nobody_handled_is_acknowledged_either(
     async def main() -> None:
         other = Database(f"{database.driver}-async", database.address, database.runner)
         connection = await _connect(other)
-        queue = partition.aio.Queue(connection, name, partitions=1, ttl=2)
+        queue = partition.aio.Queue(connection, name, partitions=1, ttl=1)
         for number in range(10):
             await mailbox.aio.Post(queue).tell("a", number)
         async with mailbox.aio.Mailboxes(ailing, restarts=2, on_failure=lambda *_: None) as boxes:
             assert await mailbox.aio.serve(queue, boxes, timeout=0) == 3
             assert await queue.waiting() == 7
         async with mailbox.aio.Mailboxes(Asking, restarts=100, on_failure=lambda *_: None) as boxes:
-            assert await mailbox.aio.serve(queue, boxes, timeout=20) == 7
+            assert await mailbox.aio.serve(queue, boxes, timeout=4) == 7
         await mailbox.aio.Post(queue).tell("a", 1)
         with pytest.raises(Misuse, match="closed"):
             await mailbox.aio.serve(queue, boxes, timeout=0)
