@@ -75,6 +75,12 @@ def test_a_question_is_never_asked_twice() -> None:
     assert steps[-1].question == "storage-check"
 
 
+def test_contention_is_asked_about_once() -> None:
+    assert "conflicts" in QUESTIONS
+    about = [key for key, question in QUESTIONS.items() if "conten" in question.text or "same moment" in question.text]
+    assert about == ["conflicts"]
+
+
 def test_the_command_has_a_flag_for_each_question() -> None:
     assert {question.flag for question in QUESTIONS.values()} == set(ADVISE) - {"--store", "--graph", "--code"}
 
@@ -90,6 +96,7 @@ def test_what_is_no_question_or_no_answer_is_refused() -> None:
 
 NEEDS = {"postgresql": "POSTGRESQL_URL", "mysql": "MYSQL_URL", "redis": "REDIS_URL"}
 KINDS = {"postgresql": "postgresql", "mysql": "mariadb", "redis": "redis"}
+STORELESS = {"mailbox"}  # in the memory of one process
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +120,7 @@ def test_every_sample_runs_and_runs_again(leaf: Leaf, store: str, tmp_path: Path
         assert code == ""
         return
     needed = {NEEDS[store]: urls(store)} if store in NEEDS and NEEDS[store] in code else {}
+    assert (store in NEEDS and leaf.key not in STORELESS) == bool(needed)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state"), **needed}
     for _ in range(2):
         done = subprocess.run(
@@ -124,6 +132,8 @@ def test_every_sample_runs_and_runs_again(leaf: Leaf, store: str, tmp_path: Path
             timeout=60,
         )
         assert done.returncode == 0, done.stderr
+    if needed:
+        assert list(tmp_path.rglob("*.db")) == [], "it was to be on that store, and made a file of SQLite"
 
 
 # ---- the command

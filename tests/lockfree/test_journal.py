@@ -279,6 +279,55 @@ def test_without_a_table_it_says_so(database: Database, tmp_path: Any) -> None:
     connection.close()
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_subscription_gives_one_streams_events_in_order_whoever_began_first(
+    database: Database, events: Any, stream: str, count: int
+) -> None:
+    """A transaction that has done something before, of whatever kind, is older than what it appends to."""
+    if database.driver not in ("psycopg", "psycopg-async", "asyncpg"):
+        return  # elsewhere no two writers are at work at once
+    connection = database.connect()
+    mine = database.use(type(getattr(events, "inner", events))(connection))
+    older = database.use(connection)
+    older.execute("BEGIN")
+    older.execute("SELECT pg_current_xact_id()")
+    events.append(stream, *["by the younger"] * count, expected=0)
+    mine.append(stream, *["by the older"] * count, expected=count)
+    assert list(events.subscribe(prefix=stream, timeout=0)) == []
+    older.execute("COMMIT")
+    heard = events.subscribe(prefix=stream, timeout=20)
+    found = [next(heard) for _ in range(2 * count)]
+    heard.close()
+    assert [one.version for one in found] == list(range(1, 2 * count + 1))
+    # And whoever goes on from one of them misses none.
+    rest = events.subscribe(after=found[0].position, prefix=stream, timeout=0)
+    assert [one.version for one in rest] == list(range(2, 2 * count + 1))
+
+
+def test_in_a_pipeline_of_psycopg_a_lost_event_is_told(database: Database, events: Any, stream: str) -> None:
+    """There a row count is -1, which is neither one nor none, until the answers are asked for."""
+    if database.driver not in ("psycopg", "psycopg-async"):
+        return
+    connection = database.connect()
+    mine = type(getattr(events, "inner", events))(connection)
+    events.append(stream, "first", expected=0)
+    if database.driver == "psycopg":
+        with connection.pipeline():
+            with pytest.raises(Conflict):
+                mine.append(stream, "lost", expected=0)
+            assert mine.append(stream, "second", expected=1) == 2
+    else:
+
+        async def work() -> None:
+            async with connection.pipeline():
+                with pytest.raises(Conflict):
+                    await mine.append(stream, "lost", expected=0)
+                assert await mine.append(stream, "second", expected=1) == 2
+
+        database.runner.run(work())
+    assert [one.data for one in events.read(stream)] == ["first", "second"]
+
+
 def test_an_event_that_commits_late_is_not_stepped_over(database: Database, events: Any, stream: str) -> None:
     """By a sequence alone, the subscriber would be past the first when it appears: an event lost without a trace."""
     if database.driver == "psycopg":

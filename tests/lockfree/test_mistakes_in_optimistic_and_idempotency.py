@@ -14,6 +14,9 @@ OPTIMISTIC, IDEMPOTENCY = "lockfree/optimistic/", "lockfree/idempotency/"
 SQL = "tests/lockfree/optimistic/test_sql.py::"
 CELLS = "tests/lockfree/optimistic/test_cells.py::"
 STORES = "tests/lockfree/idempotency/test_stores.py::"
+WHOSE = "tests/lockfree/idempotency/test_whose_answer.py::"
+HANG_UP = "tests/lockfree/idempotency/test_hang_up.py::"
+POOLS = "tests/lockfree/idempotency/test_pools.py::"
 
 MUTANTS = [
     Mutant(
@@ -119,6 +122,151 @@ MUTANTS = [
         IDEMPOTENCY + "rule.py",
         (("if entry.payload != payload:", "if entry.payload != payload and not over:"),),
         "tests/lockfree/idempotency/test_surface.py::test_the_rule",
+    ),
+    Mutant(
+        "keys of callers and of nobody in one space",
+        IDEMPOTENCY + "request.py",
+        (
+            ('f"http:caller:{sha256(', 'f"http:{sha256('),
+            ('f"http:anybody:{key}"', 'f"http:{key}"'),
+        ),
+        WHOSE + "test_nobody_reaches_a_callers_answer_by_a_key_that_looks_like_it",
+    ),
+    Mutant(
+        "another's cookie in the answer",
+        IDEMPOTENCY + "request.py",
+        (('        "set-cookie",\n', ""),),
+        WHOSE + "test_cookies_and_what_is_for_one_connection_do_not_come_again",
+    ),
+    Mutant(
+        "a moment's answer that is kept",
+        IDEMPOTENCY + "request.py",
+        (("code not in PASSING", "code not in ()"),),
+        WHOSE + "test_what_is_true_for_a_moment_is_not_kept",
+    ),
+    Mutant(
+        "an application that is told at once that its client has left",
+        IDEMPOTENCY + "asgi.py",
+        (
+            (
+                "            await asyncio.sleep(max(0.0, self._until",
+                "            await asyncio.sleep(min(0.0, self._until",
+            ),
+        ),
+        HANG_UP + "test_however_a_client_leaves_the_work_is_done_once[it is heard-2.0]",
+    ),
+    Mutant(
+        "an application that hears of its client's broken socket",
+        IDEMPOTENCY + "asgi.py",
+        (("            except OSError:", "            except ZeroDivisionError:"),),
+        HANG_UP + "test_however_a_client_leaves_the_work_is_done_once[the socket breaks-2.4]",
+    ),
+    Mutant(
+        "work that is cancelled with its request",
+        IDEMPOTENCY + "asgi.py",
+        (("await asyncio.shield(work)", "await work"),),
+        HANG_UP + "test_however_a_client_leaves_the_work_is_done_once[the request is cancelled-2.0]",
+    ),
+    Mutant(
+        "WSGI: an answer that nobody reads and that never ends",
+        IDEMPOTENCY + "wsgi.py",
+        (("boot_time() >= self._until and not self._left", "False"),),
+        HANG_UP + "test_an_answer_without_end_ends_with_its_ttl_and_the_work_is_not_done_again[wsgi]",
+    ),
+    Mutant(
+        "a connection of the pool held while the body works",
+        IDEMPOTENCY + "core.py",
+        (("if self._lent and not self._atomic:", "if not self:"),),
+        POOLS + "test_work_without_a_transaction_holds_no_connection[sqlite3]",
+    ),
+    Mutant(
+        "a connection of the pool held while others work",
+        IDEMPOTENCY + "core.py",
+        (("if self._lent and self._ledger.transactional:", "if not self:"),),
+        POOLS + "test_whoever_waits_for_another_holds_no_connection[sqlite3]",
+    ),
+    Mutant(
+        "a sweep whose failure is told as the work's",
+        IDEMPOTENCY + "core.py",
+        (
+            (
+                "        except Exception:\n            import logging",
+                "        except ZeroDivisionError:\n            import logging",
+            ),
+        ),
+        "tests/lockfree/idempotency/test_atomic.py::test_a_sweep_that_fails_is_no_failure_of_the_work[sqlite3-True]",
+    ),
+    Mutant(
+        "a creation that overwrites",
+        OPTIMISTIC + "asgi.py",
+        (("    if creates:\n        return ABSENT\n", ""),),
+        "tests/lockfree/optimistic/test_http.py::test_what_is_to_be_created_does_not_overwrite_what_is_there",
+    ),
+    Mutant(
+        "a row count that a pipeline does not know yet",
+        "fenced/sql/postgresql.py",
+        (("        if self._connection.pgconn.pipeline_status:\n            #", "        if False:\n            #"),),
+        "tests/lockfree/test_journal.py::test_in_a_pipeline_of_psycopg_a_lost_event_is_told[psycopg]",
+    ),
+]
+
+LOST = "tests/lockfree/test_lost_answers.py::"
+POST = "tests/lockfree/test_post.py::"
+QUEUE = "tests/lockfree/test_queue.py::"
+MUTANTS += [
+    Mutant(
+        "an event that is sent again is appended again",
+        "lockfree/journal/append.lua",
+        (("there[2][6] == ARGV[3]", "false"),),
+        LOST + "test_an_event_is_appended_once[1-None-redis]",
+    ),
+    Mutant(
+        "a message that is sent again is put again",
+        "lockfree/partition/put.lua",
+        (("if not redis.call('SET', KEYS[5], 1, 'NX', 'PX', ARGV[5]) then", "if false then"),),
+        LOST + "test_a_message_is_put_once_even_if_it_is_done_and_gone_before_it_is_sent_again[redis]",
+    ),
+    Mutant(
+        "an acknowledgement of what nobody handled",
+        "lockfree/mailbox/remote.py",
+        (("if not reply.begun and not letter.reply_to:", "if not letter:"),),
+        POST + "test_messages_of_a_key_that_was_given_up_stay_in_the_queue[redis]",
+    ),
+    Mutant(
+        "an actor's failure that is taken for a refusal",
+        "lockfree/mailbox/aio.py",
+        (("                    reply.begun = True\n", ""),),
+        POST + "test_in_asyncio_nothing_that_nobody_handled_is_acknowledged_either[redis]",
+    ),
+    Mutant(
+        "Redis: two counts of partitions",
+        "lockfree/partition/put.lua",
+        (("count ~= ARGV[4]", "count == ''"),),
+        QUEUE + "test_whoever_counts_partitions_otherwise_is_refused_so_that_no_key_is_in_two_hands[put-redis]",
+    ),
+    Mutant(
+        "PostgreSQL: two counts of partitions",
+        "lockfree/partition/postgresql.py",
+        (("        self._agreed = private", "        self._agreed = True"),),
+        QUEUE + "test_whoever_counts_partitions_otherwise_is_refused_so_that_no_key_is_in_two_hands[take-psycopg]",
+    ),
+    Mutant(
+        "PostgreSQL: a count of partitions that is believed although it was rolled back",
+        "lockfree/partition/postgresql.py",
+        (("self._agreed = not self._wire.busy()", "self._agreed = True"),),
+        QUEUE + "test_a_count_that_was_rolled_back_binds_nobody[psycopg]",
+    ),
+    Mutant(
+        "the adviser's sample on another store than it was asked for",
+        "advice/tree.py",
+        (("    if store not in _URLS or ", "    if store or "),),
+        "tests/cli/test_advise.py::test_every_sample_runs_and_runs_again[simple-lock-postgresql]",
+    ),
+    Mutant(
+        "the adviser's fenced sample with its lock in a file of SQLite",
+        "advice/samples/fencing_postgresql.py",
+        (("holdfast.connect(url)", "holdfast.connect()"),),
+        "tests/cli/test_advise.py::test_every_sample_runs_and_runs_again[fencing-postgresql]",
     ),
 ]
 

@@ -59,9 +59,30 @@ SQL_JOURNAL = [
     (
         "psycopg",
         "append",
-        "OR EXISTS (SELECT 1 FROM holdfast_journal WHERE stream = :stream AND version = :expected)",
+        "OR before.version IS NOT NULL",
         "OR true",
         "gap",
+    ),
+    (
+        "psycopg",
+        "append",
+        "GREATEST(CAST(CAST(pg_current_xact_id() AS text) AS bigint), before.xact)",
+        "CAST(CAST(pg_current_xact_id() AS text) AS bigint)",
+        "order",
+    ),
+    (
+        "psycopg",
+        "append_many",
+        "GREATEST(CAST(CAST(pg_current_xact_id() AS text) AS bigint), before.xact)",
+        "CAST(CAST(pg_current_xact_id() AS text) AS bigint)",
+        "order of many",
+    ),
+    (
+        "psycopg",
+        "append_many",
+        "item.data, head.xact",
+        "item.data, CAST(CAST(pg_current_xact_id() AS text) AS bigint)",
+        "order of many",
     ),
     (
         "psycopg",
@@ -74,6 +95,16 @@ SQL_JOURNAL = [
 JOURNAL_TESTS: dict[str, Any] = {
     "gap": lambda database, events, stream: test_journal.test_an_append_beyond_the_end_would_leave_a_gap_and_is_refused(
         events, stream, 1
+    ),
+    "order": lambda database, events, stream: (
+        test_journal.test_a_subscription_gives_one_streams_events_in_order_whoever_began_first(
+            database, events, stream, 1
+        )
+    ),
+    "order of many": lambda database, events, stream: (
+        test_journal.test_a_subscription_gives_one_streams_events_in_order_whoever_began_first(
+            database, events, stream, 3
+        )
     ),
     "late": test_journal.test_an_event_that_commits_late_is_not_stepped_over,
     "conflict": lambda database, events, stream: (

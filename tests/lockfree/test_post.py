@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import HoldfastError, Misuse
+from holdfast import GaveUp, HoldfastError, Misuse
 from holdfast.lockfree import mailbox, partition
 
 from .conftest import SERVER, Database
@@ -122,3 +122,114 @@ def test_each_asker_gets_its_own_answer(database: Database, queue: partition.Que
     for thread in threads:
         thread.join(60)
     assert sorted(found) == [(key, [1, 2, 3, 4, 5]) for key in "abc"]
+
+
+class Ailing(Counter):
+    """Fails at everything while its database is away."""
+
+    down = True
+
+    def receive(self, message: Any) -> Any:
+        if self.down:
+            raise RuntimeError("the database is away")
+        return super().receive(message)
+
+
+@pytest.fixture
+def ailing(monkeypatch: pytest.MonkeyPatch) -> type[Ailing]:
+    monkeypatch.setattr(Ailing, "down", True)
+    return Ailing
+
+
+def only_partition(database: Database, name: str, asynchronous: bool = False, ttl: float = 1.0) -> Any:
+    kind: Any = partition.aio.Queue if asynchronous else partition.Queue
+    return kind(database.connect(), name, partitions=1, ttl=ttl)
+
+
+def test_messages_of_a_key_that_was_given_up_stay_in_the_queue(database: Database, ailing: type[Ailing]) -> None:
+    name = f"post:{time.time_ns()}"
+    queue = only_partition(database, name)
+    queue.create_table()
+    for number in range(10):
+        mailbox.Post(queue).tell("a", number)
+    failed: list[Any] = []
+    with mailbox.Mailboxes(ailing, restarts=2, on_failure=lambda key, message, error: failed.append(message)) as boxes:
+        assert mailbox.serve(queue, boxes, timeout=0) == 3  # failed at, told of, and so acknowledged
+        assert (failed, queue.waiting()) == ([0, 1, 2], 7)
+        ailing.down = False
+        assert boxes.revive("a")
+        assert mailbox.serve(queue, boxes, timeout=4) >= 7  # after the ttl, and in order
+        assert boxes.ask("a", 0) == sum(range(3, 10))
+    assert queue.waiting() == 0
+
+
+def test_messages_of_keys_that_are_too_many_stay_in_the_queue(database: Database) -> None:
+    queue = only_partition(database, f"post:{time.time_ns()}")
+    queue.create_table()
+    for number in range(5):
+        mailbox.Post(queue).tell(f"k{number}", 1)
+    with mailbox.Mailboxes(Counter, most_keys=2) as boxes:
+        assert mailbox.serve(queue, boxes, timeout=0) == 2
+        assert queue.waiting() == 3
+    with mailbox.Mailboxes(Counter) as boxes:
+        assert mailbox.serve(queue, boxes, timeout=4) == 3
+
+
+def test_whoever_asks_is_told_that_the_key_was_given_up(database: Database, ailing: type[Ailing]) -> None:
+    name = f"post:{time.time_ns()}"
+    queue = only_partition(database, name)
+    queue.create_table()
+    mailbox.Post(queue).tell("a", 1)
+    with mailbox.Mailboxes(ailing, restarts=0, on_failure=lambda *_: None) as boxes:
+        assert mailbox.serve(queue, boxes, timeout=0) == 1
+        thread = threading.Thread(target=mailbox.serve, args=(queue, boxes), kwargs={"timeout": 3})
+        thread.start()
+        mine = Database(database.driver, database.address, database.runner)
+        with pytest.raises(HoldfastError, match="GaveUp"):
+            mailbox.Post(only_partition(mine, name)).ask("a", 1)
+        mine.close()
+        thread.join(60)
+    assert queue.waiting() == 0
+
+
+def test_closed_mailboxes_take_nothing_from_the_queue(database: Database) -> None:
+    queue = only_partition(database, f"post:{time.time_ns()}")
+    queue.create_table()
+    mailbox.Post(queue).tell("a", 1)
+    boxes = mailbox.Mailboxes(Counter)
+    boxes.close()
+    with pytest.raises(Misuse, match="closed"):
+        mailbox.serve(queue, boxes, timeout=0)
+    assert queue.waiting() == 1
+    assert queue.take() is not None  # given back
+
+
+def test_in_asyncio_nothing_that_nobody_handled_is_acknowledged_either(
+    database: Database, ailing: type[Ailing]
+) -> None:
+    name = f"post:{time.time_ns()}"
+    only_partition(database, name).create_table()
+
+    class Asking(Counter):
+        """Its own failure looks like a refusal, and is none: it has begun."""
+
+        def receive(self, message: Any) -> Any:
+            raise GaveUp("of another actor")
+
+    async def main() -> None:
+        other = Database(f"{database.driver}-async", database.address, database.runner)
+        connection = await _connect(other)
+        queue = partition.aio.Queue(connection, name, partitions=1, ttl=1)
+        for number in range(10):
+            await mailbox.aio.Post(queue).tell("a", number)
+        async with mailbox.aio.Mailboxes(ailing, restarts=2, on_failure=lambda *_: None) as boxes:
+            assert await mailbox.aio.serve(queue, boxes, timeout=0) == 3
+            assert await queue.waiting() == 7
+        async with mailbox.aio.Mailboxes(Asking, restarts=100, on_failure=lambda *_: None) as boxes:
+            assert await mailbox.aio.serve(queue, boxes, timeout=4) == 7
+        await mailbox.aio.Post(queue).tell("a", 1)
+        with pytest.raises(Misuse, match="closed"):
+            await mailbox.aio.serve(queue, boxes, timeout=0)
+        await (connection.aclose() if hasattr(connection, "aclose") else connection.close())
+
+    asyncio.run(main())

@@ -152,6 +152,38 @@ def test_consumers_at_once_lose_nothing_and_keep_the_order(database: Database, n
         assert [number for who, number in seen if who == f"key{key}"] == list(range(key, 200, 20))
 
 
+@pytest.mark.parametrize("first", ["put", "take"])
+def test_whoever_counts_partitions_otherwise_is_refused_so_that_no_key_is_in_two_hands(
+    database: Database, name: str, first: str
+) -> None:
+    old, new = queue_of(database, name, partitions=64), queue_of(database, name, partitions=32)
+    old.put("a", 1)
+    batch = old.take()
+    for _ in range(2):
+        with pytest.raises(Misuse, match="has 64 partitions, and this one counts 32"):
+            new.put("a", 2) if first == "put" else new.take()
+    assert old.waiting() == 1
+    assert old.ack(batch, batch.messages[0]) is True
+    old.put("a", 3)
+    assert queue_of(database, name, partitions=64).waiting() == 1
+    with pytest.raises(Misuse, match="has 64 partitions"):
+        new.take()
+
+
+def test_a_count_that_was_rolled_back_binds_nobody(database: Database, name: str) -> None:
+    if database.driver != "psycopg":
+        return
+    connection = database.connect()
+    undone = partition.Queue(connection, name, partitions=64)
+    with pytest.raises(ZeroDivisionError), connection.transaction():
+        undone.put("a", 1)
+        undone.put("a", 2)
+        raise ZeroDivisionError
+    queue_of(database, name, partitions=32).put("a", 3)
+    with pytest.raises(Misuse, match="has 32 partitions, and this one counts 64"):
+        undone.put("a", 4)
+
+
 @pytest.mark.parametrize(
     "options", [{"partitions": 0}, {"ttl": 0}, {"max_bytes": 0}, {"name": ""}, {"name": "x" * 512}]
 )

@@ -10,6 +10,12 @@ from ..errors import Misuse
 from .words import ADVICE, ASKED, LIMITS, MEANS, TITLES, WHY
 
 STORES = ("sqlite", "postgresql", "mysql", "redis")
+# Where samples look for a store: a variable of the environment, and what to take without it.
+_URLS = {
+    "postgresql": ("POSTGRESQL_URL", "postgresql://localhost/shop"),
+    "mysql": ("MYSQL_URL", "mysql://root@localhost/shop"),
+    "redis": ("REDIS_URL", "redis://localhost"),
+}
 
 ALTERNATIVE, LOCK, REDESIGN = "no lock needed", "a lock", "this design needs changing"
 
@@ -104,7 +110,18 @@ def sample(leaf: Leaf, store: str) -> str:
         return ""
     folder = files(__package__ or "") / "samples"
     own = folder / f"{leaf.key}_{store}.py"
-    return (own if own.is_file() else folder / f"{leaf.key}.py").read_text(encoding="utf-8")
+    if own.is_file():
+        return own.read_text(encoding="utf-8")
+    return _connected((folder / f"{leaf.key}.py").read_text(encoding="utf-8"), store)
+
+
+def _connected(code: str, store: str) -> str:
+    """A sample of locks alone, which is the same for all stores but for its URL."""
+    if store not in _URLS or "holdfast.connect()" not in code:
+        return code
+    variable, url = _URLS[store]
+    code = code.replace("import holdfast\n", "import os\n\nimport holdfast\n", 1)
+    return code.replace("holdfast.connect()", f'holdfast.connect(os.environ.get("{variable}", "{url}"))')
 
 
 def paths(at: str = ROOT, answers: Mapping[str, str] | None = None) -> Iterator[tuple[dict[str, str], str]]:

@@ -8,7 +8,7 @@ ASKED = {
     "history": "Does what happened matter as much as what is now: an audit, undo, figures made up later?",
     "one-process": "Does one process handle all of it?",
     "goal": "What is the lock for: to save work (efficiency), or to keep data right (correctness)?",
-    "ttl-predictable": "Do you know how long the work takes, is that short, and is there little contention?",
+    "ttl-predictable": "Do you know how long the work takes, and is that short?",
 }
 
 WHY = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -35,6 +36,11 @@ def checked(client: Any, world: str, package: str) -> Any:
         lives_in, right = (ASYNCIO, f"{package}.aio") if asynchronous else (THREADS, package)
         raise Misuse(f"this client of Redis is for {lives_in}: use the same name of {right}")
     return client
+
+
+def nonce() -> str:
+    """New for each write, so that one which a client sends again by itself, its answer being lost, is known for the same."""
+    return os.urandom(8).hex()
 
 
 def word(value: Any) -> str:

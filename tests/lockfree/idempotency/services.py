@@ -31,6 +31,7 @@ class Service:
         self.calls: list[str] = []
         self.inside = threading.Event()  # somebody is in /slow
         self.go_on = threading.Event()
+        self.headers = [("content-type", "application/x-test"), ("x-twice", "1"), ("x-twice", "2")]
 
     def answer(self, path: str, body: bytes) -> tuple[int, list[bytes]]:
         self.calls.append(path)
@@ -40,6 +41,8 @@ class Service:
             self.inside.set()
             assert self.go_on.wait(30)
         status = {"/fail": 503, "/refuse": 404}.get(path, 201)
+        if path.startswith("/status/"):
+            status = int(path.removeprefix("/status/"))
         count = b"%d" % len(self.calls)
         bodies = {
             "/echo": [body[::-1] + count],
@@ -57,7 +60,7 @@ class Service:
             message = await receive()
             body, more = body + message["body"], message.get("more_body", False)
         status, chunks = await asyncio.to_thread(self.answer, scope["path"], body)
-        headers = [(b"content-type", b"application/x-test"), (b"x-twice", b"1"), (b"x-twice", b"2")]
+        headers = [(name.encode(), value.encode()) for name, value in self.headers]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         for chunk in chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -66,8 +69,7 @@ class Service:
     def wsgi(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         status, chunks = self.answer(environ["PATH_INFO"], body)
-        headers = [("content-type", "application/x-test"), ("x-twice", "1"), ("x-twice", "2")]
-        start_response(f"{status} Told", headers)
+        start_response(f"{status} Told", self.headers)
         yield from chunks
 
 
@@ -122,6 +124,7 @@ def served_by_wsgiref(app: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def served(kind: str, service: Service, keys: Any, **options: Any) -> Iterator[str]:
+    options = {"caller": None, **options}
     serve: Callable[[Any], Any]
     if kind == "asgi":
         app: Any = AsgiMiddleware(service.asgi, keys, **options)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast import Misuse, StaleToken, Unstorable
+from holdfast.lockfree.idempotency import core
+from holdfast.lockfree.idempotency.sql import statements
 
-from .stores import SQL, Store, opened
+from .stores import SQL, Store, opened, settle_
 from .test_stores import SHORT, Work, as_another
 
 CREATE = "CREATE TABLE IF NOT EXISTS payment (name VARCHAR(200), amount INTEGER)"
@@ -126,6 +128,21 @@ def test_old_entries_are_purged(payments: Payments) -> None:
 
     assert store.run(purge()) >= 1
     assert store.run(store.rival.rows(store.other, count))[0]["many"] == 0
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_sweep_that_fails_is_no_failure_of_the_work(
+    payments: Payments, atomic: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, key = payments.store, payments.store.key()
+    monkeypatch.setattr(core, "_PURGE_EVERY", 1)
+    monkeypatch.setitem(statements(store.database.wire(store.mine).dialect), "purge", "DELETE FROM nowhere")
+    work = payments.pay(key) if atomic else Work("paid")
+    assert [store.do(key, work, atomic=atomic) for _ in range(2)] == ["paid", "paid"]
+    assert payments.amounts(key) == ([1] if atomic else [])
+    assert "could not be deleted" in caplog.text
+    monkeypatch.undo()
+    store.run(settle_(store.surface.Keys(store.mine).purge))  # the connection is in order
 
 
 def test_the_table_is_missed_told_of_and_created_if_allowed(payments: Payments) -> None:

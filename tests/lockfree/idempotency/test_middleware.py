@@ -122,21 +122,6 @@ def test_a_request_that_is_too_large_is_refused(kind: str, tmp_path: Path) -> No
     assert service.calls == ["/echo"]
 
 
-def test_callers_do_not_see_each_others_answers(kind: str, tmp_path: Path) -> None:
-    service = Service()
-
-    def caller(request: Any) -> str:
-        if kind == "wsgi":
-            return str(request["HTTP_X_USER"])
-        return str(dict(request["headers"])[b"x-user"].decode())
-
-    with served(kind, service, sqlite_keys(tmp_path, kind == "asgi"), caller=caller) as url:
-        shop = Shop(url, service)
-        with shop.client:
-            answers = [shop.post("/echo", user=user).content for user in ("alice", "bob", "alice")]
-    assert answers == [b"1", b"2", b"1"]
-
-
 def test_a_key_may_be_left_out_where_that_is_allowed(kind: str, tmp_path: Path) -> None:
     service = Service()
     with served(kind, service, sqlite_keys(tmp_path, kind == "asgi"), required=False) as url:

@@ -133,6 +133,23 @@ def test_a_conflict_that_outlives_the_attempts(counters: Counters) -> None:
     assert counters.run(counters.get(key)) == 4
 
 
+def test_what_is_expected_to_be_absent_is_made_and_never_overwritten(counters: Counters) -> None:
+    async def work() -> None:
+        key = counters.key()
+        made = await settle(counters.store.update(key, lambda value: counters.answer(1), expected=optimistic.ABSENT))
+        assert counters.number(made) == 1
+        with pytest.raises(Conflict, match="there already"):
+            await settle(counters.store.update(key, lambda value: counters.answer(2), expected=optimistic.ABSENT))
+        assert await counters.get(key) == 1
+        if counters.kind == "redis":  # one that somebody else made, and that has no version
+            other = counters.key()
+            await settle(counters.client.hset(other, "n", 7))
+            with pytest.raises(Conflict, match="there already"):
+                await settle(counters.store.update(other, lambda value: {"n": 2}, expected=optimistic.ABSENT))
+
+    counters.run(work())
+
+
 def test_several_keys_change_together_or_not_at_all(counters: Counters) -> None:
     one, two = counters.key(), counters.key()
     clash = False

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Conflict, Missing, Misuse, Unsupported
 from holdfast.lockfree import optimistic
-from holdfast.lockfree.optimistic import Retry, aio
+from holdfast.lockfree.optimistic import ABSENT, Retry, aio
 from holdfast.lockfree.optimistic.asgi import IfMatchMiddleware
 from holdfast.lockfree.optimistic.http import etag, version_of
 
@@ -26,14 +26,14 @@ PATIENT = Retry(attempts=200, first=0.001, longest=0.02)
 def service(file: Path) -> Any:
     """Numbers by name; a row is inserted by If-None-Match."""
 
-    def answer(method: str, name: str, version: int | None, body: bytes) -> tuple[int, str, bytes]:
+    def answer(method: str, name: str, version: Any, body: bytes) -> tuple[int, str, bytes]:
         db = sqlite3.connect(file, isolation_level=None, timeout=30)
         try:
             db.execute("CREATE TABLE IF NOT EXISTS number (id TEXT PRIMARY KEY, n INT, version INT NOT NULL)")
             if method == "GET":
                 row = optimistic.update(db, "number", name, lambda row: None)
                 return 200, etag(row["version"]), str(row["n"]).encode()
-            if version is None:
+            if version == ABSENT:
                 done = db.execute("INSERT OR IGNORE INTO number VALUES (?, ?, 0)", (name, int(body))).rowcount
                 return (201 if done else 412), etag(0), b""
             row = optimistic.update(db, "number", name, lambda row: {"n": int(body)}, expected=version)
@@ -139,3 +139,35 @@ def test_what_cannot_be_done_over_http_is_told(url: str) -> None:
         with pytest.raises(Misuse):
             etag(version)  # type: ignore[arg-type]
     assert [version_of('"7"'), version_of(" * ")] == [7, None]
+
+
+def test_what_is_to_be_created_does_not_overwrite_what_is_there(tmp_path: Path) -> None:
+    """By a handler that hands the version on, as the docs say, and does nothing else."""
+    file = tmp_path / "notes.db"
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TABLE note (id INTEGER PRIMARY KEY, text TEXT, version INT NOT NULL)")
+        db.execute("INSERT INTO note VALUES (1, 'precious', 7)")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        text = (await receive())["body"].decode()
+        with sqlite3.connect(file, isolation_level=None) as db:
+            row = optimistic.update(db, "note", 1, lambda row: {"text": text}, expected=scope["holdfast.version"])
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"etag", etag(row["version"]).encode())]}
+        )
+        await send({"type": "http.response.body", "body": b""})
+
+    async def put(text: str, **headers: str) -> httpx.Response:
+        transport = httpx.ASGITransport(IfMatchMiddleware(app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            named = [(name.replace("_", "-"), value) for name, value in headers.items()]
+            return await client.put("/note", content=text, headers=named)
+
+    for star in ("*", " * "):
+        refused = asyncio.run(put("overwritten", if_none_match=star))
+        assert (refused.status_code, refused.headers["etag"]) == (412, '"7"')
+    assert asyncio.run(put("both", if_none_match="*", if_match='"7"')).status_code == 400
+    with sqlite3.connect(file) as db:
+        assert db.execute("SELECT text, version FROM note").fetchall() == [("precious", 7)]
+    assert asyncio.run(put("changed", if_match="*")).status_code == 200
+    assert asyncio.run(put("changed again", if_match='"8"')).status_code == 200

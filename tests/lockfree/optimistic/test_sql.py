@@ -280,3 +280,17 @@ def test_a_connection_of_the_other_world_is_told_where_to_go(wallets: Wallets) -
 
     with pytest.raises(Misuse, match=r"use the same function of holdfast\.lockfree\.optimistic"):
         wallets.run(work())
+
+
+@pytest.mark.server
+def test_in_a_pipeline_of_psycopg_an_update_is_told_as_it_was(postgresql: str) -> None:
+    import psycopg
+
+    with psycopg.connect(postgresql, autocommit=True) as connection:
+        connection.execute("CREATE TEMPORARY TABLE piped (id INT PRIMARY KEY, n INT, version INT NOT NULL DEFAULT 0)")
+        connection.execute("INSERT INTO piped VALUES (1, 0)")
+        with connection.pipeline():
+            assert optimistic.update(connection, "piped", 1, lambda row: {"n": row["n"] + 1})["n"] == 1
+            with pytest.raises(Conflict):
+                optimistic.update(connection, "piped", 1, lambda row: {"n": 7}, expected=0)
+        assert connection.execute("SELECT n, version FROM piped").fetchall() == [(1, 1)]

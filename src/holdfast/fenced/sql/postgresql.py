@@ -77,7 +77,17 @@ class PsycopgWire:
     async def run(self, statement: Statement) -> Outcome:
         cursor = self._connection.cursor(row_factory=self._rows)
         await settle(cursor.execute(statement.text, statement.values))
+        if self._connection.pgconn.pipeline_status:
+            # The user's own pipeline: to leave one inside of it asks for the answers, and only they tell the row count.
+            await self._settle_pipeline()
         return Outcome(cursor.rowcount, 0)
+
+    async def _settle_pipeline(self) -> None:
+        if self._asynchronous:
+            async with self._connection.pipeline():
+                return
+        with self._connection.pipeline():
+            return
 
     async def row(self, statement: Statement) -> tuple[object, ...] | None:
         cursor = self._connection.cursor(row_factory=self._rows)
@@ -88,7 +98,8 @@ class PsycopgWire:
     async def records(self, statement: Statement) -> list[dict[str, object]]:
         cursor = self._connection.cursor(row_factory=self._rows)
         await settle(cursor.execute(statement.text, statement.values))
-        return named(cursor.description, await settle(cursor.fetchall()))
+        found = await settle(cursor.fetchall())  # first: in a pipeline there is no description before
+        return named(cursor.description, found)
 
     async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
         cursor = self._connection.cursor(row_factory=self._rows)

@@ -4,13 +4,14 @@ Rule 1: the key is claimed, for all to see, before the work begins; the claim en
 Rule 2: a result is kept only under the token of the latest claim: whoever was taken over is refused.
 Rule 3: where the user's database is the store, the result and what the user wrote are one transaction, or none.
 Rule 4: work whose effect stands is never run again because its result could not be kept.
+Rule 5: a connection that was opened for us goes back whenever it is not needed: while others work, and while the body works
+        unless it writes through it. Else a pool of connections is soon empty, and each waits for another.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from ...errors import InFlight, KeyReused, Misuse, StaleToken, Unstorable
 from ...fenced.sql.core import lacks_table
 from ..collisions import collided
 from .codec import JSON, Codec, encoded, fingerprint
-from .ledger import Ledger
+from .ledger import Open, nothing_to_close
 from .rule import Entry, Verdict, judge
 from .sql import TABLE
 
@@ -29,9 +30,6 @@ MAX_LIMIT = 512 * 1024 * 1024
 _PURGE_EVERY = 256  # runs, on average: what is forgotten is swept away without anybody having to think of it
 
 _running: ContextVar[frozenset[str]] = ContextVar("holdfast.idempotency.running", default=frozenset())
-
-Close = Callable[[BaseException | None], Coroutine[Any, Any, None]]
-Open = Callable[[], Coroutine[Any, Any, tuple[Ledger, Close]]]
 
 
 @dataclass(frozen=True)
@@ -90,22 +88,42 @@ class Session:
             raise Misuse(
                 f"the work for {self._key!r} asks for its own result: it would wait for itself. Give the inner work another key"
             )
-        self._ledger, self._close = await self._open()
+        await self._borrow()
         try:
             entry = await self._decided()
+            result = self._loaded(entry) if entry.done else None
             if not entry.done:
                 self._entry = entry
                 if self._atomic:
                     await self._begin()
-                self._outside = _running.set(_running.get() | {self._key})
-                self._run = Run(self._key, True, None, entry.token, self._ledger.connection)
-                return self._run
-            result = self._loaded(entry)
         except BaseException as error:
-            await self._close(error)
+            await self._give_back(error)
             raise
-        await self._close(None)  # a result needs no connection any more
-        return Run(self._key, False, result, entry.token, None)
+        if entry.done:
+            await self._give_back(None)
+            return Run(self._key, False, result, entry.token, None)
+        connection = self._ledger.connection
+        if self._lent and not self._atomic:
+            connection = None
+            try:
+                await self._give_back(None)
+            except BaseException as error:
+                cause = error
+                await self._driver.shield(lambda: self._undone(cause))
+                raise
+        self._outside = _running.set(_running.get() | {self._key})
+        self._run = Run(self._key, True, None, entry.token, connection)
+        return self._run
+
+    async def _borrow(self) -> None:
+        self._ledger, self._close = await self._open()
+        self._lent = self._close is not nothing_to_close
+        self._here = True
+
+    async def _give_back(self, error: BaseException | None) -> None:
+        if self._here:
+            self._here = False
+            await self._close(error)
 
     @property
     def _atomic(self) -> bool:
@@ -158,7 +176,11 @@ class Session:
                         left,
                     )
                 left = min(left, rest)
+            if self._lent and self._ledger.transactional:  # waiting there is sleeping
+                await self._give_back(None)
             await self._ledger.wait(self._key, entry, left, round_)
+            if not self._here:
+                await self._borrow()
         raise AssertionError("it ends by itself")
 
     async def _look(self) -> Entry | None:
@@ -186,19 +208,34 @@ class Session:
         run, entry = self._run, self._entry
         if run is None or entry is None:
             return
+        with contextlib.suppress(ValueError):  # left in another context: then that one ends with its own
+            _running.reset(self._outside)
+        if error is None:
+            await self._done(run, entry)
+        else:
+            cause = error
+            await self._driver.shield(lambda: self._undone(cause))
+
+    async def _done(self, run: Run, entry: Entry) -> None:
+        if not self._here:
+            await self._borrow()
         try:
-            with contextlib.suppress(ValueError):  # left in another context: then that one ends with its own
-                _running.reset(self._outside)
-            if error is None:
-                await self._keep(run, entry)
-            else:
-                cause = error
-                await self._driver.shield(lambda: self._give_up(cause))
-        except BaseException as failure:
-            error = failure
+            await self._keep(run, entry)
+        except BaseException as error:
+            await self._give_back(error)
             raise
+        await self._give_back(None)
+
+    async def _undone(self, error: BaseException) -> None:
+        if not self._here:
+            try:
+                await self._borrow()
+            except Exception:
+                return  # the ttl gives the key free
+        try:
+            await self._give_up(error)
         finally:
-            await self._close(error)
+            await self._give_back(error)
 
     async def _keep(self, run: Run, entry: Entry) -> None:
         rules, ledger = self._rules, self._ledger
@@ -225,7 +262,16 @@ class Session:
         assert data is not None
         run.result = rules.codec.loads(data)  # as all who come later will get it
         if int.from_bytes(os.urandom(4), "big") % _PURGE_EVERY == 0:
-            await ledger.purge(rules.keep)
+            await self._sweep()
+
+    async def _sweep(self) -> None:
+        """The work is done and its result kept: what goes wrong here is no failure of that."""
+        try:
+            await self._ledger.purge(self._rules.keep)
+        except Exception:
+            import logging
+
+            logging.getLogger("holdfast").warning("old idempotency keys could not be deleted", exc_info=True)
 
     async def _failed(self, entry: Entry, error: BaseException) -> None:
         """What was begun is rolled back, so the next may run. Without a transaction the effect stands: then only the ttl

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from .rule import Entry
@@ -37,3 +38,11 @@ class Ledger(Protocol):
     async def create(self) -> None: ...
 
     async def purge(self, keep: float) -> int: ...
+
+
+Close = Callable[[BaseException | None], Coroutine[Any, Any, None]]
+Open = Callable[[], Coroutine[Any, Any, tuple[Ledger, Close]]]
+
+
+async def nothing_to_close(error: BaseException | None) -> None:
+    """The user's own connection, or client: not ours to close."""

@@ -9,14 +9,9 @@ from ...errors import Misuse
 from ...fenced.sql.connections import is_connection
 from ...fenced.sql.wire import settle
 from ..scripts import is_client
-from .core import Close, Open
-from .ledger import Ledger
+from .ledger import Close, Ledger, Open, nothing_to_close
 from .redis import RedisLedger
 from .sql import SqlLedger
-
-
-async def _nothing_to_close(error: BaseException | None) -> None:
-    pass
 
 
 def ledger_for(driver: Driver, world: str, store: Any) -> Ledger:
@@ -28,7 +23,7 @@ def opener(driver: Driver, world: str, store: Any) -> Open:
         ledger_for(driver, world, store)  # refuses at once what is nothing of the kind
 
         async def same() -> tuple[Ledger, Close]:
-            return ledger_for(driver, world, store), _nothing_to_close
+            return ledger_for(driver, world, store), nothing_to_close
 
         return same
 

@@ -16,6 +16,29 @@ REPLAYED = "idempotency-replayed"
 METHODS = ("POST", "PATCH")
 MAX_KEY = 255
 MAX_BODY = 1_000_000  # of a request: it has to be read whole, to be compared with that of the next
+# Answers about this moment or this login, not about the work: the same request may well succeed later.
+PASSING = frozenset({401, 403, 408, 409, 423, 425, 429})
+# What belongs to one connection or to one login, and must not be handed to whoever repeats the request (RFC 9110, 7.6.1).
+UNREPEATABLE = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "set-cookie",
+        "set-cookie2",
+        "clear-site-data",
+        "authorization",
+        "authentication-info",
+        "www-authenticate",
+        "proxy-authenticate",
+        "proxy-authentication-info",
+        "proxy-authorization",
+    }
+)
 
 
 class TooMuch(HoldfastError):
@@ -23,11 +46,12 @@ class TooMuch(HoldfastError):
 
 
 class Failed(Exception):
-    """The handler answered with a server error: nothing is kept, and the next may try again."""
+    """The handler's answer is not one to keep: the next may try again."""
 
 
-def read_key(values: Sequence[str | bytes], caller: str) -> str | None:
-    """The name under which it is kept; None if there is no such header. Keys of different callers never meet."""
+def read_key(values: Sequence[str | bytes], caller: str | None) -> str | None:
+    """The name under which it is kept; None if there is no such header. Keys of different callers never meet, nor those of a
+    caller and of nobody: each has a segment of its own, in which nothing that a client sends appears as it is."""
     if not values:
         return None
     if len(values) > 1:
@@ -38,7 +62,7 @@ def read_key(values: Sequence[str | bytes], caller: str) -> str | None:
         key = key[1:-1]
     if not key or len(key) > MAX_KEY or not (key.isascii() and key.isprintable()):
         raise Misuse(f"the header {HEADER} must have 1 to {MAX_KEY} printable characters; a UUID is a good one")
-    return f"http:{sha256(caller.encode()).hexdigest()[:32]}:{key}" if caller else f"http:{key}"
+    return f"http:caller:{sha256(caller.encode()).hexdigest()}:{key}" if caller else f"http:anybody:{key}"
 
 
 def payload_of(method: str, path: str, query: str | bytes, body: bytes) -> bytes:
@@ -50,6 +74,13 @@ class Answer(NamedTuple):
     status: str | int  # WSGI has a line, ASGI a number
     headers: list[tuple[str, str]]
     body: bytes | None  # None: too large to be kept
+
+
+def answer(status: str | int, headers: Sequence[tuple[str, str]], body: bytes | None) -> Answer:
+    """What is kept of an answer: all but the headers that are for one connection or one login."""
+    named = {one.strip().lower() for name, value in headers if name.lower() == "connection" for one in value.split(",")}
+    unrepeatable = UNREPEATABLE | named
+    return Answer(status, [(name, value) for name, value in headers if name.lower() not in unrepeatable], body)
 
 
 class AnswerCodec:
@@ -97,24 +128,38 @@ class Reception:
         app: Any,
         keys: Any,
         *,
+        caller: Callable[[Any], str | None] | None,
         methods: Sequence[str] = METHODS,
         required: bool = True,
-        caller: Callable[[Any], str] | None = None,
+        keep: Callable[[int], bool] | None = None,
         wait: float = 0.0,
         max_body: int = MAX_BODY,
     ) -> None:
         """`caller` tells who asks (of the scope or environ), so that nobody is given the answer to somebody else's request;
+        None, or a caller that is None, is anybody: whoever presents the key gets the answer. `keep` says of a status whether
+        the answer is kept, if that is in question at all: 401, 403, 408, 409, 423, 425, 429 and server errors never are.
         `wait`: for so many seconds, before 409."""
+        if caller is not None and not callable(caller):
+            raise Misuse(f"caller must be a function that tells who asks, or None for anybody, not {caller!r:.80}")
         self._app = app
         self._keys = keys._with(codec=ANSWERS, atomic=False, timeout=wait)
         self._limit: int = keys._rules.limit
+        self._ttl: float = keys._rules.ttl
         self._methods = frozenset(methods)
         self._required = required
         self._caller = caller
+        self._keep = keep
         self._max_body = max_body
 
     def _key(self, values: Sequence[str | bytes], asked: Any) -> str | None:
-        return read_key(values, self._caller(asked) if self._caller else "")
+        caller = self._caller(asked) if self._caller and values else None
+        if caller is not None and not isinstance(caller, str):  # no fault of the client's, so no answer of 400
+            raise TypeError(f"caller must tell who asks as a str, not as {type(caller).__name__}")
+        return read_key(values, caller)
+
+    def _keeps(self, status: str | int) -> bool:
+        code = int(str(status)[:3])
+        return code < 500 and code not in PASSING and (self._keep is None or bool(self._keep(code)))
 
     def _checked(self, size: int) -> None:
         if size > self._max_body:
@@ -147,7 +192,3 @@ def problem(error: HoldfastError) -> Problem:
         status, title = HTTPStatus.SERVICE_UNAVAILABLE, "Idempotency keys are not available"
         headers = [("retry-after", "1")]
     return described(status, title, str(error), headers)
-
-
-def server_error(status: str | int) -> bool:
-    return int(str(status)[:3]) >= 500

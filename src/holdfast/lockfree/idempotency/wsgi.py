@@ -1,27 +1,27 @@
-"""WSGI middleware for the header Idempotency-Key: `app = IdempotencyMiddleware(app, keys)`."""
+"""WSGI middleware for the header Idempotency-Key: `app = IdempotencyMiddleware(app, keys, caller=who_asks)`."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
 
+from ...drivers.base import boot_time
 from ...errors import HoldfastError, Unstorable
 from ...fenced.http.request import Problem
 from ...fenced.http.wsgi import App
 from . import Once, Run
 from .request import (
     REPLAYED,
-    Answer,
     Failed,
     Reception,
     Recorder,
+    answer,
     missing,
     payload_of,
     problem,
-    server_error,
 )
 
 Environ = dict[str, Any]
@@ -30,7 +30,7 @@ StartResponse = Callable[..., Any]
 
 class IdempotencyMiddleware(Reception):
     """A request with a key that was answered before gets that answer again: 400 if the key is missing, 409 while the first is
-    being worked on, 422 if it came with another request. Answers of 500 and above are not kept."""
+    being worked on, 422 if it came with another request. What is not kept may be tried again."""
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in self._methods:
@@ -51,11 +51,11 @@ class IdempotencyMiddleware(Reception):
             once.__exit__(None, None, None)
             return _replay(start_response, run.result)
         environ["wsgi.input"] = BytesIO(body)
-        return _First(self._app, environ, start_response, once, run, self._limit)
+        return _First(self._app, environ, start_response, once, run, self)
 
     def _pass(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        answer: Iterable[bytes] = self._app(environ, start_response)
-        return answer
+        passed: Iterable[bytes] = self._app(environ, start_response)
+        return passed
 
     def _body(self, environ: Environ) -> bytes:
         length = environ.get("CONTENT_LENGTH") or ""
@@ -77,11 +77,13 @@ class _First:
     an answer that the next repetition would not get."""
 
     def __init__(
-        self, app: App, environ: Environ, start_response: StartResponse, once: Once, run: Run, limit: int
+        self, app: App, environ: Environ, start_response: StartResponse, once: Once, run: Run, rules: Reception
     ) -> None:
         self._app, self._environ, self._start_response = app, environ, start_response
         self._once, self._run = once, run
-        self._recorder = Recorder(limit)
+        self._recorder = Recorder(rules._limit)
+        self._rules = rules
+        self._until = boot_time() + rules._ttl
         self._head: tuple[str, list[tuple[str, str]]] | None = None
         self._written: list[bytes] = []  # by the callable that WSGI's start_response returns, for the old
         self._left = False
@@ -91,15 +93,18 @@ class _First:
         return self._chunks
 
     def close(self) -> None:
-        """Called by every server. If the client went away in the middle, the work is done and remembered all the same."""
+        """Called by every server. If the client went away in the middle, the work is done and remembered all the same: to
+        its end, or until the run counts as dead, since an answer may have no end."""
         for _ in self._chunks:
-            pass
+            if boot_time() >= self._until and not self._left:
+                self._keep(None)
+                self._chunks.close()
 
     def _started(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], None]:
         self._head = status, list(headers)
         return self._written.append
 
-    def _work(self) -> Iterator[bytes]:
+    def _work(self) -> Generator[bytes, None, None]:
         body: Iterable[bytes] = ()
         passed = False
         held: bytes | None = None
@@ -115,7 +120,7 @@ class _First:
             for one in self._taken():
                 self._recorder.add(one)
                 held = (held or b"") + one
-            self._keep()
+            self._keep(self._recorder.body)
         except BaseException as error:
             if not self._left:
                 self._leave(error)
@@ -137,14 +142,14 @@ class _First:
         self._start_response(*self._head)
         return True
 
-    def _keep(self) -> None:
+    def _keep(self, body: bytes | None) -> None:
         if self._head is None:
             raise RuntimeError("the application did not call start_response")
         status, headers = self._head
-        if server_error(status):
+        if not self._rules._keeps(status):
             self._leave(Failed())
             return
-        self._run.result = Answer(status, headers, self._recorder.body)
+        self._run.result = answer(status, headers, body)
         with contextlib.suppress(Unstorable):  # it is remembered as done; this client gets its answer
             self._leave(None)
 
@@ -158,8 +163,8 @@ def _tell(start_response: StartResponse, told: Problem) -> list[bytes]:
     return [told.body]
 
 
-def _replay(start_response: StartResponse, answer: Any) -> list[bytes]:
-    status = answer.status
+def _replay(start_response: StartResponse, kept: Any) -> list[bytes]:
+    status = kept.status
     line = status if isinstance(status, str) else f"{status} {HTTPStatus(status).phrase}"
-    start_response(line, [*answer.headers, (REPLAYED, "true")])
-    return [answer.body]
+    start_response(line, [*kept.headers, (REPLAYED, "true")])
+    return [kept.body]

@@ -25,29 +25,34 @@ CREATE TABLE IF NOT EXISTS holdfast_journal_snapshots (
 SELECT pg_advisory_xact_lock(7522531002837);
 
 -- Who writes the next version first has it; the other inserts nothing, and is told. One row, so no part of a batch can land.
+-- A transaction that began before the one which wrote the version before has a lower number than that, and would come before
+-- it in a subscription: so no event has a lower one than the version before. (None is stepped over by that: whoever may still
+-- write below that number is older than it, and holds back all of them.)
 -- name: append
 WITH added AS (
-    INSERT INTO holdfast_journal (stream, version, data)
-    SELECT CAST(:stream AS text), CAST(:expected AS bigint) + 1, CAST(:data AS text)
-    WHERE CAST(:expected AS bigint) = 0
-        OR EXISTS (SELECT 1 FROM holdfast_journal WHERE stream = :stream AND version = :expected)
+    INSERT INTO holdfast_journal (stream, version, data, xact)
+    SELECT CAST(:stream AS text), CAST(:expected AS bigint) + 1, CAST(:data AS text),
+        GREATEST(CAST(CAST(pg_current_xact_id() AS text) AS bigint), before.xact)
+    FROM (SELECT 1) AS one LEFT JOIN holdfast_journal AS before ON before.stream = :stream AND before.version = :expected
+    WHERE CAST(:expected AS bigint) = 0 OR before.version IS NOT NULL
     ON CONFLICT DO NOTHING
-    RETURNING version
+    RETURNING version, xact
 )
 SELECT pg_notify('holdfast_journal', '') FROM added;
 
 -- The first of them decides: whoever else wants the versions after it needs that one, too.
 -- name: append_many
 WITH head AS (
-    INSERT INTO holdfast_journal (stream, version, data)
-    SELECT CAST(:stream AS text), CAST(:expected AS bigint) + 1, CAST(:data AS text)
-    WHERE CAST(:expected AS bigint) = 0
-        OR EXISTS (SELECT 1 FROM holdfast_journal WHERE stream = :stream AND version = :expected)
+    INSERT INTO holdfast_journal (stream, version, data, xact)
+    SELECT CAST(:stream AS text), CAST(:expected AS bigint) + 1, CAST(:data AS text),
+        GREATEST(CAST(CAST(pg_current_xact_id() AS text) AS bigint), before.xact)
+    FROM (SELECT 1) AS one LEFT JOIN holdfast_journal AS before ON before.stream = :stream AND before.version = :expected
+    WHERE CAST(:expected AS bigint) = 0 OR before.version IS NOT NULL
     ON CONFLICT DO NOTHING
-    RETURNING version
+    RETURNING version, xact
 ), tail AS (
-    INSERT INTO holdfast_journal (stream, version, data)
-    SELECT CAST(:stream AS text), head.version + item.number, item.data
+    INSERT INTO holdfast_journal (stream, version, data, xact)
+    SELECT CAST(:stream AS text), head.version + item.number, item.data, head.xact
     FROM head, json_array_elements_text(CAST(:rest AS json)) WITH ORDINALITY AS item (data, number)
     ORDER BY item.number
     RETURNING version

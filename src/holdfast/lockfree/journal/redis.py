@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import Misuse
 from ...fenced.sql.wire import settle
-from ..scripts import call, checked, patience, word
+from ..scripts import call, checked, nonce, patience, word
 from .roll import Written
 
 _PREFIX = "{holdfast:journal}:"
@@ -25,7 +25,7 @@ class RedisRoll:
 
     async def append(self, stream: str, expected: int, texts: Sequence[str]) -> int | None:
         keys = [_STREAM + stream, _LOG]
-        found = int(await call(self._client, __package__ or "", "append", keys, expected, stream, *texts))
+        found = int(await call(self._client, __package__ or "", "append", keys, expected, stream, nonce(), *texts))
         return None if found < 0 else found
 
     async def version(self, stream: str) -> int:

@@ -12,7 +12,7 @@ from ...claim import valid_timeout
 from . import box as boxes
 from .box import FAIR, Box, Boxes, Envelope, OnFailure, Rules, check_chain, full, told, unfinished
 from .handling import Journaled, Plain
-from .remote_aio import Post, serve
+from .remote_aio import Post, Reply, serve
 from .threads import log_failure, tell_failure
 
 __all__ = ["Mailboxes", "Post", "serve"]
@@ -58,9 +58,11 @@ class Mailboxes:
 
     async def ask(self, key: str, message: Any, *, timeout: float | None = 30.0) -> Any:
         """Leave a message and wait for what `receive` returns, or raises. `TimeoutError` says whether it was begun."""
+        return await self._ask(key, message, timeout, Reply(loop=asyncio.get_running_loop()))
+
+    async def _ask(self, key: str, message: Any, timeout: float | None, reply: Reply) -> Any:
         asked_by = check_chain(self, key)
         wait = valid_timeout(timeout)
-        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         envelope = Envelope(message, reply, asked_by)
         box: Box | None = None
         try:
@@ -154,8 +156,10 @@ class Mailboxes:
                 if asking is not asked_by:
                     asked_by = asking
                     boxes.chain.set(asking + me)
-                if reply is not None and reply.done():
-                    continue  # the asker has left
+                if reply is not None:
+                    if reply.done():
+                        continue  # the asker has left
+                    reply.begun = True
                 try:
                     answer = await handle(box, message)
                 except Exception as error:

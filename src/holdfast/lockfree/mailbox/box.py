@@ -31,7 +31,7 @@ class Record:
 
 class Envelope(NamedTuple):
     message: Any
-    reply: Any = None  # a future, if somebody waits
+    reply: Any = None  # a future, if somebody waits; its `begun` tells whether an actor was given the message
     asked_by: tuple[tuple[int, str], ...] = ()
 
 

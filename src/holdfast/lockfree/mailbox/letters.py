@@ -40,3 +40,11 @@ def answer_of(key: str, data: Any) -> Any:
 
 def failure(error: BaseException) -> dict[str, str]:
     return {"error": f"{type(error).__name__}: {str(error)[:500]}"}
+
+
+def tell_refusal(key: str, error: BaseException) -> None:
+    import logging
+
+    logging.getLogger("holdfast").warning(
+        "a message for %r stays in its queue, since nobody handles it: %s", key, error
+    )

@@ -6,12 +6,13 @@ from typing import Any
 
 from ...claim import valid_timeout
 from ...drivers.base import boot_time, finish
-from ...errors import Misuse
+from ...errors import Misuse, StaleToken
 from ..partition import Queue
+from ..partition.messages import Message
 from ..partition.threads import taken
 from .box import unfinished
-from .letters import Letter, answer_of, failure, question
-from .threads import Mailboxes
+from .letters import Letter, answer_of, failure, question, tell_refusal
+from .threads import Mailboxes, Reply
 
 
 class Post:
@@ -47,18 +48,40 @@ def serve(queue: Queue, mailboxes: Mailboxes, *, timeout: float | None = None) -
     """Handle what comes, each key's in order, until nothing came for `timeout` seconds; returns how many.
 
     A message is acknowledged when its actor is done with it, or has failed at it. If this process dies before, it comes
-    again: at least once.
+    again: at least once. A message for which there is no actor (its key was given up, or there are too many) stays in the
+    queue, and with it what is behind it in its partition: it comes again, here or elsewhere, after the queue's ttl.
     """
     count = 0
-    for message in queue.consume(timeout=timeout):
-        letter = Letter.read(message.data)
-        count += 1
-        if letter.withdrawn():
-            continue
+    while (batch := queue.take(timeout=timeout)) is not None:
+        handled = True
         try:
-            answer = {"answer": mailboxes.ask(message.key, letter.message, timeout=None)}
-        except Exception as error:  # told to the mailboxes' on_failure as well
-            answer = failure(error)
-        if letter.reply_to and not letter.withdrawn():
-            finish(queue._line.replies(letter.reply_to).put(message.key, answer))
+            for message in batch.messages:
+                if not (handled := _handled(queue, mailboxes, message)):
+                    break  # not given back: the ttl is the pause before it is tried again
+                queue.ack(batch, message)
+                count += 1
+        except StaleToken:
+            continue  # overtaken: what is left of it is somebody else's
+        finally:
+            if handled:
+                queue.release(batch)
     return count
+
+
+def _handled(queue: Queue, mailboxes: Mailboxes, message: Message) -> bool:
+    letter = Letter.read(message.data)
+    if letter.withdrawn():
+        return True
+    reply = Reply()
+    try:
+        answer = {"answer": mailboxes._ask(message.key, letter.message, None, reply)}
+    except Exception as error:  # told to the mailboxes' on_failure as well
+        if not reply.begun and mailboxes._boxes.closed:
+            raise
+        if not reply.begun and not letter.reply_to:
+            tell_refusal(message.key, error)
+            return False
+        answer = failure(error)  # an asker knows by this that nobody has handled it
+    if letter.reply_to and not letter.withdrawn():
+        finish(queue._line.replies(letter.reply_to).put(message.key, answer))
+    return True

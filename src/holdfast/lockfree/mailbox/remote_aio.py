@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ...claim import valid_timeout
 from ...drivers.base import boot_time
-from ...errors import Misuse
+from ...errors import Misuse, StaleToken
 from ..partition.aio import Queue, taken
+from ..partition.messages import Message
 from .box import unfinished
-from .letters import Letter, answer_of, failure, question
+from .letters import Letter, answer_of, failure, question, tell_refusal
 
 if TYPE_CHECKING:
     from .aio import Mailboxes
+
+
+class Reply(asyncio.Future[Any]):
+    """`begun`: an actor was given the message. Else whatever is said here, the message was not handled by anybody."""
+
+    begun = False
 
 
 class Post:
@@ -48,18 +56,40 @@ async def serve(queue: Queue, mailboxes: Mailboxes, *, timeout: float | None = N
     """Handle what comes, each key's in order, until nothing came for `timeout` seconds; returns how many.
 
     A message is acknowledged when its actor is done with it, or has failed at it. If this process dies before, it comes
-    again: at least once.
+    again: at least once. A message for which there is no actor (its key was given up, or there are too many) stays in the
+    queue, and with it what is behind it in its partition: it comes again, here or elsewhere, after the queue's ttl.
     """
     count = 0
-    async for message in queue.consume(timeout=timeout):
-        letter = Letter.read(message.data)
-        count += 1
-        if letter.withdrawn():
-            continue
+    while (batch := await queue.take(timeout=timeout)) is not None:
+        handled = True
         try:
-            answer = {"answer": await mailboxes.ask(message.key, letter.message, timeout=None)}
-        except Exception as error:  # told to the mailboxes' on_failure as well
-            answer = failure(error)
-        if letter.reply_to and not letter.withdrawn():
-            await queue._line.replies(letter.reply_to).put(message.key, answer)
+            for message in batch.messages:
+                if not (handled := await _handled(queue, mailboxes, message)):
+                    break  # not given back: the ttl is the pause before it is tried again
+                await queue.ack(batch, message)
+                count += 1
+        except StaleToken:
+            continue  # overtaken: what is left of it is somebody else's
+        finally:
+            if handled:
+                await queue.release(batch)
     return count
+
+
+async def _handled(queue: Queue, mailboxes: Mailboxes, message: Message) -> bool:
+    letter = Letter.read(message.data)
+    if letter.withdrawn():
+        return True
+    reply = Reply(loop=asyncio.get_running_loop())
+    try:
+        answer = {"answer": await mailboxes._ask(message.key, letter.message, None, reply)}
+    except Exception as error:  # told to the mailboxes' on_failure as well
+        if not reply.begun and mailboxes._boxes.closed:
+            raise
+        if not reply.begun and not letter.reply_to:
+            tell_refusal(message.key, error)
+            return False
+        answer = failure(error)  # an asker knows by this that nobody has handled it
+    if letter.reply_to and not letter.withdrawn():
+        await queue._line.replies(letter.reply_to).put(message.key, answer)
+    return True

@@ -18,6 +18,12 @@ from .crew import Crew, waiting
 from .handling import Journaled, Plain
 
 
+class Reply(concurrent.futures.Future[Any]):
+    """`begun`: an actor was given the message. Else whatever is said here, the message was not handled by anybody."""
+
+    begun = False
+
+
 class Mailboxes:
     """One actor a key, made by `actor(key)` when its first message comes; its `receive` handles one message at a time.
 
@@ -58,9 +64,11 @@ class Mailboxes:
 
     def ask(self, key: str, message: Any, *, timeout: float | None = 30.0) -> Any:
         """Leave a message and wait for what `receive` returns, or raises. `TimeoutError` says whether it was begun."""
+        return self._ask(key, message, timeout, Reply())
+
+    def _ask(self, key: str, message: Any, timeout: float | None, reply: Reply) -> Any:
         asked_by = check_chain(self, key)
         give_up = None if (wait := valid_timeout(timeout)) is None else boot_time() + wait
-        reply: concurrent.futures.Future[Any] = concurrent.futures.Future()
         with waiting():
             self._put(key, Envelope(message, reply, asked_by), wait)
             try:
@@ -155,8 +163,10 @@ class Mailboxes:
 
     def _one(self, box: Box, envelope: Envelope) -> None:
         reply = envelope.reply
-        if reply is not None and not reply.set_running_or_notify_cancel():
-            return  # the asker has left
+        if reply is not None:
+            if not reply.set_running_or_notify_cancel():
+                return  # the asker has left
+            reply.begun = True
         mark = boxes.chain.set((*envelope.asked_by, (id(self), box.key)))
         try:
             answer = finish(self._handling.handle(box, envelope.message))

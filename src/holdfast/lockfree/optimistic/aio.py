@@ -13,12 +13,12 @@ from .cells import Cells
 from .etcd import EtcdCells
 from .http import HttpCells
 from .redis import RedisCells
-from .retry import ONCE, Retry
+from .retry import ABSENT, ONCE, Absent, Retry
 from .row import Key, Table
 from .sql import VERSION, Change, ChangeAll, Record
 from .zookeeper import ZooKeeperCells
 
-__all__ = ["update", "update_all", "swap", "Redis", "Etcd", "ZooKeeper", "Http", "Retry", "ONCE"]
+__all__ = ["update", "update_all", "swap", "Redis", "Etcd", "ZooKeeper", "Http", "Retry", "ONCE", "ABSENT"]
 
 _DRIVER = Asyncio()
 
@@ -30,14 +30,15 @@ async def update(
     change: Change,
     *,
     version: str = VERSION,
-    expected: int | None = None,
+    expected: int | Absent | None = None,
     retry: Retry | None = None,
 ) -> Record:
     """Read the row, let `change` answer with the columns that change (None: none), and write them if the version is still
     what was read; else again, `retry.attempts` times in all. The row as it was written; `Conflict` if it never was.
 
     `key` is the value of the column `id`, or a mapping of columns. With `expected` the row is changed only if it is at that
-    version, and there is one attempt. `change` may be called several times, and should do nothing but compute.
+    version, and there is one attempt; `ABSENT` is the version of no row, so what exists is left as it is. `change` may be
+    called several times, and should do nothing but compute.
     """
     return await sql.update(_DRIVER, ASYNCIO, connection, table, key, change, version, expected, retry)
 

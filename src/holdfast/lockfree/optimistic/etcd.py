@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import Misuse
 from ...fenced.etcd import Json, encode, post
 from .cells import Cell
-from .retry import valid_expected
+from .retry import Absent, valid_expected
 
 Key = str | bytes
 
@@ -25,7 +25,7 @@ class EtcdCells:
             raise Misuse(f"a key of etcd must be a str or bytes that is not empty, not {key!r:.80}")
         return key
 
-    def valid_expected(self, expected: object) -> int | None:
+    def valid_expected(self, expected: object) -> int | Absent | None:
         return valid_expected(expected, "a key")
 
     async def read(self, keys: Sequence[Key]) -> list[Cell]:

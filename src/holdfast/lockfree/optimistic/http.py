@@ -8,9 +8,7 @@ from typing import Any
 from ...errors import Misuse, Unsupported
 from ...fenced.sql.wire import settle
 from .cells import Cell
-from .retry import MAX_VERSION, valid_version
-
-ABSENT = "absent"  # what is seen where there is nothing yet: then If-None-Match guards the PUT
+from .retry import ABSENT, MAX_VERSION, valid_version
 
 
 def etag(version: int) -> str:
@@ -50,7 +48,7 @@ class HttpCells:
         return str(key)
 
     def valid_expected(self, expected: object) -> str | None:
-        if expected is not None and (not isinstance(expected, str) or not expected.startswith('"')):
+        if expected not in (None, ABSENT) and (not isinstance(expected, str) or not expected.startswith('"')):
             raise Misuse(f'a strong ETag is wanted, such as "7" with its quotes, not {expected!r:.80}')
         return expected if expected is None else str(expected)
 

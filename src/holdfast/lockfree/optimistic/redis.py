@@ -14,7 +14,7 @@ from ...errors import Misuse
 from ...fenced.redis import Key, Value, pairs
 from ..scripts import call, checked
 from .cells import Cell
-from .retry import valid_expected, valid_version
+from .retry import Absent, valid_expected, valid_version
 
 VERSION = "version"
 WRITER = (
@@ -31,7 +31,7 @@ class RedisCells:
             raise Misuse(f"a key of Redis must be a str or bytes that is not empty, not {key!r:.80}")
         return key
 
-    def valid_expected(self, expected: object) -> int | None:
+    def valid_expected(self, expected: object) -> int | Absent | None:
         return valid_expected(expected, "a key")
 
     async def read(self, keys: Sequence[Key]) -> list[Cell]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from ...errors import Conflict, Misuse
 
 T = TypeVar("T")
 
 MAX_VERSION = 2**63 - 1
+
+Absent = Literal["absent"]
+ABSENT: Absent = "absent"  # what to expect where there is nothing yet: `Conflict` if there is something
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,9 @@ def valid_version(version: object, what: object) -> int:
     return version
 
 
-def valid_expected(expected: object, what: object) -> int | None:
+def valid_expected(expected: object, what: object) -> int | Absent | None:
+    if expected == ABSENT:
+        return ABSENT
     return None if expected is None else valid_version(expected, what)
 
 
@@ -114,6 +119,5 @@ def retry_of(retry: Retry | None, expected: object) -> Retry:
 
 
 def outdated(what: str, expected: object, seen: object) -> Conflict:
-    return Conflict(
-        f"{what} is at version {seen}, not at {expected} any more. Nothing was written", what, expected, seen, (seen,)
-    )
+    found = "there already" if expected == ABSENT else f"not at {expected} any more"
+    return Conflict(f"{what} is at version {seen}, {found}. Nothing was written", what, expected, seen, (seen,))

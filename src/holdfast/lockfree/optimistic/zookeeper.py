@@ -12,9 +12,7 @@ from ...errors import Misuse
 from ...fenced.sql.wire import settle
 from ...fenced.zookeeper import cause_of
 from .cells import Cell
-from .retry import valid_version
-
-ABSENT = -1  # what is seen where there is no node
+from .retry import ABSENT, Absent, valid_expected
 
 Run = Callable[[Callable[[], Any]], Any | Awaitable[Any]]
 
@@ -31,8 +29,8 @@ class ZooKeeperCells:
             raise Misuse(f"a path of ZooKeeper begins with a slash: {key!r:.80}")
         return key
 
-    def valid_expected(self, expected: object) -> int | None:
-        return None if expected is None else valid_version(expected, "a node")
+    def valid_expected(self, expected: object) -> int | Absent | None:
+        return valid_expected(expected, "a node")
 
     async def read(self, keys: Sequence[str]) -> list[Cell]:
         found: list[Cell] = await settle(self._run(lambda: [self._read(key) for key in keys]))

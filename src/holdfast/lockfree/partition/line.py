@@ -49,20 +49,28 @@ class Shelf(Protocol):
 
 class Line:
     def __init__(
-        self, connection: Any, world: str, name: str, partitions: int, ttl: float, coding: tuple[Encode, Decode, int]
+        self,
+        connection: Any,
+        world: str,
+        name: str,
+        partitions: int,
+        ttl: float,
+        coding: tuple[Encode, Decode, int],
+        private: bool = False,
     ) -> None:
+        """`private`: nobody else chooses this name, so nobody can count its partitions otherwise."""
         self.name = valid_name(name, "queue's name")
         self.partitions = valid_partitions(partitions)
         self._ttl = valid_ttl(ttl)
         self._coder = Coder(*coding)
         valid_name(self._resource(self.partitions), "queue's name, with what is added to it,")
-        self.shelf = _shelf(connection, world, self.name)
+        self.shelf = _shelf(connection, world, self.name, self.partitions, private)
         self._made_of = connection, world, ttl, coding
 
     def replies(self, name: str) -> Line:
         """A queue of one partition on the same connection, for the answers to one who asks."""
         connection, world, ttl, coding = self._made_of
-        return Line(connection, world, name, 1, ttl, coding)
+        return Line(connection, world, name, 1, ttl, coding, private=True)
 
     def _resource(self, partition: int) -> str:
         return f"{self.name}/partition/{partition}"
@@ -99,11 +107,11 @@ class Line:
             raise Misuse(f"a batch that was taken from the queue {self.name!r} is wanted, not {batch!r:.80}")
 
 
-def _shelf(connection: Any, world: str, name: str) -> Shelf:
+def _shelf(connection: Any, world: str, name: str, partitions: int, private: bool) -> Shelf:
     if hasattr(connection, "xadd"):
         from .redis import RedisShelf
 
-        return RedisShelf(connection, world, name)
+        return RedisShelf(connection, world, name, partitions)
     from .postgresql import PostgresShelf
 
-    return PostgresShelf(connection, world, name)
+    return PostgresShelf(connection, world, name, partitions, private)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ...errors import Misuse
 from ...fenced.mark import Mark, refusal
 
 
@@ -27,3 +28,12 @@ class Batch(NamedTuple):
 
 def overtaken(batch: Batch, seen: int) -> Exception:
     return refusal(Mark(batch.name, batch.token), seen)
+
+
+def agreed(queue: str, counted: int, partitions: int) -> None:
+    """Whoever came first has said how many partitions there are, for ever."""
+    if counted != partitions:
+        raise Misuse(
+            f"the queue {queue!r} has {counted} partitions, and this one counts {partitions}: all must count the same, or a key "
+            "would be in two hands. To change it, begin a queue of another name, and let this one run empty"
+        )

@@ -11,11 +11,14 @@ from ...fenced.sql.statements import POSTGRESQL, Statement, bind, load
 from ..bell import PostgresBell
 from ..transactions import create_all, rows_alone, run_alone
 from .line import Taken
+from .messages import agreed
 
 
 class PostgresShelf:
-    def __init__(self, connection: Any, world: str, queue: str) -> None:
+    def __init__(self, connection: Any, world: str, queue: str, partitions: int, private: bool) -> None:
         self._queue = queue
+        self._partitions = partitions
+        self._agreed = private
         self._wire = wire_for(connection, world)
         if self._wire.dialect != POSTGRESQL:
             raise Misuse(f"a queue is kept in PostgreSQL or Redis, not in {self._wire.dialect}")
@@ -29,16 +32,25 @@ class PostgresShelf:
         try:
             return await rows_alone(self._wire, self._say(name, **values), writes=True)
         except Exception as error:
-            if lacks_table(error, "holdfast_queue"):
-                raise Misuse(
-                    "this database has no table holdfast_queue: create it once, with queue.create_table()"
-                ) from error
+            _explain(error)
             raise
 
     async def create(self) -> None:
         await create_all(self._wire, self._known)
 
+    async def _agree(self) -> None:
+        """Asked once for each queue that is opened; in an open transaction again, since that may be rolled back."""
+        if self._agreed:
+            return
+        found = await self._rows("size")
+        if not found:
+            await run_alone(self._wire, self._say("agree", partitions=self._partitions))
+            found = await self._rows("size")
+        agreed(self._queue, int(found[0][0]), self._partitions)
+        self._agreed = not self._wire.busy()
+
     async def put(self, partition: int, key: str, text: str) -> None:
+        await self._agree()
         await self._rows("put", partition=partition, key=key, data=text)
 
     async def take(self, most: int, ttl: float) -> Taken | None:
@@ -46,6 +58,7 @@ class PostgresShelf:
             raise Misuse(
                 "a transaction is open on this connection: what is taken in it is ours only when it is committed"
             )
+        await self._agree()
         for partition, token in await self._rows("take", ttl=float(ttl)):
             found = await self._rows("messages", partition=partition, most=most)
             if found:
@@ -78,3 +91,10 @@ class PostgresShelf:
 
     async def unlisten(self) -> None:
         await self._bell.unlisten()
+
+
+def _explain(error: BaseException) -> None:
+    if lacks_table(error, "holdfast_queue"):
+        raise Misuse(
+            "this database lacks a table of holdfast_queue: create it once, with queue.create_table()"
+        ) from error

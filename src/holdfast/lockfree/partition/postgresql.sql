@@ -21,6 +21,20 @@ CREATE TABLE IF NOT EXISTS holdfast_queue_partitions (
     PRIMARY KEY (queue, partition)
 ) WITH (fillfactor = 50);
 
+-- How many partitions a queue has: said once, by whoever comes first.
+-- name: create_sizes
+CREATE TABLE IF NOT EXISTS holdfast_queue_sizes (
+    queue text COLLATE "C" PRIMARY KEY,
+    partitions integer NOT NULL
+);
+
+-- name: agree
+INSERT INTO holdfast_queue_sizes (queue, partitions) VALUES (:queue, :partitions)
+ON CONFLICT (queue) DO NOTHING;
+
+-- name: size
+SELECT partitions FROM holdfast_queue_sizes WHERE queue = :queue;
+
 -- name: put
 WITH known AS (
     INSERT INTO holdfast_queue_partitions (queue, partition) VALUES (:queue, :partition) ON CONFLICT DO NOTHING
@@ -70,7 +84,7 @@ UPDATE holdfast_queue_partitions SET until = clock_timestamp()
 WHERE queue = :queue AND partition = :partition AND token = :token;
 
 -- name: discard
-WITH gone AS (DELETE FROM holdfast_queue WHERE queue = :queue)
+WITH gone AS (DELETE FROM holdfast_queue WHERE queue = :queue), size AS (DELETE FROM holdfast_queue_sizes WHERE queue = :queue)
 DELETE FROM holdfast_queue_partitions WHERE queue = :queue;
 
 -- name: count

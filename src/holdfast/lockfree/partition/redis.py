@@ -5,18 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from ...fenced.sql.wire import settle
-from ..scripts import call, checked, patience, word
+from ..scripts import call, checked, nonce, patience, word
 from .line import Taken
+from .messages import agreed
+
+_REMEMBERED = 300_000  # ms: for longer than any client goes on sending one command again
 
 
 class RedisShelf:
-    def __init__(self, client: Any, world: str, queue: str) -> None:
+    def __init__(self, client: Any, world: str, queue: str, partitions: int) -> None:
+        self._queue = queue
+        self._partitions = partitions
         self._client = checked(client, world, __package__ or "")
         prefix = f"{{holdfast:queue:{queue.encode().hex()}}}:"  # in hex: a brace in a name must not end the tag
         self._stream = prefix + "partition:"
         self._until = prefix + "until"
         self._tokens = prefix + "tokens"
         self._bell = prefix + "bell"
+        self._count = prefix + "count"
+        self._sent = prefix + "sent:"
 
     async def _call(self, name: str, keys: list[str], *arguments: str | int) -> Any:
         return await call(self._client, __package__ or "", name, keys, *arguments)
@@ -25,12 +32,17 @@ class RedisShelf:
         """Redis makes streams as they are written to."""
 
     async def put(self, partition: int, key: str, text: str) -> None:
-        await self._call("put", [f"{self._stream}{partition}", self._until, self._bell], partition, key, text)
+        keys = [f"{self._stream}{partition}", self._until, self._bell, self._count, self._sent + nonce()]
+        counted = await self._call("put", keys, partition, key, text, self._partitions, _REMEMBERED)
+        agreed(self._queue, int(counted), self._partitions)
 
     async def take(self, most: int, ttl: float) -> Taken | None:
-        found = await self._call("take", [self._until, self._tokens], self._stream, round(ttl * 1000), most)
+        keys = [self._until, self._tokens, self._count]
+        found = await self._call("take", keys, self._stream, round(ttl * 1000), most, self._partitions)
         if found is None:
             return None
+        if len(found) == 1:
+            agreed(self._queue, int(found[0]), self._partitions)
         partition, token, entries = found
         messages = [(word(id_), word(fields[1]), word(fields[3])) for id_, fields in entries]
         return Taken(int(partition), int(token), messages)
@@ -46,7 +58,7 @@ class RedisShelf:
     async def discard(self) -> None:
         partitions = await settle(self._client.zrange(self._until, 0, -1))
         streams = [f"{self._stream}{word(partition)}" for partition in partitions]
-        await settle(self._client.delete(self._until, self._tokens, self._bell, *streams))
+        await settle(self._client.delete(self._until, self._tokens, self._bell, self._count, *streams))
 
     async def count(self) -> int:
         """Partitions without messages leave the set when they are next looked at."""

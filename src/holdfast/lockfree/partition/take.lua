@@ -1,4 +1,9 @@
--- KEYS: who has which partition, the tokens. ARGV: the prefix of the partitions' streams, ttl in ms, how many at most.
+-- KEYS: who has which partition, the tokens, how many partitions there are. ARGV: the prefix of the partitions' streams, ttl
+-- in ms, how many at most, how many partitions the client counts.
+local count = redis.call('GET', KEYS[3])
+if count and count ~= ARGV[4] then
+    return { count }
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 for _, partition in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do
