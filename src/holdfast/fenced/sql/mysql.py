@@ -94,13 +94,14 @@ class MySqlWire:
 
     async def _commit_watched(self) -> None:
         try:
-            if self._compound():
+            # asyncmy overlooks, after a statement, that no transaction is open any more; its own commit() does not.
+            if self._compound() and not type(self._connection).__module__.startswith("asyncmy"):
                 await self._say(COMMIT_WATCHED_MARIADB)
             else:
                 await self._say(RELEASE)
                 await settle(self._connection.commit())
         except BaseException as trouble:
-            if self._connection.open if hasattr(self._connection, "open") else True:
+            if getattr(self._connection, "open", True):
                 await settle(self._connection.rollback())
             explain_end(trouble)
             raise
