@@ -122,7 +122,8 @@ class PsycopgWire:
     async def records(self, statement: Statement) -> list[dict[str, object]]:
         cursor = self._connection.cursor(row_factory=self._rows)
         await settle(cursor.execute(statement.text, statement.values))
-        return named(cursor.description, await settle(cursor.fetchall()))
+        found = await settle(cursor.fetchall())  # first: in a pipeline nothing is known before
+        return named(cursor.description, found)
 
     async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
         cursor = self._connection.cursor(row_factory=self._rows)

@@ -45,9 +45,9 @@ class SqlAlchemyWire:
         if not await self.lasts():
             raise _autocommit()
         outcome = await self.run(first) if first else NOTHING
-        if first and not await self.opened():
-            raise _autocommit()
         if watched:
+            if first and not await self.opened():
+                raise _autocommit()
             await self._watch()
         return outcome
 
