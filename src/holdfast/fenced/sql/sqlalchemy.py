@@ -97,12 +97,13 @@ class SqlAlchemyWire:
 
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
+        watched, self._watched = self._watched, False
         if transaction is None:
             return
         try:
             if error is None and not transaction.is_active:
                 raise ended_inside()
-            if error is None and self._watched:
+            if error is None and watched:
                 await settle(self._connection.execute(self._text(RELEASE)))
         except BaseException as trouble:
             await settle(self._connection.rollback())
