@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from socketserver import ThreadingMixIn
 from typing import Any
+from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import httpx
@@ -27,6 +28,7 @@ from holdfast.fenced.mark import Mark
 from holdfast.testing import guards
 
 SECONDS = 20.0
+SIGNER = Signer({"2026": b"s" * 32})
 
 
 class Service:
@@ -112,6 +114,7 @@ class HttpUnderTest:
     transactional = False
 
     def __init__(self, service: Service, client: Any) -> None:
+        """A signed one: there, a read leaves its mark as well."""
         self.service = service
         self.client = client
 
@@ -124,7 +127,9 @@ class HttpUnderTest:
 
     def ask(self, method: str, resource: str, token: int, content: bytes = b"") -> Any:
         body = {"content": content} if isinstance(self.client, httpx.Client) else {"data": content}
-        response = self.client.request(method, self.service.url, auth=FencingAuth((resource, token)), **body)
+        response = self.client.request(
+            method, self.service.url, auth=FencingAuth((resource, token), SIGNER.sign), **body
+        )
         raise_if_stale(response)
         assert response.status_code == 200, response.text
         return response.json()
@@ -138,7 +143,7 @@ class HttpUnderTest:
 
 @pytest.fixture(scope="module", params=["asgi", "wsgi"])
 def guard(request: pytest.FixtureRequest) -> Iterator[HttpUnderTest]:
-    service = Service(request.param)
+    service = Service(request.param, signer=SIGNER)
     if request.param == "asgi":
         with httpx.Client(trust_env=False) as client:
             yield HttpUnderTest(service, client)
@@ -152,6 +157,14 @@ def guard(request: pytest.FixtureRequest) -> Iterator[HttpUnderTest]:
 @pytest.mark.parametrize("check", guards.CHECKS, ids=guards.title)
 def test_a_fenced_service(check: guards.Check, guard: HttpUnderTest) -> None:
     check(guard)
+
+
+@pytest.fixture(scope="module", params=["asgi", "wsgi"])
+def service(request: pytest.FixtureRequest) -> Iterator[Service]:
+    """Nobody signs here."""
+    service = Service(request.param)
+    yield service
+    service.close()
 
 
 def ask(url: str, method: str = "PUT", **headers: str) -> httpx.Response:
@@ -180,10 +193,10 @@ def ask(url: str, method: str = "PUT", **headers: str) -> httpx.Response:
         ({"token": "1", "resource": "fine"}, 200),
     ],
 )
-def test_what_a_request_must_say(guard: HttpUnderTest, headers: dict[str, str], status: int) -> None:
+def test_what_a_request_must_say(service: Service, headers: dict[str, str], status: int) -> None:
     response = httpx.request(
         "PUT",
-        guard.service.url,
+        service.url,
         headers={f"Fencing-{name.title()}".encode(): value.encode("latin-1") for name, value in headers.items()},
         content=b"1",
         trust_env=False,
@@ -201,13 +214,13 @@ def test_a_token_given_twice_is_refused() -> None:
     service.close()
 
 
-def test_reading_without_a_token_is_allowed(guard: HttpUnderTest) -> None:
-    assert ask(guard.service.url, "GET").json() == "read without a token"
+def test_reading_without_a_token_is_allowed(service: Service) -> None:
+    assert ask(service.url, "GET").json() == "read without a token"
 
 
-def test_a_refusal_is_a_problem_document(guard: HttpUnderTest) -> None:
-    ask(guard.service.url, token="9", resource="invoice%3A42")
-    response = ask(guard.service.url, token="8", resource="invoice:42")
+def test_a_refusal_is_a_problem_document(service: Service) -> None:
+    ask(service.url, token="9", resource="invoice%3A42")
+    response = ask(service.url, token="8", resource="invoice:42")
     assert response.status_code == 409
     about = response.json()
     assert (about["title"], about["resource"], about["seen"], about["presented"]) == (
@@ -280,7 +293,116 @@ def test_a_signed_service_takes_only_signed_tokens() -> None:
     with httpx.Client(trust_env=False) as client:
         assert client.put(service.url, content=b"1", auth=FencingAuth(lease, signer.sign)).status_code == 200
         assert client.put(service.url, content=b"1", auth=FencingAuth(lease)).status_code == 403
-        huge = FencingAuth(Mark("invoice:42", 2**62), lambda _: signer.sign(lease))
+        huge = FencingAuth(Mark("invoice:42", 2**62), lambda _, method, path: signer.sign(lease, method, path))
         assert client.put(service.url, content=b"1", auth=huge).status_code == 403
+        taken = FencingAuth(lease, lambda *_: signer.sign(lease, "DELETE", "/"))
+        assert client.put(service.url, content=b"1", auth=taken).status_code == 403
     assert service.app.gate.seen("invoice:42") == 7, "a forged huge number moved the mark"
     service.close()
+
+
+def test_reading_with_a_token_that_nobody_signed_leaves_no_mark(service: Service) -> None:
+    """Else anybody could shut the holder out, or fill the table of marks, by asking a harmless question."""
+    kept = len(service.app.gate._resources)
+    assert ask(service.url, "GET", token="99", resource="only read").status_code == 200
+    assert service.app.gate.seen("only read") == 0
+    assert len(service.app.gate._resources) == kept
+    assert ask(service.url, token="5", resource="only read").status_code == 200
+    assert ask(service.url, "GET", token="4", resource="only read").status_code == 409, (
+        "who was overtaken reads nothing"
+    )
+    assert ask(service.url, token=str(2**62), resource="far ahead").status_code == 422
+
+
+@pytest.mark.parametrize("kind", ["asgi", "wsgi"])
+def test_a_token_opens_only_the_route_of_its_resource(kind: str) -> None:
+    service = Service(kind, resource=lambda request: "invoice:42")
+    assert ask(service.url, token="7", resource="invoice:42").status_code == 200
+    response = ask(service.url, token="7", resource="mine")
+    assert (response.status_code, response.json()["title"]) == (403, "Fencing token of another resource")
+    assert service.app.gate.seen("mine") == 0
+    service.close()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", ["asgi", "wsgi"])
+def test_the_marks_of_several_workers_are_one_in_redis(kind: str, redis_url: str) -> None:
+    import redis.asyncio
+
+    name = f"workers {time.time_ns()}"
+
+    async def seal(mark: Mark) -> None:
+        async with redis.asyncio.Redis.from_url(redis_url) as client:
+            await fenced.aio.Redis(client, mark).seal()
+
+    def seal_in_threads(mark: Mark) -> None:
+        with redis.Redis.from_url(redis_url) as client:
+            fenced.Redis(client, mark).seal()
+
+    one, other = (Service(kind, marks=seal if kind == "asgi" else seal_in_threads) for _ in range(2))
+    assert ask(one.url, token="2", resource=name).status_code == 200
+    assert ask(other.url, token="1", resource=name).status_code == 409
+    assert ask(other.url, token="3", resource=name).status_code == 200
+    assert ask(one.url, token="2", resource=name).status_code == 409
+    assert ask(one.url, token="3", resource=name).status_code == 200, "a refusal left the gate shut"
+    one.close()
+    other.close()
+
+
+def test_a_websocket_is_refused_where_a_token_is_required() -> None:
+    opened = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        opened.append(scope["type"])
+
+    async def open_one(extensions: dict[str, Any], **options: Any) -> list[Any]:
+        told: list[Any] = []
+
+        async def send(message: Any) -> None:
+            told.append(message)
+
+        scope = {"type": "websocket", "headers": [], "path": "/", "extensions": extensions}
+        await asgi.FencingMiddleware(app, **options)(scope, None, send)  # type: ignore[arg-type]  # it must not listen
+        return told
+
+    assert asyncio.run(open_one({}))[0]["type"] == "websocket.close"
+    assert asyncio.run(open_one({}, signer=SIGNER))[0]["code"] == 1008
+    start, body = asyncio.run(open_one({"websocket.http.response": {}}))
+    assert (start["type"], start["status"], body["type"]) == (
+        "websocket.http.response.start",
+        428,
+        "websocket.http.response.body",
+    )
+    assert not opened
+    assert asyncio.run(open_one({}, required=False)) == []
+    assert opened == ["websocket"]
+
+
+@pytest.mark.parametrize("kind", ["asgi", "wsgi"])
+def test_several_processes_without_common_marks_are_told_so_once(
+    kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEB_CONCURRENCY", "4")
+    set_up = SimpleHandler.setup_environ
+
+    def with_several(handler: Any) -> None:
+        set_up(handler)
+        handler.environ["wsgi.multiprocess"] = True
+
+    monkeypatch.setattr(SimpleHandler, "setup_environ", with_several)
+    service = Service(kind)
+    for token in ("1", "2"):
+        assert ask(service.url, token=token, resource="r").status_code == 200
+    assert [record.name for record in caplog.records if "several processes" in record.getMessage()] == [
+        "holdfast.fenced"
+    ]
+    service.close()
+    quiet = Service(kind, marks=_async_nothing if kind == "asgi" else lambda mark: None)
+    caplog.clear()
+    assert ask(quiet.url, token="1", resource="r").status_code == 200
+    assert not caplog.records
+    quiet.close()
+
+
+async def _async_nothing(mark: Mark) -> None:
+    return

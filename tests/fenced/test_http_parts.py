@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Misuse, StaleToken, Unavailable
-from holdfast.fenced.http import BadSignature, Signer
+from holdfast.fenced.http import BadSignature, Signer, TooFar
 from holdfast.fenced.http.gate import AsyncGate, ThreadGate
 from holdfast.fenced.mark import Mark
 
@@ -19,42 +19,78 @@ OLD, NEW = b"o" * 32, b"n" * 32
 def test_keys_are_rotated_without_a_gap() -> None:
     mark = Mark("r", 1)
     before, during, after = Signer({"a": OLD}), Signer({"a": OLD, "b": NEW}), Signer({"b": NEW})
-    during.verify(mark, before.sign(mark))
-    during.verify(mark, during.sign(mark))
-    after.verify(mark, during.sign(mark))
-    assert Signer({"a": OLD, "b": NEW}, current="a").sign(mark).startswith("a;")
+    during.verify(mark, before.sign(mark, "PUT", "/x"), "PUT", "/x")
+    during.verify(mark, during.sign(mark, "PUT", "/x"), "PUT", "/x")
+    after.verify(mark, during.sign(mark, "PUT", "/x"), "PUT", "/x")
+    assert Signer({"a": OLD, "b": NEW}, current="a").sign(mark, "PUT", "/x").startswith("a;")
     with pytest.raises(BadSignature, match="known key"):
-        after.verify(mark, before.sign(mark))
+        after.verify(mark, before.sign(mark, "PUT", "/x"), "PUT", "/x")
 
 
 def test_a_signature_is_for_one_resource_one_token_and_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     signer = Signer({"a": OLD})
-    good = signer.sign(("r", 1), ttl=60)
-    signer.verify(Mark("r", 1), good)
-    key, expiry, digest = good.split(";")
+    good = signer.sign(("r", 1), "PUT", "/x", ttl=60)
+    signer.verify(Mark("r", 1), good, "PUT", "/x")
+    key, expiry, method, path, digest = good.split(";")
     bad = [
         (Mark("r", 2), good),
         (Mark("q", 1), good),
-        (Mark("r", 1), f"{key};{int(expiry) + 1};{digest}"),
-        (Mark("r", 1), f"b;{expiry};{digest}"),
-        (Mark("r", 1), f"{key};{expiry};{digest[:-1]}{'0' if digest[-1] != '0' else '1'}"),
+        (Mark("r", 1), f"{key};{int(expiry) + 1};{method};{path};{digest}"),
+        (Mark("r", 1), f"b;{expiry};{method};{path};{digest}"),
+        (Mark("r", 1), f"{key};{expiry};{method};{path};{digest[:-1]}{'0' if digest[-1] != '0' else '1'}"),
+        (Mark("r", 1), f"{key};{expiry};*;{path};{digest}"),
+        (Mark("r", 1), f"{key};{expiry};{method};*;{digest}"),
         (Mark("r", 1), ""),
         (Mark("r", 1), good + "\n"),
         (Mark("r", 1), good.upper()),
     ]
     for mark, signature in bad:
         with pytest.raises(BadSignature):
-            signer.verify(mark, signature)
+            signer.verify(mark, signature, "PUT", "/x")
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 62)
     with pytest.raises(BadSignature, match="out of date"):
-        signer.verify(Mark("r", 1), good)
+        signer.verify(Mark("r", 1), good, "PUT", "/x")
+
+
+@pytest.mark.parametrize(
+    ("signed", "asked", "good"),
+    [
+        (("PUT", "/invoices/42"), ("PUT", "/invoices/42"), True),
+        (("put", "/invoices/42"), ("PUT", "/invoices/42"), True),
+        (("PUT", "/invoices/42"), ("DELETE", "/invoices/42"), False),
+        (("PUT", "/invoices/42"), ("PUT", "/invoices/4"), False),
+        (("PUT", "/invoices/42"), ("PUT", "/invoices/42/"), False),
+        (("PUT", "/invoices/42"), ("PUT", "/admin"), False),
+        (("*", "/invoices/42"), ("DELETE", "/invoices/42"), True),
+        (("PUT", "/invoices/*"), ("PUT", "/invoices/42"), True),
+        (("PUT", "/invoices/*"), ("PUT", "/admin"), False),
+        (("PUT", "/invoices/*"), ("PUT", "/invoices/../admin"), False),
+        (("*", "*"), ("PUT", "/admin"), True),
+        (("PUT", "/straße;1"), ("PUT", "/straße;1"), True),
+        (("PUT", "/straße;1"), ("PUT", "/straße"), False),
+    ],
+)
+def test_a_signature_is_for_one_method_and_path(signed: tuple[str, str], asked: tuple[str, str], good: bool) -> None:
+    signer = Signer({"a": OLD})
+    signature = signer.sign(("r", 1), *signed)
+    if good:
+        signer.verify(Mark("r", 1), signature, *asked)
+        return
+    with pytest.raises(BadSignature, match="another method or path"):
+        signer.verify(Mark("r", 1), signature, *asked)
+
+
+@pytest.mark.parametrize(("method", "path"), [("P T", "/"), ("", "/"), ("PUT", ""), ("PUT", "/" + "x" * 5000)])
+def test_what_a_signature_cannot_be_for_is_refused(method: str, path: str) -> None:
+    with pytest.raises(Misuse):
+        Signer({"a": OLD}).sign(("r", 1), method, path)
 
 
 def test_an_unknown_key_is_not_the_key_of_zeros() -> None:
     forger = Signer({"x": bytes(32)})
     with pytest.raises(BadSignature):
-        Signer({"a": OLD}).verify(Mark("r", 1), forger.sign(("r", 1)))
+        Signer({"a": OLD}).verify(Mark("r", 1), forger.sign(("r", 1), "PUT", "/x"), "PUT", "/x")
 
 
 @pytest.mark.parametrize("keys", [{}, {"a": b"short"}, {"a;b": OLD}, {"": OLD}, {"a": "text" * 10}])
@@ -68,7 +104,7 @@ def test_a_signer_signs_with_a_key_it_has_and_for_a_time_that_ends() -> None:
         Signer({"a": OLD}, current="b")
     for ttl in (0, -1, float("inf"), float("nan")):
         with pytest.raises(Misuse):
-            Signer({"a": OLD}).sign(("r", 1), ttl)
+            Signer({"a": OLD}).sign(("r", 1), "PUT", "/x", ttl)
 
 
 # ---- gates
@@ -116,3 +152,35 @@ def test_an_overtaken_waiter_is_refused() -> None:
             await waiting
 
     asyncio.run(work())
+
+
+def test_marks_are_bounded_and_old_ones_make_room() -> None:
+    gate = ThreadGate(most=10, keep=3600)
+    for number in range(10):
+        gate.acquire(Mark(f"n{number}", 1))()
+    with pytest.raises(Unavailable, match="no room"):
+        gate.acquire(Mark("one too many", 1))
+    gate.acquire(Mark("n3", 2))()  # those that are known are served as ever
+    assert len(gate._resources) == 10
+
+    forgetful = ThreadGate(most=10, keep=0.0)
+    held = forgetful.acquire(Mark("held", 7))
+    for number in range(1000):
+        forgetful.acquire(Mark(f"n{number}", 1))()
+    assert len(forgetful._resources) == 10
+    assert forgetful.seen("held") == 7, "what is being served must not be forgotten"
+    held()
+
+
+def test_a_token_that_nobody_signed_is_not_ahead_of_the_clock() -> None:
+    gate = ThreadGate(max_jump=100)
+    for token in (2**53 - 1, 2**62, int((time.time() + 2 * 86_400) * 1e6)):
+        with pytest.raises(TooFar, match="clock"):
+            gate.acquire(Mark("invoice", token), vouched=False)
+        assert gate.seen("invoice") == 0
+        assert not gate._resources, "who is refused takes no room"
+    now = int(time.time() * 1e6)
+    gate.acquire(Mark("invoice", now), vouched=False)()
+    gate.acquire(Mark("signed", 2**62))()
+    with pytest.raises(TooFar, match="more than 100 ahead"):
+        gate.acquire(Mark("invoice", now + 101), vouched=False)

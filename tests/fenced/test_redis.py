@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
@@ -178,3 +179,28 @@ def test_asyncio_commands(redis_url: str) -> None:
         await connected.aclose()
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("world", [fenced, aio], ids=["threads", "asyncio"])
+def test_a_pipeline_is_no_client(world: Any, redis_url: str) -> None:
+    """What is queued answers with the pipeline itself, which looked like success: `set` said True to a stale token."""
+    client: Any = (redis if world is fenced else redis.asyncio).Redis.from_url(redis_url)
+    for transaction in (True, False):
+        with pytest.raises(Misuse, match="a client is wanted, not a Pipeline"):
+            world.Redis(client.pipeline(transaction=transaction), ("x", 1))
+    if world is fenced:
+        client.close()
+
+
+@pytest.mark.parametrize("count", [1999, 2000, 2001, 5000, 20_001])
+def test_more_fields_than_lua_hands_over_at_once(client: Any, count: int) -> None:
+    name = f"many {time.time_ns()}"
+    guard = fenced.Redis(client, (name, 2))
+    fields: dict[str, Any] = {f"f{number}": number for number in range(count)}
+    assert guard.hset(name, fields) == count
+    assert {int(value) for value in guard.hgetall(name).values()} == set(range(count))
+    assert guard.delete(name, *(f"{name}:{number}" for number in range(count))) == 1
+    with pytest.raises(StaleToken):
+        fenced.Redis(client, (name, 1)).hset(name, fields)
+    with pytest.raises(StaleToken):
+        fenced.Redis(client, (name, 1)).delete(*(f"{name}:{number}" for number in range(count)))

@@ -8,18 +8,33 @@ import sqlite3
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import fenced
+from holdfast import fenced, sql
 from holdfast.errors import Misuse, StaleToken
 from holdfast.fenced import Row, aio
-from holdfast.fenced.sql.statements import identifier, statement, table_name
+from holdfast.fenced.mark import Mark
+from holdfast.fenced.sql.connections import wire_for
+from holdfast.fenced.sql.place import Outcome, Place
+from holdfast.fenced.sql.statements import Statement, identifier, statement, table_name
 
-from .sql_drivers import psycopg, pymysql, sqlite, sqlite_legacy
+from .sql_drivers import (
+    DRIVERS,
+    django,
+    psycopg,
+    psycopg_async,
+    psycopg_autocommit,
+    pymysql,
+    pymysql_found_rows,
+    sqlite,
+    sqlite_legacy,
+)
+from .test_sql_autocommit import connected
 
 SECONDS = 20.0
 
@@ -158,7 +173,7 @@ def test_a_newer_holder_waits_for_an_older_transaction_and_an_older_one_is_refus
 def test_a_missing_table_is_explained(tmp_path: Any, server: Any) -> None:
     execute(server, "DROP TABLE holdfast_fences")
     server.commit()
-    empty = sqlite(str(tmp_path / "empty.db"))
+    empty = sqlite_legacy(str(tmp_path / "empty.db"))
     for connection in (empty, server):
         for use in (lambda it: fenced.transaction(it, ("x", 1)).__enter__(), lambda it: fenced.seal(it, ("x", 1))):
             with pytest.raises(Misuse, match=r"create it once, with fenced\.create_table"):
@@ -178,8 +193,10 @@ def test_seal_in_a_transaction_of_ones_own(db: sqlite3.Connection) -> None:
     db.execute("BEGIN")
     fenced.seal(db, ("alice", 2))
     db.execute("COMMIT")
+    db.execute("BEGIN")
     with pytest.raises(StaleToken):
         fenced.seal(db, ("alice", 1))
+    db.execute("ROLLBACK")
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit=False came with Python 3.12")
@@ -238,6 +255,159 @@ def test_a_row_of_mysql_that_is_not_there_is_told_from_a_stale_token(server: Any
     server.commit()
     with pytest.raises(Misuse, match="has no row"):
         fenced.transaction(server, ("x", 2), row=Row("rowed", {"id": 77})).__enter__()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "name", ["sqlite3", "psycopg", "asyncpg", "pymysql", "pymysql FOUND_ROWS", "sqlalchemy pymysql"]
+)
+def test_a_mark_in_a_row_belongs_to_one_row(name: str, request: pytest.FixtureRequest) -> None:
+    """Else one row would let a token in that another has seen overtaken."""
+    driver = DRIVERS[name]
+
+    async def work(module: Any, connection: Any) -> None:
+        wire = wire_for(connection, driver.world)
+        customer = time.time_ns() // 1000
+        await _alone(wire, "CREATE TABLE IF NOT EXISTS several (id BIGINT PRIMARY KEY, customer BIGINT, fence BIGINT)")
+        rows = f"({customer}, {customer}, 9), ({customer + 1}, {customer}, NULL)"
+        await _alone(wire, f"INSERT INTO several VALUES {rows}")  # noqa: S608
+        row = Row("several", {"customer": customer})
+        for token in (5, 10):
+            with pytest.raises((Misuse, StaleToken)) as caught:
+                if module is aio:
+                    await aio.transaction(connection, ("customer:7", token), row=row).__aenter__()
+                else:
+                    fenced.transaction(connection, ("customer:7", token), row=row).__enter__()
+            assert "2 rows" in str(caught.value)
+
+    connected(driver, request.getfixturevalue(driver.server), work)
+
+
+async def _alone(wire: Any, text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        await wire.begin(Statement(text, (), {}))
+        await wire.end(None)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("found_rows", [False, True])
+def test_a_trigger_that_makes_mysql_forget_the_mark_lets_nobody_in(mariadb: str, found_rows: bool) -> None:
+    """A trigger on the table of marks resets the last insert id, by which the mark is told."""
+    connection = (pymysql_found_rows if found_rows else pymysql)(mariadb)
+    fenced.create_table(connection)
+    execute(connection, "CREATE TABLE IF NOT EXISTS audit (id INT AUTO_INCREMENT PRIMARY KEY, token BIGINT)")
+    for when in ("INSERT", "UPDATE"):
+        execute(
+            connection,
+            f"CREATE TRIGGER forget_{when} AFTER {when} ON holdfast_fences FOR EACH ROW "  # noqa: S608
+            "INSERT INTO audit (token) VALUES (NEW.token)",
+        )
+    resource = f"forgotten {time.time_ns()}"
+    try:
+        for token in (5, 5, 7):
+            with fenced.transaction(connection, (resource, token)):
+                pass
+        with pytest.raises(StaleToken):
+            fenced.transaction(connection, (resource, 6)).__enter__()
+    finally:
+        for when in ("INSERT", "UPDATE"):
+            execute(connection, f"DROP TRIGGER forget_{when}")
+        connection.close()
+
+
+def test_a_lost_last_insert_id_is_no_permission() -> None:
+    mark = Place(Mark("x", 5), None, "mysql", "%s")
+    assert not mark.accepted(Outcome(1, 0))
+    assert mark.accepted(Outcome(1, 5))
+
+
+@pytest.mark.server
+def test_a_table_is_not_created_inside_of_a_transaction(server: Any, db: sqlite3.Connection) -> None:
+    """On MySQL that would commit what the user has begun."""
+    execute(server, "CREATE TABLE IF NOT EXISTS opened (id INTEGER)")
+    server.commit()
+    execute(server, "INSERT INTO opened VALUES (777)")
+    with pytest.raises(Misuse, match="open already"):
+        fenced.create_table(server)
+    if type(server).__module__.startswith("pymysql"):
+        with pytest.raises(Misuse, match="open already"):
+            sql.create_table(server)
+    server.rollback()
+    assert execute(server, "SELECT COUNT(*) FROM opened WHERE id = 777").fetchone() == (0,)
+    db.execute("BEGIN")
+    with pytest.raises(Misuse, match="open already"):
+        fenced.create_table(db)
+    db.execute("ROLLBACK")
+
+
+@pytest.mark.server
+def test_a_session_on_a_connection_that_is_in_a_transaction_is_refused(postgresql: str) -> None:
+    from sqlalchemy import create_engine, text
+    from sqlalchemy.orm import Session
+
+    engine = create_engine(postgresql.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))  # what is read here is not covered
+        with Session(bind=connection) as session, pytest.raises(Misuse, match="open already"):
+            fenced.transaction(session, ("x", 1)).__enter__()
+        connection.rollback()
+        with Session(bind=connection) as session, fenced.transaction(session, (f"joined {time.time_ns()}", 1)):
+            pass
+    engine.dispose()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("server_name", ["sqlite_file", "postgresql", "mariadb"])
+def test_django_with_autocommit_off_is_refused(server_name: str, request: pytest.FixtureRequest) -> None:
+    """`atomic` would not commit, and what was read before would not be covered."""
+    connection = django(request.getfixturevalue(server_name))
+    fenced.create_table(connection)
+    connection.set_autocommit(False)
+    try:
+        with pytest.raises(Misuse, match="open already"):
+            fenced.transaction(connection, ("x", 1)).__enter__()
+        fenced.seal(connection, (f"off {time.time_ns()}", 1))
+        connection.rollback()
+    finally:
+        connection.set_autocommit(True)
+    connection.close()
+
+
+@pytest.mark.server
+def test_a_users_own_pipeline_of_psycopg_is_told_the_truth(postgresql: str) -> None:
+    """In a pipeline a row count is -1 until the answers are asked for."""
+    connection = psycopg_autocommit(postgresql)
+    fenced.create_table(connection)
+    one, other = f"one {time.time_ns()}", f"other {time.time_ns()}"
+    with connection.pipeline(), fenced.transaction(connection, (one, 5), (other, 5)) as tx:
+        tx.execute("SELECT 1")
+    with connection.pipeline(), connection.transaction():
+        fenced.seal(connection, (one, 6))
+    for tickets in ([(one, 5)], [(one, 6), (other, 4)]):
+        with connection.pipeline(), pytest.raises(StaleToken):
+            fenced.transaction(connection, *tickets).__enter__()
+    with pytest.raises(StaleToken), connection.pipeline(), connection.transaction():
+        fenced.seal(connection, (one, 5))
+    with connection.pipeline(), pytest.raises(Misuse, match="no transaction is open"):
+        fenced.seal(connection, (one, 7))
+    connection.close()
+
+
+@pytest.mark.server
+def test_a_users_own_pipeline_of_psycopg_in_asyncio_is_told_the_truth(postgresql: str) -> None:
+    async def work() -> None:
+        connection = await psycopg_async(postgresql)
+        one, other = f"one {time.time_ns()}", f"other {time.time_ns()}"
+        await aio.create_table(connection)
+        async with connection.pipeline(), aio.transaction(connection, (one, 5), (other, 5)) as tx:
+            await tx.execute("SELECT 1")
+        async with connection.pipeline():
+            with pytest.raises(StaleToken):
+                await aio.transaction(connection, (one, 6), (other, 4)).__aenter__()
+        await connection.close()
+
+    asyncio.run(work())
 
 
 def test_awkward_tables_and_columns_are_quoted(db: sqlite3.Connection) -> None:

@@ -289,6 +289,8 @@ MUTANTS = [
         "engine.py",
         (("(ask.alone or claim.units > 1)", "(ask.alone and claim.units == 1)"),),
         LEAVING + "test_who_would_wait_for_itself_is_refused_at_once",
+    ),
+    Mutant(
         "a connection that is closed under its users",
         "stores/sqlite/database.py",
         (

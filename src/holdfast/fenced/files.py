@@ -3,6 +3,9 @@
 Beside `name` stand two small files: `.name.fence` holds the mark, and `.name.fence-lock` is what the operating system
 locks. The mark moves to the disk before the content does, and each is replaced as a whole: whatever crashes, and wherever,
 the content is the old or the new one, and the mark never lags behind it.
+
+In a folder that others may write to, their names can be guessed: so none is ever followed if it is a link, and none is
+trusted that belongs to somebody else than this user or the folder's owner, who could replace everything anyway.
 """
 
 from __future__ import annotations
@@ -12,13 +15,18 @@ import contextlib
 import errno
 import fcntl
 import json
+import logging
 import os
+import stat
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Misuse, Unavailable
 from .mark import Mark, Ticket, mark_of, refusal, valid_token
+
+log = logging.getLogger("holdfast.fenced")
+_warned: set[str] = set()
 
 PATIENCE = 10.0  # seconds to wait for another process that is just reading or writing
 
@@ -47,7 +55,7 @@ class File:
         if not isinstance(content, (bytes, bytearray, memoryview)):
             raise Misuse(f"the content of a file must be bytes, not {type(content).__name__}: encode it")
         with self._sealed():
-            self._replace(self._path, content)
+            self._replace(self._path, content, 0o666)
 
     def delete(self) -> bool:
         """Remove the file, never its mark. Was there one?"""
@@ -67,17 +75,17 @@ class File:
                 raise refusal(self._mark, seen, since)
             if self._mark.token > seen:
                 record = {"resource": self._mark.resource, "token": self._mark.token, "since": time.time()}
-                self._replace(self._seal, json.dumps(record).encode())
+                self._replace(self._seal, json.dumps(record).encode(), 0o600)
             yield
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """The kernel lets go of it when the process dies, however it dies."""
+        lock = self._open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except FileNotFoundError:
-            raise Misuse(f"{self._path}: the folder {self._folder} does not exist") from None
-        try:
+            if os.fstat(lock).st_mode & 0o077 and os.fstat(lock).st_uid == os.geteuid():
+                os.fchmod(lock, 0o600)  # whoever can open it can hold it, and earlier versions let everybody
+            _warn_of(self._folder)
             deadline = time.monotonic() + PATIENCE
             pause = 0.0005
             while True:
@@ -99,7 +107,7 @@ class File:
 
     def _seen(self) -> tuple[int, float | None]:
         try:
-            with open(self._seal, "rb") as file:
+            with open(self._open(self._seal, os.O_RDONLY), "rb") as file:
                 record: Any = json.load(file)
             resource, token, since = record["resource"], valid_token(record["token"]), float(record["since"])
         except FileNotFoundError:
@@ -116,12 +124,44 @@ class File:
             )
         return token, since
 
-    def _replace(self, path: str, content: bytes) -> None:
-        """A leftover of a crash is overwritten: only one process at a time is here."""
+    def _open(self, path: str, how: int, mode: int = 0o600) -> int:
+        """One of our own files beside the content. FileNotFoundError if it is to be read and is not there."""
+        try:
+            opened = os.open(path, how | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+        except FileNotFoundError:
+            if how & os.O_CREAT:
+                raise Misuse(f"{self._path}: the folder {self._folder} does not exist") from None
+            raise
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EACCES, errno.EEXIST, errno.ENXIO):
+                raise _planted(path) from error
+            raise
+        try:
+            about = os.fstat(opened)
+            if not stat.S_ISREG(about.st_mode) or about.st_uid not in (os.geteuid(), os.stat(self._folder).st_uid):
+                raise _planted(path)
+        except BaseException:
+            os.close(opened)
+            raise
+        return opened
+
+    def _replace(self, path: str, content: bytes, mode: int) -> None:
+        """A leftover of a crash is removed: only one process at a time is here. `mode`: of a file that is not there yet."""
         new = f"{self._seal}-new"
-        with open(new, "wb") as file:
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                os.unlink(new)
+            except PermissionError as error:
+                raise _planted(new) from error
+        before = None
+        if path != self._seal:
             with contextlib.suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), os.stat(path).st_mode & 0o7777)
+                before = os.stat(path).st_mode & 0o7777
+        with open(
+            self._open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode if before is None else 0o600), "wb"
+        ) as file:
+            if before is not None:
+                os.fchmod(file.fileno(), before)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -134,6 +174,23 @@ class File:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _planted(path: str) -> Misuse:
+    return Misuse(
+        f"{path} is a link, no plain file, or belongs to another user, and is not trusted. Nothing was read or changed. Keep "
+        "guarded files in a folder where only their user can write; if you are sure of it, remove it"
+    )
+
+
+def _warn_of(folder: str) -> None:
+    if folder not in _warned and os.stat(folder).st_mode & 0o022:
+        _warned.add(folder)
+        log.warning(
+            "other users may write to the folder %s: they can replace the guarded files in it and their marks. Keep them in a "
+            "folder of mode 755 or less",
+            folder,
+        )
 
 
 class AsyncFile:

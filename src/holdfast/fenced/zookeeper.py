@@ -46,11 +46,16 @@ class ZooKeeper:
         """The data of a node, None if there is none; from now on, older tokens are refused."""
         from kazoo.exceptions import NoNodeError
 
-        self.seal()
+        version = self.seal()
+        data: bytes | None
         try:
-            data: bytes = self._client.get(path)[0]
+            data = self._client.get(path)[0]
         except NoNodeError:
-            return None
+            data = None
+        # ZooKeeper has no guarded read. But one server answers in order: what we were shown is not newer than this.
+        mark = self._client.exists(self._path)
+        if mark is None or mark.version != version:
+            self.seal()  # says who has been here since
         return data
 
     def set(self, path: str, data: bytes) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 
 from ..drivers.base import uniform
 from ..errors import Misuse, Unavailable
+from ..fenced.sql.watch import code_of
 
 W = TypeVar("W", bound=Callable[..., Any])
 
@@ -18,20 +19,6 @@ W = TypeVar("W", bound=Callable[..., Any])
 _CONFLICTS = {"40001", "40P01", 1213, 1020}
 _SQLITE_BUSY = 5
 _LONGEST_PAUSE = 1.0
-
-
-def code_of(error: BaseException | None) -> object:
-    """The database's own code: an SQLSTATE of PostgreSQL, a number of MySQL. SQLAlchemy and Django wrap the driver's error."""
-    seen = 0
-    while error is not None and seen < 10:
-        if error.args and type(error.args[0]) is int and not isinstance(error, OSError):
-            return error.args[0]  # first: MySQL's drivers may tell an SQLSTATE too, which says less
-        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-        if state:
-            return state
-        error = getattr(error, "orig", None) or error.__cause__
-        seen += 1
-    return None
 
 
 def is_conflict(error: BaseException) -> bool:

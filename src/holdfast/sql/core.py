@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from ..claim import valid_name, valid_timeout
 from ..errors import Misuse, NotAcquired, Unsupported
+from ..fenced.sql.core import refuse_inside
 from ..fenced.sql.statements import MYSQL, POSTGRESQL, SQLITE, Statement, bind, identifier, load, table_name
+from ..fenced.sql.watch import code_of
 from ..fenced.sql.wire import Wire
-from .conflicts import code_of
 
 _LOCK_NOT_AVAILABLE = {"55P03", 1205, 3572}
 _MISSING_TABLE = 1146
@@ -36,10 +37,14 @@ async def _ready(wire: Wire, what: str) -> None:
             "the transaction ends"
         )
     if not await wire.lasts():
-        raise Misuse(
-            f"{what}: no transaction is open on this connection, and under autocommit the lock would be gone at once. Begin one "
-            "first"
-        )
+        raise _outside(what)
+
+
+def _outside(what: str) -> Misuse:
+    return Misuse(
+        f"{what}: no transaction is open on this connection, and under autocommit the lock would be gone at once. Begin one "
+        "first"
+    )
 
 
 async def lock(wire: Wire, names: Sequence[str], timeout: float | None) -> None:
@@ -60,6 +65,8 @@ async def _lock_postgresql(wire: Wire, wanted: Sequence[tuple[int, str]], timeou
     deadline = None if timeout is None else time.monotonic() + timeout
     for number, (key, name) in enumerate(wanted):
         found = await wire.row(_statement(wire, "try", {"key": key}))
+        if number == 0 and not await wire.opened():
+            raise _outside(repr(name))
         if found != (True,):
             await _wait_postgresql(wire, wanted[number:], name, timeout, deadline)
             return
@@ -102,6 +109,8 @@ class Bounded:
         if self._deadline is not None:
             (self._before,) = await self._wire.row(_statement(self._wire, "patience", {})) or (None,)
             if self._postgresql:
+                if not await self._wire.opened():  # to say so ourselves: a savepoint needs a transaction
+                    raise _outside("a lock with a time limit")
                 await self._wire.run(_statement(self._wire, "savepoint", {}))
         return self
 
@@ -138,10 +147,14 @@ class Bounded:
 async def _taking(wire: Wire, statement: Statement, name: str, timeout: float | None) -> Row | None:
     """Run it; a wait that ran out is told as everywhere in holdfast."""
     try:
+        row = None
         if wire.dialect == MYSQL and statement.text.startswith("INSERT"):
             await wire.run(statement)
-            return None
-        return await wire.row(statement)
+        else:
+            row = await wire.row(statement)
+        if not await wire.opened():  # only now does every driver know
+            raise _outside(name)
+        return row
     except Exception as error:
         code = code_of(error)
         if code in _LOCK_NOT_AVAILABLE:
@@ -215,6 +228,7 @@ def _sort_key(key: Key) -> list[tuple[str, str, object]]:
 async def create_table(wire: Wire) -> None:
     if wire.dialect != MYSQL:
         return  # PostgreSQL needs none
+    refuse_inside(wire)
     await wire.run(_statement(wire, "create", {}))
 
 

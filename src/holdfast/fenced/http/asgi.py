@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from ...errors import HoldfastError
 from ..mark import Mark
 from .gate import PATIENCE, AsyncGate
-from .request import SAFE, Problem, parse, problem, read_mark, refuse_repeated
+from .request import (
+    SAFE,
+    Problem,
+    TokenMissing,
+    check_resource,
+    parse,
+    problem,
+    read_mark,
+    refuse_repeated,
+    warn_of_workers,
+)
 from .signature import Signer
 
 Message = MutableMapping[str, Any]
@@ -19,8 +32,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class FencingMiddleware:
-    """Refuses requests whose token was overtaken (409), in one process; the handler finds the mark in
-    `scope["holdfast.mark"]`, to hand to the guard of its own storage."""
+    """Refuses requests whose token was overtaken (409); the handler finds the mark in `scope["holdfast.mark"]`, to hand to the
+    guard of its own storage. The marks are those of this process, unless `marks` keeps them for several."""
 
     def __init__(
         self,
@@ -28,33 +41,34 @@ class FencingMiddleware:
         *,
         signer: Signer | None = None,
         required: bool = True,
+        resource: Callable[[Scope], str | None] | None = None,
+        marks: Callable[[Mark], Awaitable[object]] | None = None,
         max_jump: int | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """`required`: a request that may change something must carry a token; reading without one is always allowed."""
+        """`required`: a request that may change something must carry a token; reading without one is always allowed.
+        `resource`: the name of what a request is about; a token for something else is refused. Without it a token for any
+        resource opens every route, and the handler has to compare. `marks`: records a mark in storage that all processes
+        share, or raises StaleToken."""
         self._app = app
         self._signer = signer
         self._required = required
+        self._resource = resource
+        self._marks = marks
+        self._alone: bool | None = None if marks is None else True
         self.gate = AsyncGate(max_jump=max_jump, patience=patience)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._other(scope, receive, send)
             return
-        given = scope["headers"]
-        headers = dict(given)
         try:
-            if len(headers) != len(given):
-                refuse_repeated([name for name, _ in given])
-            token, resource = headers.get(b"fencing-token"), headers.get(b"fencing-resource")
-            mark: Mark | None
-            if self._signer is None and token is not None and resource is not None:
-                mark = read_mark(token, resource)  # the usual case, and every microsecond of it is somebody's request
-            else:
-                signature = headers.get(b"fencing-signature")
-                required = self._required and scope["method"] not in SAFE
-                mark = parse(token, resource, signature and signature.decode("latin-1"), required, self._signer)
-            if mark is not None and not self.gate.enter(mark):
+            mark, reads = self._read(scope)
+            if mark is None:
+                pass
+            elif reads:
+                self.gate.look(mark)
+            elif not self.gate.enter(mark, self._signer is not None):
                 await self.gate.wait(mark)
         except HoldfastError as error:
             await tell(send, problem(error))
@@ -62,14 +76,68 @@ class FencingMiddleware:
         if mark is None:
             await self._app(scope, receive, send)
             return
+        scope["holdfast.mark"] = mark
+        if reads:
+            await self._app(scope, receive, send)
+            return
         try:
-            scope["holdfast.mark"] = mark
+            if self._marks is not None and not await self._recorded(self._marks, mark, send):
+                return
             await self._app(scope, receive, send)
         finally:
             self.gate.left(mark)
 
+    def _read(self, scope: Scope) -> tuple[Mark | None, bool]:
+        """The mark, and whether it is only looked at: nobody vouches for it, and the request changes nothing."""
+        if self._alone is None:
+            self._alone = not _one_of_several()
+            if not self._alone:
+                warn_of_workers()
+        given = scope["headers"]
+        headers = dict(given)
+        if len(headers) != len(given):
+            refuse_repeated([name for name, _ in given])
+        token, resource = headers.get(b"fencing-token"), headers.get(b"fencing-resource")
+        safe = scope["method"] in SAFE
+        mark: Mark | None
+        if self._signer is None and token is not None and resource is not None:
+            mark = read_mark(token, resource)  # the usual case, and every microsecond of it is somebody's request
+        else:
+            signature = headers.get(b"fencing-signature")
+            said = signature and signature.decode("latin-1")
+            required = self._required and not safe
+            mark = parse(token, resource, said, required, self._signer, scope["method"], scope["path"])
+        if self._resource is not None:
+            check_resource(mark, self._resource(scope))
+        return mark, safe and self._signer is None
 
-async def tell(send: Send, told: Problem) -> None:
+    async def _recorded(self, marks: Callable[[Mark], Awaitable[object]], mark: Mark, send: Send) -> bool:
+        try:
+            await marks(mark)
+        except HoldfastError as error:
+            await tell(send, problem(error))
+            return False
+        return True
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket may change something long after it was opened, when its token is a stale one: it cannot be guarded here."""
+        if scope["type"] != "websocket" or not self._required:
+            await self._app(scope, receive, send)
+            return
+        refused = TokenMissing("WebSockets cannot be guarded by a token, and this service requires one")
+        if "websocket.http.response" in (scope.get("extensions") or {}):
+            await tell(send, problem(refused), "websocket.http.response")
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": str(refused)})
+
+
+def _one_of_several() -> bool:
+    """As uvicorn, hypercorn and gunicorn start their workers."""
+    several = os.environ.get("WEB_CONCURRENCY", "1")
+    return multiprocessing.parent_process() is not None or "gunicorn" in sys.modules or several not in ("", "0", "1")
+
+
+async def tell(send: Send, told: Problem, kind: str = "http.response") -> None:
     headers = [(name.encode(), value.encode()) for name, value in told.headers]
-    await send({"type": "http.response.start", "status": told.status, "headers": headers})
-    await send({"type": "http.response.body", "body": told.body})
+    await send({"type": f"{kind}.start", "status": told.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": told.body})

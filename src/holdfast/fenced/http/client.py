@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from ..mark import Mark, Ticket, mark_of, refusal
 from .request import RESOURCE, SIGNATURE, TOKEN, encode
@@ -14,8 +15,8 @@ R = TypeVar("R")
 class FencingAuth:
     """Adds the token to every request. httpx and requests both take a function for `auth`; this is one."""
 
-    def __init__(self, ticket: Ticket, sign: Callable[[Mark], str] | None = None) -> None:
-        """`sign` gives a signature, such as `signer.sign`; or asks whoever hands them out."""
+    def __init__(self, ticket: Ticket, sign: Callable[[Mark, str, str], str] | None = None) -> None:
+        """`sign` gives a signature for a method and a path, such as `signer.sign`; or asks whoever hands them out."""
         self._mark = mark_of(ticket)
         self._sign = sign
 
@@ -24,7 +25,9 @@ class FencingAuth:
         headers[TOKEN] = str(self._mark.token)
         headers[RESOURCE] = encode(self._mark.resource)
         if self._sign is not None:
-            headers[SIGNATURE] = self._sign(self._mark)
+            asked: Any = request
+            path = unquote(urlsplit(str(asked.url)).path) or "/"
+            headers[SIGNATURE] = self._sign(self._mark, asked.method, path)
         return request
 
 

@@ -10,19 +10,25 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ...errors import Misuse, Unavailable
 from ..mark import Mark, refusal
 
 PATIENCE = 30.0
+MOST = 100_000
+KEEP = 86_400.0
+AHEAD = 86_400.0  # seconds by which clocks may differ
+_TRIES = 16
 
 
 class _Resource:
-    __slots__ = ("running", "seen", "serving", "since")
+    __slots__ = ("asked", "running", "seen", "serving", "since")
 
     def __init__(self) -> None:
         self.seen = 0
         self.since = 0.0
+        self.asked = 0.0  # when a request came last
         self.serving = 0  # the token that is being served …
         self.running = 0  # … by so many requests
 
@@ -32,35 +38,72 @@ class TooFar(Misuse):
 
 
 class Gate:
-    """The marks of one process, in memory. They end with it: state that outlives it needs a guard of its own as well."""
+    """The marks of one process, in memory. They end with it: state that outlives it needs a guard of its own as well.
 
-    def __init__(self, *, max_jump: int | None = None) -> None:
+    There are at most `most`; a name that nobody has asked for in `keep` seconds makes room for a new one.
+    """
+
+    def __init__(self, *, max_jump: int | None = None, most: int = MOST, keep: float = KEEP) -> None:
         self._resources: dict[str, _Resource] = {}
         self._max_jump = max_jump
+        self._most = most
+        self._keep = keep
 
     def seen(self, resource: str) -> int:
         known = self._resources.get(resource)
         return known.seen if known else 0
 
-    def enter(self, mark: Mark) -> bool:
-        """True: come in. False: an older token is still being served; ask again when it has left."""
+    def look(self, mark: Mark) -> None:
+        """For one who only reads, and is not known: refused if overtaken, and no mark is left."""
+        resource = self._resources.get(mark.resource)
+        if resource is not None and mark.token < resource.seen:
+            raise refusal(mark, resource.seen, resource.since)
+
+    def enter(self, mark: Mark, vouched: bool = True) -> bool:
+        """True: come in. False: an older token is still being served; ask again when it has left.
+
+        `vouched`: by a signature. If not, no token can be of a later time than now: those of a clock are its microseconds,
+        those of a counter are far below."""
         name, token = mark
         resource = self._resources.get(name)
-        if resource is None:
-            resource = self._resources[name] = _Resource()
-        if token != resource.seen:
-            if token < resource.seen:
-                raise refusal(mark, resource.seen, resource.since)
-            if self._max_jump is not None and resource.seen and token - resource.seen > self._max_jump:
-                raise TooFar(
-                    f"token {token} of {mark.resource!r} is more than {self._max_jump} ahead of the last one, {resource.seen}"
-                )
+        if resource is None or token != resource.seen:
+            self._may_move(mark, resource, vouched)
+            if resource is None:
+                resource = self._new(name)
             resource.seen, resource.since = token, time.time()
+        resource.asked = time.monotonic()
         if resource.running and resource.serving != token:
             return False
         resource.serving = token
         resource.running += 1
         return True
+
+    def _may_move(self, mark: Mark, resource: _Resource | None, vouched: bool) -> None:
+        seen = resource.seen if resource else 0
+        if resource is not None and mark.token < seen:
+            raise refusal(mark, seen, resource.since)
+        if self._max_jump is not None and seen and mark.token - seen > self._max_jump:
+            raise TooFar(
+                f"token {mark.token} of {mark.resource!r} is more than {self._max_jump} ahead of the last one, {seen}"
+            )
+        if not vouched and mark.token > (time.time() + AHEAD) * 1e6:
+            raise TooFar(f"token {mark.token} of {mark.resource!r} is ahead of the clock, and nobody has signed it")
+
+    def _new(self, name: str) -> _Resource:
+        """Oldest first, a few at a time: who has been asked for since goes to the end."""
+        for _ in range(_TRIES):
+            if len(self._resources) < self._most:
+                break
+            oldest = next(iter(self._resources))
+            resource = self._resources.pop(oldest)
+            if resource.running or time.monotonic() - resource.asked < self._keep:
+                self._resources[oldest] = resource
+        else:
+            raise Unavailable(
+                f"the marks of {self._most} resources are being kept already: there is no room for {name!r}"
+            )
+        made = self._resources[name] = _Resource()
+        return made
 
     def leave(self, mark: Mark) -> bool:
         """True if nobody is being served now."""
@@ -72,15 +115,15 @@ class Gate:
 class ThreadGate(Gate):
     """For WSGI."""
 
-    def __init__(self, *, max_jump: int | None = None, patience: float = PATIENCE) -> None:
-        super().__init__(max_jump=max_jump)
+    def __init__(self, *, patience: float = PATIENCE, **limits: Any) -> None:
+        super().__init__(**limits)
         self._patience = patience
         self._changed = threading.Condition()
 
-    def acquire(self, mark: Mark) -> Callable[[], None]:
+    def acquire(self, mark: Mark, vouched: bool = True) -> Callable[[], None]:
         """Wait to be let in; returns what leaves."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self.enter(mark), self._patience):
+            if not self._changed.wait_for(lambda: self.enter(mark, vouched), self._patience):
                 raise _too_long(mark, self._patience)
         left = False
 
@@ -98,8 +141,8 @@ class ThreadGate(Gate):
 class AsyncGate(Gate):
     """For ASGI: one event loop."""
 
-    def __init__(self, *, max_jump: int | None = None, patience: float = PATIENCE) -> None:
-        super().__init__(max_jump=max_jump)
+    def __init__(self, *, patience: float = PATIENCE, **limits: Any) -> None:
+        super().__init__(**limits)
         self._patience = patience
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
@@ -15,11 +16,16 @@ from .signature import BadSignature, Signer
 
 TOKEN, RESOURCE, SIGNATURE = "Fencing-Token", "Fencing-Resource", "Fencing-Signature"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+log = logging.getLogger("holdfast.fenced")
 _DIGITS = len(str(MAX_TOKEN))
 
 
 class TokenMissing(HoldfastError):
     """The request must say under which lease it is made."""
+
+
+class OtherResource(HoldfastError):
+    """The token is for another resource than the one that the request is about."""
 
 
 class Problem(NamedTuple):
@@ -39,6 +45,8 @@ def parse(
     signature: str | None,
     required: bool,
     signer: Signer | None,
+    method: str,
+    path: str,
 ) -> Mark | None:
     """The mark of a request, None if it carries none and need not; raises what `problem` can put into words."""
     if token is None or resource is None:
@@ -49,8 +57,20 @@ def parse(
     if signer is not None:
         if signature is None:
             raise BadSignature(f"this request needs the header {SIGNATURE}")
-        signer.verify(mark, signature)
+        signer.verify(mark, signature, method, path)
     return mark
+
+
+def check_resource(mark: Mark | None, wanted: str | None) -> None:
+    if mark is not None and wanted is not None and mark.resource != wanted:
+        raise OtherResource(f"this request is about {wanted!r}; the token is for {mark.resource!r}")
+
+
+def warn_of_workers() -> None:
+    log.warning(
+        "this service runs in several processes, and each keeps the marks of its own requests only: pass `marks` to the "
+        "FencingMiddleware, so that they are kept in Redis or in a database for all of them"
+    )
 
 
 @lru_cache(maxsize=4096)  # a holder makes many requests, and they all say the same
@@ -82,6 +102,8 @@ def problem(error: HoldfastError) -> Problem:
         extra = {"resource": error.resource, "seen": error.seen, "presented": error.presented, "since": error.since}
     elif isinstance(error, TokenMissing):
         status, title = HTTPStatus.PRECONDITION_REQUIRED, "Fencing token required"
+    elif isinstance(error, OtherResource):
+        status, title = HTTPStatus.FORBIDDEN, "Fencing token of another resource"
     elif isinstance(error, BadSignature):
         status, title = HTTPStatus.FORBIDDEN, "Bad fencing signature"
     elif isinstance(error, TooFar):

@@ -1,4 +1,5 @@
-"""Signed tokens: (resource, token, expiry) under an HMAC, so that nobody can shut the others out with a huge number.
+"""Signed tokens: (resource, token, method, path, expiry) under an HMAC, so that nobody can shut the others out with a huge
+number, and a signature that was seen on its way opens no other door.
 
 Whoever hands out the leases signs; whoever guards the storage verifies. Keys have names, so that they can be changed:
 add the new key everywhere, then sign with it, then remove the old one.
@@ -12,12 +13,15 @@ import re
 import time
 from collections.abc import Mapping
 from hashlib import sha256
+from urllib.parse import quote
 
 from ...errors import HoldfastError, Misuse
 from ..mark import Mark, Ticket, mark_of
 
 MIN_SECRET = 16  # bytes
-_FORM = re.compile(r"([A-Za-z0-9_.-]{1,64});([0-9]{1,12});([0-9a-f]{64})", re.ASCII)
+ANY = "*"
+_PATH = "/*:@!$&'()+,=~"  # what stands for itself in a path, but for the semicolon
+_FORM = re.compile(r"([A-Za-z0-9_.-]{1,64});([0-9]{1,12});([A-Z]{1,20}|\*);([!-:<-~]{1,4096});([0-9a-f]{64})", re.ASCII)
 
 
 class BadSignature(HoldfastError):
@@ -40,29 +44,48 @@ class Signer:
         if self._current not in self._keys:
             raise Misuse(f"there is no key {self._current!r} to sign with")
 
-    def sign(self, ticket: Ticket, ttl: float = 300.0) -> str:
-        """What goes into the header `Fencing-Signature`; good for `ttl` seconds by the verifier's clock."""
+    def sign(self, ticket: Ticket, method: str, path: str, ttl: float = 300.0) -> str:
+        """What goes into the header `Fencing-Signature`: good for this method and path (without the query) and for `ttl`
+        seconds by the verifier's clock. `*` is any method; a path that ends in `*` is all that begin like it."""
         if not 0 < ttl < math.inf:
             raise Misuse(f"a signature must be good for some seconds, not {ttl!r}")
         expiry = int(time.time() + ttl) + 1
-        return f"{self._current};{expiry};{_digest(self._keys[self._current], mark_of(ticket), expiry)}"
+        good_for = f"{method.upper()};{quote(path, safe=_PATH)}"
+        digest = _digest(self._keys[self._current], mark_of(ticket), good_for, expiry)
+        signature = f"{self._current};{expiry};{good_for};{digest}"
+        if _FORM.fullmatch(signature) is None:
+            raise Misuse(f"a signature is for a method such as PUT and for a path, not for {method!r:.40} {path!r:.80}")
+        return signature
 
-    def verify(self, mark: Mark, signature: str) -> None:
-        """`BadSignature` unless it is ours, for this resource and token, and in time."""
+    def verify(self, mark: Mark, signature: str, method: str, path: str) -> None:
+        """`BadSignature` unless it is ours, for this resource, token, method and path, and in time."""
         form = _FORM.fullmatch(signature)
         if form is None:
             raise BadSignature("the signature is malformed")
-        name, expiry, digest = form[1], int(form[2]), form[3]
+        name, expiry, digest = form[1], int(form[2]), form[5]
         # An unknown key is computed as well, so that the time taken does not tell which keys there are.
-        good = hmac.compare_digest(_digest(self._keys.get(name, bytes(32)), mark, expiry), digest)
+        secret = self._keys.get(name, bytes(32))
+        good = hmac.compare_digest(_digest(secret, mark, f"{form[3]};{form[4]}", expiry), digest)
         if not good or name not in self._keys:
             raise BadSignature("the signature is not by a known key, or not for this resource and token")
         if time.time() >= expiry:
             raise BadSignature("the signature is out of date: ask for a new one")
+        if not _covers(form[3], form[4], method, path):
+            raise BadSignature("the signature is good for another method or path")
 
 
-def _digest(secret: bytes, mark: Mark, expiry: int) -> str:
+def _covers(methods: str, paths: str, method: str, path: str) -> bool:
+    if methods not in (ANY, method.upper()):
+        return False
+    asked = quote(path, safe=_PATH)
+    # What a server might take for a way out of the prefix is not covered by it.
+    if paths.endswith(ANY):
+        return asked.startswith(paths[:-1]) and "/.." not in asked
+    return asked == paths
+
+
+def _digest(secret: bytes, mark: Mark, good_for: str, expiry: int) -> str:
     name = mark.resource.encode()
-    # The length makes it unambiguous where the name ends.
-    message = b"holdfast fencing 1\0%d\0%s\0%d\0%d" % (len(name), name, mark.token, expiry)
+    # The length makes it unambiguous where the name ends; what it is good for has no zero bytes.
+    message = b"holdfast fencing 2\0%d\0%s\0%d\0%s\0%d" % (len(name), name, mark.token, good_for.encode(), expiry)
     return hmac.new(secret, message, sha256).hexdigest()

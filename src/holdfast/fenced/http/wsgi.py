@@ -7,16 +7,17 @@ from http import HTTPStatus
 from typing import Any
 
 from ...errors import HoldfastError
+from ..mark import Mark
 from .gate import PATIENCE, ThreadGate
-from .request import SAFE, parse, problem
+from .request import SAFE, check_resource, parse, problem, warn_of_workers
 from .signature import Signer
 
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class FencingMiddleware:
-    """Refuses requests whose token was overtaken (409), in one process; the handler finds the mark in
-    `environ["holdfast.mark"]`, to hand to the guard of its own storage."""
+    """Refuses requests whose token was overtaken (409); the handler finds the mark in `environ["holdfast.mark"]`, to hand to the
+    guard of its own storage. The marks are those of this process, unless `marks` keeps them for several."""
 
     def __init__(
         self,
@@ -24,37 +25,71 @@ class FencingMiddleware:
         *,
         signer: Signer | None = None,
         required: bool = True,
+        resource: Callable[[dict[str, Any]], str | None] | None = None,
+        marks: Callable[[Mark], object] | None = None,
         max_jump: int | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """`required`: a request that may change something must carry a token; reading without one is always allowed."""
+        """`required`: a request that may change something must carry a token; reading without one is always allowed.
+        `resource`: the name of what a request is about; a token for something else is refused. Without it a token for any
+        resource opens every route, and the handler has to compare. `marks`: records a mark in storage that all processes
+        share, or raises StaleToken."""
         self._app = app
         self._signer = signer
         self._required = required
+        self._resource = resource
+        self._marks = marks
+        self._warned = marks is not None
         self.gate = ThreadGate(max_jump=max_jump, patience=patience)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        leave: Callable[[], None] | None = None
         try:
-            mark = parse(
-                environ.get("HTTP_FENCING_TOKEN"),
-                environ.get("HTTP_FENCING_RESOURCE"),
-                environ.get("HTTP_FENCING_SIGNATURE"),
-                self._required and environ["REQUEST_METHOD"] not in SAFE,
-                self._signer,
-            )
-            leave = self.gate.acquire(mark) if mark is not None else None
+            mark = self._read(environ)
+            if mark is not None and self._signer is None and environ["REQUEST_METHOD"] in SAFE:
+                self.gate.look(mark)
+            elif mark is not None:
+                leave = self.gate.acquire(mark, self._signer is not None)
+                if self._marks is not None:
+                    self._marks(mark)
         except HoldfastError as error:
+            if leave is not None:
+                leave()
             told = problem(error)
             start_response(f"{told.status} {HTTPStatus(told.status).phrase}", told.headers)
             return [told.body]
-        if mark is None or leave is None:
+        except BaseException:
+            if leave is not None:
+                leave()
+            raise
+        if mark is not None:
+            environ["holdfast.mark"] = mark
+        if leave is None:
             return self._app(environ, start_response)
-        environ["holdfast.mark"] = mark
         try:
             return _Body(self._app(environ, start_response), leave)
         except BaseException:
             leave()
             raise
+
+    def _read(self, environ: dict[str, Any]) -> Mark | None:
+        if not self._warned:
+            self._warned = True
+            if environ.get("wsgi.multiprocess"):
+                warn_of_workers()
+        path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+        mark = parse(
+            environ.get("HTTP_FENCING_TOKEN"),
+            environ.get("HTTP_FENCING_RESOURCE"),
+            environ.get("HTTP_FENCING_SIGNATURE"),
+            self._required and environ["REQUEST_METHOD"] not in SAFE,
+            self._signer,
+            environ["REQUEST_METHOD"],
+            path.encode("latin-1").decode("utf-8", "replace") or "/",
+        )
+        if self._resource is not None:
+            check_resource(mark, self._resource(environ))
+        return mark
 
 
 class _Body:

@@ -44,6 +44,21 @@ def wire_for(connection: Any, world: str, package: str = "holdfast.fenced") -> W
     return wire
 
 
+async def in_transaction(connection: Any) -> bool:
+    """Of what is under another library's connection, in whichever world, after a statement that changes something: is a
+    transaction open? A driver that we do not know is asked for what most of them have."""
+    if is_connection(connection):
+        wire: Wire = _known(type(connection))[0](connection)
+        return await wire.opened()
+    if hasattr(connection, "in_transaction"):  # mysql.connector
+        return bool(connection.in_transaction)
+    if hasattr(connection, "autocommit") and not callable(connection.autocommit):  # psycopg2, pg8000, mariadb
+        return not connection.autocommit
+    if hasattr(connection, "get_autocommit"):  # mysqlclient
+        return not connection.get_autocommit()
+    raise Misuse(f"{_shown(type(connection))} does not tell whether a transaction is open, so nothing could be guarded")
+
+
 def is_connection(thing: Any) -> bool:
     """Of a driver that is known?"""
     try:

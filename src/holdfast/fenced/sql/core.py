@@ -31,12 +31,14 @@ async def enter(wire: Wire, wanted: Sequence[Place]) -> None:
     if wire.busy():
         raise Misuse(
             "a transaction is open already on this connection: what was read in it before the seal is not covered. Commit it "
-            "or roll it back first; or, if nothing was read in it yet, use fenced.seal(connection, lease) in it"
+            "or roll it back first (with Django's autocommit off one is always open: turn it on); or, if nothing was read in "
+            "it yet, use fenced.seal(connection, lease) in it"
         )
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            await _admit(wire, wanted[0], await wire.begin(wanted[0].seal))
-            await seal(wire, wanted[1:])
+            outcome = await wire.begin(wanted[0].seal, watched=True)
+            await _admit(wire, wanted[0], outcome)
+            await _seal(wire, wanted[1:])
             return
         except BaseException as error:
             await wire.end(error)
@@ -47,7 +49,22 @@ async def enter(wire: Wire, wanted: Sequence[Place]) -> None:
 
 
 async def seal(wire: Wire, wanted: Sequence[Place]) -> None:
-    """The seals alone, in a transaction that is open."""
+    """The seals alone, in a transaction that is open or begins with them. Outside of one they would protect nothing."""
+    if not await wire.lasts():
+        raise _outside()
+    await _seal(wire, wanted)
+    if not await wire.opened():  # only now does every driver know
+        raise _outside()
+
+
+def _outside() -> Misuse:
+    return Misuse(
+        "no transaction is open on this connection, and under autocommit the seal would be committed by itself: what follows "
+        "would not be guarded. Begin a transaction first, or use fenced.transaction(connection, lease)"
+    )
+
+
+async def _seal(wire: Wire, wanted: Sequence[Place]) -> None:
     for place in wanted:
         try:
             outcome = await wire.run(place.seal)
@@ -67,6 +84,7 @@ async def _admit(wire: Wire, place: Place, outcome: Outcome) -> None:
 async def create_table(wire: Wire, known: Mapping[str, str] | None = None) -> None:
     """`known`: the statements of another table than that of the marks."""
     known = load(wire.dialect) if known is None else known
+    refuse_inside(wire)
     try:
         if "exists" in known:
             await wire.begin(Statement("SELECT 1", (), {}))
@@ -82,6 +100,14 @@ async def create_table(wire: Wire, known: Mapping[str, str] | None = None) -> No
         raise
     finally:
         await wire.end(None)
+
+
+def refuse_inside(wire: Wire) -> None:
+    if wire.busy():
+        raise Misuse(
+            "a transaction is open already on this connection, and to create a table in it would commit it (MySQL) or undo the "
+            "table with it: create the table before, or on another connection"
+        )
 
 
 def error_code(error: BaseException | None) -> object:

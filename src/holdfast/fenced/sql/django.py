@@ -7,6 +7,7 @@ from typing import Any
 from ...errors import Misuse
 from .place import NOTHING, Outcome
 from .statements import DIALECTS, FORMAT, MYSQL, Statement
+from .watch import RELEASE, SAVEPOINT, explain_end
 from .wire import named
 
 
@@ -19,6 +20,7 @@ class DjangoWire:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._atomic: Any = None
+        self._watched = False
         self.dialect = connection.vendor
         if self.dialect not in DIALECTS:
             raise Misuse(f"fenced transactions know {', '.join(DIALECTS)}, not Django's {self.dialect!r}")
@@ -27,12 +29,17 @@ class DjangoWire:
         return bool(self._connection.get_autocommit() and not self._connection.in_atomic_block)
 
     def busy(self) -> bool:
-        return False  # `durable` knows better: it lets a TestCase wrap the test in a transaction of its own
+        """With autocommit off a transaction is always open, and `atomic` would not commit it. About an `atomic` around us
+        `durable` knows better: it lets a TestCase wrap the test in a transaction of its own."""
+        return not self._connection.get_autocommit() and not self._connection.in_atomic_block
 
     async def lasts(self) -> bool:
         return bool(self._connection.in_atomic_block or not self._connection.get_autocommit())
 
-    async def begin(self, first: Statement | None) -> Outcome:
+    async def opened(self) -> bool:
+        return await self.lasts()
+
+    async def begin(self, first: Statement | None, watched: bool = False) -> Outcome:
         from django.db import transaction
 
         atomic = transaction.atomic(using=self._connection.alias, durable=True)
@@ -44,7 +51,15 @@ class DjangoWire:
                 "transaction be the outermost one"
             ) from error
         self._atomic = atomic
-        return await self.run(first) if first else NOTHING
+        outcome = await self.run(first) if first else NOTHING
+        if watched:
+            self._say(SAVEPOINT)
+        self._watched = watched
+        return outcome
+
+    def _say(self, text: str) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(text)
 
     async def run(self, statement: Statement) -> Outcome:
         with self._connection.cursor() as cursor:
@@ -71,6 +86,14 @@ class DjangoWire:
         atomic, self._atomic = self._atomic, None
         if atomic is None:
             return
+        watched, self._watched = self._watched, False
+        if error is None and watched and not self._connection.needs_rollback:
+            try:
+                self._say(RELEASE)
+            except BaseException as trouble:
+                atomic.__exit__(type(trouble), trouble, trouble.__traceback__)
+                explain_end(trouble)
+                raise
         if error is None:
             atomic.__exit__(None, None, None)
         else:

@@ -6,6 +6,7 @@ from typing import Any
 
 from .place import NOTHING, Outcome
 from .statements import FORMAT, MYSQL, Statement
+from .watch import BEGIN_WATCHED_MARIADB, COMMIT_WATCHED_MARIADB, RELEASE, SAVEPOINT, explain_end
 from .wire import named, settle
 
 _IN_TRANSACTION = 1  # the server's SERVER_STATUS_IN_TRANS
@@ -19,6 +20,7 @@ class MySqlWire:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._begun = False
+        self._watched = False
 
     def standalone(self) -> bool:
         return bool(self._connection.get_autocommit())
@@ -31,10 +33,26 @@ class MySqlWire:
     async def lasts(self) -> bool:
         return self.busy() or not self._connection.get_autocommit()
 
-    async def begin(self, first: Statement | None) -> Outcome:
-        await settle(self._connection.begin())
-        self._begun = True
+    async def opened(self) -> bool:
+        return await self.lasts()
+
+    async def begin(self, first: Statement | None, watched: bool = False) -> Outcome:
+        if watched and self._compound():
+            await self._say(BEGIN_WATCHED_MARIADB)
+        else:
+            await settle(self._connection.begin())
+            if watched:
+                await self._say(SAVEPOINT)
+        self._begun, self._watched = True, watched
         return await self.run(first) if first else NOTHING
+
+    def _compound(self) -> bool:
+        return "MariaDB" in str(self._connection.get_server_info())
+
+    async def _say(self, text: str) -> None:
+        cursor = await settle(self._connection.cursor())
+        await settle(cursor.execute(text))
+        await settle(cursor.close())
 
     async def run(self, statement: Statement) -> Outcome:
         cursor = await settle(self._connection.cursor())
@@ -69,5 +87,21 @@ class MySqlWire:
 
     async def end(self, error: BaseException | None) -> None:
         begun, self._begun = self._begun, False
-        if begun:
+        if begun and error is None and self._watched:
+            await self._commit_watched()
+        elif begun:
             await settle(self._connection.commit() if error is None else self._connection.rollback())
+
+    async def _commit_watched(self) -> None:
+        try:
+            # asyncmy overlooks, after a statement, that no transaction is open any more; its own commit() does not.
+            if self._compound() and not type(self._connection).__module__.startswith("asyncmy"):
+                await self._say(COMMIT_WATCHED_MARIADB)
+            else:
+                await self._say(RELEASE)
+                await settle(self._connection.commit())
+        except BaseException as trouble:
+            if getattr(self._connection, "open", True):
+                await settle(self._connection.rollback())
+            explain_end(trouble)
+            raise

@@ -15,9 +15,11 @@ SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND tabl
 DROP TABLE IF EXISTS holdfast_fences;
 
 -- The row count cannot tell an equal token from a lower one, and means something else with CLIENT_FOUND_ROWS. So the
--- mark itself is handed back, as the "last insert id" of the statement: 0 after an insert, else the mark.
+-- mark itself is handed back, as the "last insert id" of the statement, after an insert too: 0 says that somebody on the way
+-- (a trigger, a proxy) has lost it.
 -- name: seal
-INSERT INTO holdfast_fences (resource, token, since) VALUES (UNHEX(:resource_hex), :token, UTC_TIMESTAMP(6))
+INSERT INTO holdfast_fences (resource, token, since)
+VALUES (UNHEX(:resource_hex), LAST_INSERT_ID(:token), UTC_TIMESTAMP(6))
 ON DUPLICATE KEY UPDATE
     since = IF(token < :token, UTC_TIMESTAMP(6), since),
     token = LAST_INSERT_ID(GREATEST(token, :token));
@@ -26,8 +28,9 @@ ON DUPLICATE KEY UPDATE
 SELECT token, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since) AS since FROM holdfast_fences
 WHERE resource = UNHEX(:resource_hex);
 
+-- Should the key name several rows, the highest mark is handed back.
 -- name: seal_row
-UPDATE {table} SET {column} = LAST_INSERT_ID(GREATEST(COALESCE({column}, 0), :token)) WHERE {key};
+UPDATE {table} SET {column} = LAST_INSERT_ID(GREATEST(COALESCE({column}, 0), :token)) WHERE {key} ORDER BY {column};
 
 -- name: look_row
-SELECT {column} AS token FROM {table} WHERE {key};
+SELECT MAX({column}) AS token, NULL AS since, COUNT(*) AS found FROM {table} WHERE {key};

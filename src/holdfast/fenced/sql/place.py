@@ -65,17 +65,20 @@ class Place:
 
     def accepted(self, outcome: Outcome) -> bool:
         if self._dialect != MYSQL:
-            return outcome.rows > 0
-        if outcome.last_id == 0:
-            return self.row is None  # an insert; of a row of the user's own: there is none
-        return outcome.last_id <= self.mark.token
+            return outcome.rows == 1
+        return 0 < outcome.last_id <= self.mark.token and (self.row is None or outcome.rows <= 1)
 
     def confirmed(self, found: tuple[object, ...] | None) -> bool:
-        """A trigger on the user's table makes MySQL forget the last insert id. The row is locked by now: look at it."""
-        return self._dialect == MYSQL and self.row is not None and found is not None and found[0] == self.mark.token
+        """A trigger on the table makes MySQL forget the last insert id. The row is locked by now: look at it."""
+        return self._dialect == MYSQL and found is not None and found[0] == self.mark.token and found[2:] in ((), (1,))
 
     def error(self, found: tuple[object, ...] | None) -> HoldfastError:
         """Why it was not accepted, by what `look` has found."""
+        if found is not None and self.row is not None and int(str(found[2])) > 1:
+            return Misuse(
+                f"{self.row.table} has {found[2]} rows {dict(self.row.key)!r:.200}, and a mark belongs to one: give the whole of "
+                "a unique key"
+            )
         if found is None or found[0] is None:
             if self.row is not None:
                 return Misuse(

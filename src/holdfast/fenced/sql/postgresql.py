@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
 from .place import NOTHING, Outcome
 from .statements import DOLLAR, FORMAT, POSTGRESQL, Statement
+from .watch import RELEASE, SAVEPOINT, explain_end
 from .wire import named, settle
 
 
@@ -14,8 +16,8 @@ class _Psycopg(NamedTuple):
     rows: Any
     pipelined: bool
     asynchronous: type
-    transaction: Any
-    async_transaction: Any
+    transactions: tuple[Any, Any]  # plain, watched
+    asynchronous_transactions: tuple[Any, Any]
 
 
 @cache
@@ -24,7 +26,23 @@ def _psycopg() -> _Psycopg:
     from psycopg import AsyncConnection, AsyncTransaction, Pipeline, Transaction
     from psycopg.rows import tuple_row
 
-    return _Psycopg(tuple_row, Pipeline.is_supported(), AsyncConnection, Transaction, AsyncTransaction)
+    class Watched:
+        """BEGIN takes the savepoint along; COMMIT was sent together with its release before this is left."""
+
+        def _get_enter_commands(self: Any) -> Iterator[bytes]:
+            yield self._conn._get_tx_start_command()
+            yield SAVEPOINT.encode()
+
+        def _get_commit_commands(self) -> Iterator[bytes]:
+            return iter(())
+
+    return _Psycopg(
+        tuple_row,
+        Pipeline.is_supported(),
+        AsyncConnection,
+        (Transaction, type("WatchedTransaction", (Watched, Transaction), {})),
+        (AsyncTransaction, type("WatchedAsyncTransaction", (Watched, AsyncTransaction), {})),
+    )
 
 
 class PsycopgWire:
@@ -40,8 +58,11 @@ class PsycopgWire:
         self._rows = driver.rows
         self._pipelined = driver.pipelined
         self._asynchronous = isinstance(connection, driver.asynchronous)
-        self._transaction_class = driver.async_transaction if self._asynchronous else driver.transaction
+        self._transaction_class, self._watched_class = (
+            driver.asynchronous_transactions if self._asynchronous else driver.transactions
+        )
         self._transaction: Any = None
+        self._watched = False
 
     def standalone(self) -> bool:
         return bool(self._connection.autocommit)
@@ -52,27 +73,30 @@ class PsycopgWire:
     async def lasts(self) -> bool:
         return self.busy() or not self._connection.autocommit
 
-    async def begin(self, first: Statement | None) -> Outcome:
-        """BEGIN and the seal travel together: a fenced transaction makes as many round trips as any other."""
+    async def opened(self) -> bool:
+        return self.busy()
+
+    async def begin(self, first: Statement | None, watched: bool = False) -> Outcome:
+        """BEGIN, the savepoint and the seal travel together: as many round trips as any other transaction makes."""
         if not self._pipelined or first is None:
-            await self._enter()
+            await self._enter(watched)
             return await self.run(first) if first else NOTHING
         cursor = self._connection.cursor(row_factory=self._rows)
         if self._asynchronous:
             async with self._connection.pipeline():
-                await self._enter()
+                await self._enter(watched)
                 await cursor.execute(first.text, first.values)
         else:
             with self._connection.pipeline():
-                await self._enter()
+                await self._enter(watched)
                 cursor.execute(first.text, first.values)
         return Outcome(cursor.rowcount, 0)
 
-    async def _enter(self) -> None:
+    async def _enter(self, watched: bool) -> None:
         # Not connection.transaction(): begun inside a pipeline, that one would keep the pipeline on until it ends.
-        transaction = self._transaction_class(self._connection)
+        transaction = (self._watched_class if watched else self._transaction_class)(self._connection)
         await settle(transaction.__aenter__() if self._asynchronous else transaction.__enter__())
-        self._transaction = transaction
+        self._transaction, self._watched = transaction, watched
 
     async def run(self, statement: Statement) -> Outcome:
         cursor = self._connection.cursor(row_factory=self._rows)
@@ -98,7 +122,7 @@ class PsycopgWire:
     async def records(self, statement: Statement) -> list[dict[str, object]]:
         cursor = self._connection.cursor(row_factory=self._rows)
         await settle(cursor.execute(statement.text, statement.values))
-        found = await settle(cursor.fetchall())  # first: in a pipeline there is no description before
+        found = await settle(cursor.fetchall())  # first: in a pipeline nothing is known before
         return named(cursor.description, found)
 
     async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
@@ -112,10 +136,26 @@ class PsycopgWire:
         if transaction is None:
             return
         leave = transaction.__aexit__ if self._asynchronous else transaction.__exit__
+        if error is None and self._watched:
+            try:
+                await self._commit_watched()
+            except BaseException as trouble:
+                await settle(leave(type(trouble), trouble, trouble.__traceback__))
+                explain_end(trouble)
+                raise
         if error is None:
             await settle(leave(None, None, None))
         else:
             await settle(leave(type(error), error, error.__traceback__))
+
+    async def _commit_watched(self) -> None:
+        """If the release fails, the server skips the COMMIT."""
+        if not self._connection.pgconn.pipeline_status:
+            await settle(self._connection.execute(f"{RELEASE}; COMMIT", prepare=False))
+            return
+        for text in (RELEASE, "COMMIT"):
+            await settle(self._connection.execute(text, prepare=False))
+            await self._settle_pipeline()
 
 
 class AsyncpgWire:
@@ -126,6 +166,7 @@ class AsyncpgWire:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._transaction: Any = None
+        self._watched = False
 
     def standalone(self) -> bool:
         return True
@@ -136,8 +177,14 @@ class AsyncpgWire:
     async def lasts(self) -> bool:
         return self.busy()
 
-    async def begin(self, first: Statement | None) -> Outcome:
+    async def opened(self) -> bool:
+        return self.busy()
+
+    async def begin(self, first: Statement | None, watched: bool = False) -> Outcome:
         transaction = self._connection.transaction()
+        if watched:
+            transaction._connection = _Together(transaction._connection)
+        self._watched = watched
         await transaction.start()
         self._transaction = transaction
         return await self.run(first) if first else NOTHING
@@ -161,7 +208,34 @@ class AsyncpgWire:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
             return
-        if error is None:
-            await transaction.commit()
-        else:
+        if error is not None:
             await transaction.rollback()
+            return
+        try:
+            await transaction.commit()
+        except BaseException as trouble:
+            if self._watched and not self._connection.is_closed() and self.busy():
+                await self._connection.execute("ROLLBACK")
+            explain_end(trouble)
+            raise
+
+
+class _Together:
+    """What an asyncpg Transaction speaks to, in place of its connection: BEGIN takes the savepoint along, and COMMIT its
+    release, in one round trip each. If the release fails, the server skips the COMMIT."""
+
+    def __init__(self, connection: Any) -> None:
+        object.__setattr__(self, "_watched", connection)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._watched, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._watched, name, value)
+
+    async def execute(self, query: str) -> Any:
+        if query.startswith("BEGIN"):
+            query = f"{query} {SAVEPOINT};"
+        elif query.startswith("COMMIT"):
+            query = f"{RELEASE}; {query}"
+        return await self._watched.execute(query)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import Misuse
+from .connections import in_transaction
 from .place import NOTHING, Outcome
 from .statements import DIALECTS, MYSQL, NAMED, Statement
+from .watch import NO_TRANSACTION, RELEASE, SAVEPOINT, code_of, ended_inside, explain_end
 from .wire import settle
 
 
@@ -20,6 +22,7 @@ class SqlAlchemyWire:
         self._text = text
         self._connection = connection
         self._transaction: Any = None
+        self._watched = False
         self._engine_dialect = _dialect_of(connection)
         name = self._engine_dialect.name
         self.dialect = MYSQL if name == "mariadb" else name
@@ -30,23 +33,50 @@ class SqlAlchemyWire:
         return False  # every statement begins a transaction by itself
 
     def busy(self) -> bool:
-        return bool(self._connection.in_transaction())
+        if self._connection.in_transaction():
+            return True
+        if not hasattr(self._connection, "get_bind"):
+            return False
+        bind = self._connection.get_bind()  # a session may be bound to a connection, whose transaction it would join
+        return hasattr(bind, "in_transaction") and bool(bind.in_transaction())
 
-    async def begin(self, first: Statement | None) -> Outcome:
+    async def begin(self, first: Statement | None, watched: bool = False) -> Outcome:
         self._transaction = await settle(self._connection.begin())
         if not await self.lasts():
-            raise Misuse("this connection is in AUTOCOMMIT mode: a fenced transaction has to be a transaction")
-        return await self.run(first) if first else NOTHING
+            raise _autocommit()
+        outcome = await self.run(first) if first else NOTHING
+        if watched:
+            if first and not await self.opened():
+                raise _autocommit()
+            await self._watch()
+        return outcome
+
+    async def _watch(self) -> None:
+        try:
+            await settle(self._connection.execute(self._text(SAVEPOINT)))
+        except Exception as error:
+            if code_of(error) == NO_TRANSACTION:
+                raise _autocommit() from error
+            raise
+        if not await self.opened():
+            raise _autocommit()
+        self._watched = True
 
     async def lasts(self) -> bool:
-        """Under isolation level AUTOCOMMIT begin() begins nothing, and a lock would be gone at once."""
+        """Under isolation level AUTOCOMMIT begin() begins nothing, and a lock would be gone at once. That is one spelling
+        of it; `opened` sees them all, but only later."""
+        options = (await self._core()).get_execution_options()
+        default = getattr(self._engine_dialect, "_on_connect_isolation_level", None)
+        return "AUTOCOMMIT" not in (options.get("isolation_level", default), default)
+
+    async def opened(self) -> bool:
+        return await in_transaction((await self._core()).connection.driver_connection)
+
+    async def _core(self) -> Any:
         inner = self._connection
         if hasattr(inner, "get_bind"):  # a session
             inner = await settle(inner.connection())
-        inner = getattr(inner, "sync_connection", inner)
-        options = inner.get_execution_options()
-        default = getattr(self._engine_dialect, "_on_connect_isolation_level", None)
-        return "AUTOCOMMIT" not in (options.get("isolation_level", default), default)
+        return getattr(inner, "sync_connection", inner)
 
     async def run(self, statement: Statement) -> Outcome:
         result = await settle(self._connection.execute(self._text(statement.text), statement.named))
@@ -67,10 +97,29 @@ class SqlAlchemyWire:
 
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
-        if transaction is not None and transaction.is_active:
-            await settle(transaction.commit() if error is None else transaction.rollback())
-        elif transaction is not None:
+        watched, self._watched = self._watched, False
+        if transaction is None:
+            return
+        try:
+            if error is None and not transaction.is_active:
+                raise ended_inside()
+            if error is None and watched:
+                await settle(self._connection.execute(self._text(RELEASE)))
+        except BaseException as trouble:
             await settle(self._connection.rollback())
+            explain_end(trouble)
+            raise
+        if transaction.is_active:
+            await settle(transaction.commit() if error is None else transaction.rollback())
+        else:
+            await settle(self._connection.rollback())
+
+
+def _autocommit() -> Misuse:
+    return Misuse(
+        "this connection commits every statement by itself, whatever begin() says (is it in AUTOCOMMIT mode?): what has to be "
+        "one transaction would be none"
+    )
 
 
 def _dialect_of(connection: Any) -> Any:

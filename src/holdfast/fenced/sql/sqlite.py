@@ -7,6 +7,7 @@ from typing import Any
 
 from .place import NOTHING, Outcome
 from .statements import QMARK, SQLITE, Statement
+from .watch import RELEASE, SAVEPOINT, explain_end
 from .wire import named, settle
 
 
@@ -24,19 +25,28 @@ class SqliteWire:
         # And with autocommit=True its commit() and rollback() do nothing, whatever was begun by hand.
         self._by_hand = plain and getattr(connection, "autocommit", None) is True
         self.reads_apart = not self._always_open
+        self._watched = False
 
     def standalone(self) -> bool:
-        return not self._always_open and self._connection.isolation_level is None
+        return self._by_hand or (not self._always_open and self._connection.isolation_level is None)
 
     def busy(self) -> bool:
         return not self._always_open and bool(self._connection.in_transaction)
 
     async def lasts(self) -> bool:
+        return bool(self._connection.in_transaction) or not self.standalone()
+
+    async def opened(self) -> bool:
         return bool(self._connection.in_transaction)
 
-    async def begin(self, first: Statement | None) -> Outcome:
-        if not self._always_open:
+    async def begin(self, first: Statement | None, watched: bool = False) -> Outcome:
+        """Outside of a transaction a savepoint begins one, and its release is the commit. The seal, being a write, waits for the
+        other writers as BEGIN IMMEDIATE does."""
+        if not self._always_open and not (watched and first):
             await settle(self._connection.execute("BEGIN IMMEDIATE"))
+        if watched:
+            await settle(self._connection.execute(SAVEPOINT))
+            self._watched = True
         return await self.run(first) if first else NOTHING
 
     async def run(self, statement: Statement) -> Outcome:
@@ -70,16 +80,23 @@ class SqliteWire:
         return [tuple(one) for one in found]
 
     async def end(self, error: BaseException | None) -> None:
-        if not self._connection.in_transaction:
+        watched, self._watched = self._watched and error is None, False
+        if not watched and not self._connection.in_transaction:
             return
         if error is not None:
             await self._roll_back()
             return
         try:
-            await settle(self._connection.execute("COMMIT") if self._by_hand else self._connection.commit())
-        except BaseException:  # busy, say: what is not committed must not linger until the next commit
+            if watched:
+                await settle(self._connection.execute(RELEASE))
+            if self._connection.in_transaction:
+                await settle(self._connection.execute("COMMIT") if self._by_hand else self._connection.commit())
+        except BaseException as trouble:  # busy, say: what is not committed must not linger until the next commit
             await self._roll_back()
+            explain_end(trouble)
             raise
 
     async def _roll_back(self) -> None:
+        if not self._connection.in_transaction:
+            return
         await settle(self._connection.execute("ROLLBACK") if self._by_hand else self._connection.rollback())

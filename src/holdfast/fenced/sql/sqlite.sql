@@ -20,7 +20,8 @@ SELECT token, CAST((julianday(since) - 2440587.5) * 86400000 AS INTEGER) * 1000 
 FROM holdfast_fences WHERE resource = :resource;
 
 -- name: seal_row
-UPDATE {table} SET {column} = :token WHERE {key} AND ({column} IS NULL OR {column} <= :token);
+UPDATE {table} SET {column} = :token WHERE {key} AND ({column} IS NULL OR {column} <= :token)
+AND (SELECT COUNT(*) FROM {table} WHERE {key}) = 1;
 
 -- name: look_row
-SELECT {column} AS token FROM {table} WHERE {key};
+SELECT MAX({column}) AS token, NULL AS since, COUNT(*) AS found FROM {table} WHERE {key};

@@ -37,8 +37,14 @@ class Wire(Protocol):
     async def lasts(self) -> bool:
         """Would a lock that the next statement takes outlive it? Not under autocommit, with no transaction open."""
 
-    async def begin(self, first: Statement | None) -> Outcome:
-        """Begin a transaction with this statement; in one round trip, where the driver can. If it raises, `end` follows."""
+    async def opened(self) -> bool:
+        """Asked after a statement that changes something, and of the driver itself, since autocommit has many spellings:
+        is it in a transaction?"""
+
+    async def begin(self, first: Statement | None, watched: bool = False) -> Outcome:
+        """Begin a transaction with this statement; in one round trip, where the driver can. If it raises, `end` follows.
+
+        `watched`: others' code will run in it, and if that ends the transaction, `end` raises Misuse."""
 
     async def run(self, statement: Statement) -> Outcome:
         """One more statement in the open transaction."""

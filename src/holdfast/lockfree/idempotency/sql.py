@@ -92,7 +92,7 @@ class SqlLedger:
     async def begin(self) -> None:
         self._begun = True
         try:
-            await self._wire.begin(None)
+            await self._wire.begin(None, watched=True)
         except BaseException as error:
             await self.end(error)
             raise

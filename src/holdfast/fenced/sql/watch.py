@@ -1,0 +1,47 @@
+"""A commit inside of a guarded block does not go unnoticed: the savepoint that was set when the block began is gone.
+
+What was done after such a commit was done without the mark's lock, so nothing that can still be undone is kept.
+"""
+
+from __future__ import annotations
+
+from ...errors import Misuse
+
+NAME = "holdfast_fence"
+SAVEPOINT = f"SAVEPOINT {NAME}"
+RELEASE = f"RELEASE SAVEPOINT {NAME}"
+# MariaDB takes several statements as one, which saves two round trips.
+BEGIN_WATCHED_MARIADB = f"BEGIN NOT ATOMIC START TRANSACTION; {SAVEPOINT}; END"
+COMMIT_WATCHED_MARIADB = f"BEGIN NOT ATOMIC {RELEASE}; COMMIT; END"
+
+# PostgreSQL: there is no such savepoint, or no transaction at all; MySQL: it does not exist.
+NO_TRANSACTION = "25P01"
+_GONE = {"3B001", NO_TRANSACTION, 1305}
+
+
+def code_of(error: BaseException | None) -> object:
+    """The database's own code: an SQLSTATE of PostgreSQL, a number of MySQL. SQLAlchemy and Django wrap the driver's error."""
+    seen = 0
+    while error is not None and seen < 10:
+        if error.args and type(error.args[0]) is int and not isinstance(error, OSError):
+            return error.args[0]  # first: MySQL's drivers may tell an SQLSTATE too, which says less
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        if state:
+            return state
+        error = getattr(error, "orig", None) or error.__cause__
+        seen += 1
+    return None
+
+
+def ended_inside() -> Misuse:
+    return Misuse(
+        "the transaction was ended inside of the guarded block: by a commit or a rollback, by a statement that commits (on MySQL "
+        "every CREATE, ALTER and DROP does), or by the server after an error. What was done after that was not fenced, and "
+        "was rolled back where it could be. Let the block commit when it is left"
+    )
+
+
+def explain_end(error: BaseException) -> None:
+    """Raise what helps, if the release failed because the savepoint is gone."""
+    if code_of(error) in _GONE or "no such savepoint" in str(error):
+        raise ended_inside() from error
