@@ -67,9 +67,9 @@ def test_a_role_that_may_not_create_is_told_what_to_do_and_the_documented_rights
 
 
 def test_a_table_of_a_newer_version_is_refused(postgresql: PostgreSQL, connect: Connect) -> None:
-    newer = schema(postgresql.url + "?schema=newer").replace("'SELECT 1'", "'SELECT 2'")
+    newer = schema(postgresql.url + "?schema=newer").replace("'SELECT 2'", "'SELECT 3'")
     postgresql.query(newer)
-    with pytest.raises(Misuse, match=r"version 2.*upgrade holdfast"):
+    with pytest.raises(Misuse, match=r"version 3.*upgrade holdfast"):
         connect(postgresql.url, "?schema=newer").lock("x", timeout=0).acquire()
 
 
