@@ -45,6 +45,14 @@ class Pool(Generic[AnyLine]):
         except IndexError:
             return NOTHING
 
+    def take_over(self) -> AnyLine | None:
+        """A connection for good, if one lies here; in its place there is leave to open another."""
+        one: AnyLine | None = self.take()
+        if one is NOTHING:
+            return None
+        self.put_back(None)
+        return one
+
     def wait(self, timeout: float, too_late: Callable[[float], Exception]) -> Any:
         """Whoever puts one back looks for us after that, and we for it after saying that we wait."""
         began = time.monotonic()

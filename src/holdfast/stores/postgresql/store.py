@@ -246,7 +246,7 @@ class PostgresStore:
 
     def _patience(self, within: float) -> int:
         """The server gives up a little before we do, so that nothing is done after we have stopped waiting for it."""
-        return max(1, int(min(within, self._target.timeout) * 900)) << _PATIENCE
+        return max(1, int(min(within, self._target.timeout) * 850)) << _PATIENCE
 
     async def _ask(self, statement: Statement, params: Params, deadline: float) -> list[Row]:
         within = deadline - self._driver.now()

@@ -239,11 +239,11 @@ class BlockingWire:
         )
 
     async def ask_apart(self, statement: Statement, params: Params, within: float) -> list[Row]:
-        """On a connection that user work cannot keep busy."""
+        """On a connection that user work cannot keep busy: one of theirs at first, since there may be no time to open another."""
         deadline = _clock() + within
         hand = Hand()
         try:
-            hand.line = self._apart.pop() if self._apart else None
+            hand.line = self._apart.pop() if self._apart else self._pool.take_over()
             rows = self._asked(hand, statement, params, deadline)
         except BaseException as error:
             line = hand.kept_after(error) if hand.line is not NOTHING else None

@@ -11,7 +11,7 @@ from ...errors import Unavailable
 from . import replies
 from .ear_aio import LoopEar
 from .greeting import SHARING, Greeting, is_lent
-from .lane import Lane, dialled
+from .lane import NEVER, Lane, dialled
 from .line import Broken, Line
 from .replies import ServerError
 from .statements import Params, Row, Statement
@@ -98,11 +98,14 @@ class AioWire:
                 self._turns.pop(name, None)
 
     async def ask_apart(self, statement: Statement, params: Params, within: float) -> list[Row]:
-        """On a connection that user work cannot keep busy."""
+        """On a connection that user work cannot keep busy: theirs at first, since there may be no time to open another."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         for again in (True, False):
             lane = self._renewing
+            if (lane is None or not lane.open) and self._shared is not None and self._shared.sent == NEVER:
+                lane, self._shared = self._shared, None
+                self._renewing = lane
             if fresh := lane is None or not lane.open or lane.loop is not loop:
                 lane = self._renewing = await self.open(Lane, deadline)
             assert lane is not None
