@@ -5,8 +5,11 @@ The bounds here are a tenth of what the same call took, or would take, without t
 
 from __future__ import annotations
 
+import itertools
+import os
 import signal
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +22,8 @@ import pytest
 from holdfast import Unavailable
 from holdfast.claim import Claim, Grant, Place, new_holder
 from holdfast.drivers.base import finish
+from holdfast.stores.postgresql import store as postgresql_store
+from holdfast.stores.postgresql.pool import Hand, Pool
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
@@ -27,6 +32,7 @@ from .stores import LONG, OpenStore, Stored, seconds
 
 pytestmark = pytest.mark.server
 MODES = pytest.mark.parametrize("mode", ["lease", "session"])
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 PATIENT = "?timeout=60&mode="  # so that only what was asked for can have ended it
 
 
@@ -116,8 +122,10 @@ def test_what_was_given_up_is_not_done_later(postgresql: PostgreSQL, opened: Ope
     """The server stops waiting for a row before we stop waiting for the server."""
     store = opened(postgresql.url, "?timeout=60")
     store.release(store.grant(claim_of("x")).claim)
-    with a_locked_row(postgresql, "x"), pytest.raises(Unavailable):
-        store.claim(claim_of("x"), 0.5)
+    with a_locked_row(postgresql, "x"):
+        with pytest.raises(Unavailable):
+            store.claim(claim_of("x"), 0.5)
+        until(lambda: postgresql.query(WAITING) == [("0",)])
     assert store.holders("x") == []
 
 
@@ -140,10 +148,9 @@ def test_a_locked_row_makes_its_own_lease_unknown_and_the_others_are_kept(
 def test_a_row_that_is_locked_for_a_moment_is_waited_for(postgresql: PostgreSQL, opened: OpenStore) -> None:
     store = opened(postgresql.url)
     grants = [store.grant(claim_of(name)) for name in "ab"]
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     with a_locked_row(postgresql, "b") as somebody:
         begun = store.begin(lambda store: store.renew(grants, SOON))
-        until(lambda: begun.done() or postgresql.query(waiting) == [("1",)])
+        until(lambda: begun.done() or postgresql.query(WAITING) == [("1",)])
         somebody.rollback()
         assert begun.result(LONG) == grants
 
@@ -187,7 +194,13 @@ def test_a_release_on_a_connection_that_was_cut_is_repeated_on_another(
     store, others = opened(proxy.address, f"?mode={mode}"), opened(postgresql.url, f"?mode={mode}")
     grant = store.grant(claim_of("x", ttl=300))
     assert store.renew([grant], SOON) == [grant]
-    proxy.cut(reset=True)
+    store.holders("x")  # so that the connection is fresh, and is not looked at before it is used
+
+    def cut(_: bytes) -> bool:
+        proxy.cut(reset=True)
+        return True
+
+    proxy.to_server.drop(chunks=1, when=cut)
     there = store.release(grant.claim)
     assert there or mode == "session"  # whose lock goes with its connection
     until(lambda: others.holders("x") == [])
@@ -223,13 +236,53 @@ def test_in_asyncio_a_locked_row_delays_nobody_who_wants_another(postgresql: Pos
         store.release(store.grant(claim_of(name)).claim)
     with a_locked_row(postgresql, "x"):
         held_up = [store.begin(lambda store: store.claim(claim_of("x"), LONG)) for _ in range(3)]
-        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        until(lambda: postgresql.query(waiting) != [("0",)])
+        until(lambda: postgresql.query(WAITING) != [("0",)])
         free = [store.grant(claim_of(name)) for name in ("a", "b", "c")]
         assert all(store.release(grant.claim) for grant in free)
         assert not any(one.done() for one in held_up)
     answers = [one.result(LONG) for one in held_up]
     assert sorted(type(one).__name__ for one in answers) == ["Grant", "Place", "Place"]
+
+
+# ---- interrupted anywhere
+
+
+def test_interrupted_at_any_line_nothing_is_left_and_no_connection_is_used_up(postgresql: PostgreSQL) -> None:
+    store = Stored(postgresql.url + "?pool=2&durability=relaxed", asynchronous=False)
+    here = os.path.dirname(postgresql_store.__file__)
+    store.release(store.grant(claim_of("x")).claim)
+    lines = 0
+    try:
+        for number in itertools.count(1):
+            seen = 0
+
+            def trace(frame: Any, event: str, _: object) -> Any:
+                nonlocal seen
+                if not frame.f_code.co_filename.startswith(here):
+                    return None
+                if event == "line":
+                    seen += 1
+                    if seen == number:  # noqa: B023
+                        raise KeyboardInterrupt
+                return trace
+
+            claim = claim_of("x")
+            sys.settrace(trace)
+            try:
+                finish(store.store.claim(claim, 5.0))
+                finish(store.store.release(claim, 5.0))
+            except KeyboardInterrupt:
+                lines += 1
+            finally:
+                sys.settrace(None)
+            store.release(claim, 5.0)
+            assert store.holders("x") == [], f"left behind by an interruption at line {number}"
+            assert len(store.store._wire._pool._lying) == 2, f"used up by an interruption at line {number}"
+            if seen < number:
+                break
+    finally:
+        store.close()
+    assert lines > 40
 
 
 # ---- waiters are woken
@@ -273,23 +326,23 @@ def test_who_waits_is_let_in_after_all_were_woken(postgresql: PostgreSQL, opened
 
 
 def test_connections_are_handed_over_in_the_order_of_asking(postgresql: PostgreSQL) -> None:
-    from holdfast.stores.postgresql.pool import NOTHING, Pool
-
     pool: Pool[Any] = Pool(1)
-    taken = pool.take()
+    taken = Hand()
+    assert pool.take(taken)
     order: list[int] = []
 
     def take(number: int) -> None:
-        one = pool.wait(LONG, lambda waited: AssertionError(waited))
+        hand = Hand()
+        pool.wait(hand, LONG, AssertionError)
         order.append(number)
-        pool.put_back(one)
+        pool.put_back(hand)
 
     threads = []
     for number in range(5):
         threads.append(threading.Thread(target=take, args=(number,)))
         threads[-1].start()
         until(lambda number=number: len(pool._line_up) == number + 1)  # type: ignore[misc]
-    assert pool.take() is NOTHING
+    assert not pool.take(Hand())
     pool.put_back(taken)
     for thread in threads:
         thread.join(SOON)
@@ -298,12 +351,11 @@ def test_connections_are_handed_over_in_the_order_of_asking(postgresql: PostgreS
 
 
 def test_whoever_gives_up_waiting_for_a_connection_leaves_none_behind() -> None:
-    from holdfast.stores.postgresql.pool import Pool
-
     pool: Pool[Any] = Pool(1)
-    taken = pool.take()
+    taken = Hand()
+    assert pool.take(taken)
     with pytest.raises(Unavailable):
-        pool.wait(0.05, lambda waited: Unavailable("busy"))
+        pool.wait(Hand(), 0.05, lambda waited: Unavailable("busy"))
     pool.put_back(taken)
     assert len(pool._lying) == 1
     assert not pool._line_up

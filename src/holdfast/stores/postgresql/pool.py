@@ -1,7 +1,12 @@
-"""So many connections and no more, for threads; whoever waits for one is served in the order of coming."""
+"""So many connections and no more, for threads; whoever waits for one is served in the order of coming.
+
+What is taken is in the taker's hand, and put back from there, in one line each: an interruption falls before it or after it,
+and whoever is interrupted puts back what is in the hand.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -14,7 +19,22 @@ class Closable(Protocol):
 
 
 AnyLine = TypeVar("AnyLine", bound=Closable)
-NOTHING: Any = object()  # of what may be taken: none is there
+NOTHING: Any = object()  # in the hand: not even leave to open one
+
+
+class Hand:
+    """What one conversation has taken: NOTHING yet, a connection, or None, which is leave to open one."""
+
+    __slots__ = ("line",)
+
+    def __init__(self) -> None:
+        self.line: Any = NOTHING
+
+    def drop(self) -> None:
+        """Close the connection, and keep the leave to open another."""
+        line, self.line = self.line, None
+        if line is not None:
+            line.close()
 
 
 class _Turn:
@@ -29,31 +49,24 @@ class _Turn:
 
 
 class Pool(Generic[AnyLine]):
-    """What lies here may be taken: a connection, or None, which is leave to open one. The last put back is taken first."""
+    """What lies here may be taken: connections first, the last put back before the others; then leave to open one."""
 
     def __init__(self, size: int) -> None:
         self._lying: list[AnyLine | None] = [None] * size
         self._line_up: deque[_Turn] = deque()
         self._mutex = threading.Lock()
 
-    def take(self) -> Any:
-        """NOTHING if all are in use, or others wait already."""
+    def take(self, hand: Hand) -> bool:
+        """False if all are in use, or others wait already."""
         if self._line_up:
-            return NOTHING
+            return False
         try:
-            return self._lying.pop()
+            hand.line = self._lying.pop(0)
         except IndexError:
-            return NOTHING
+            return False
+        return True
 
-    def take_over(self) -> AnyLine | None:
-        """A connection for good, if one lies here; in its place there is leave to open another."""
-        one: AnyLine | None = self.take()
-        if one is NOTHING:
-            return None
-        self.put_back(None)
-        return one
-
-    def wait(self, timeout: float, too_late: Callable[[float], Exception]) -> Any:
+    def wait(self, hand: Hand, timeout: float, too_late: Callable[[float], Exception]) -> None:
         """Whoever puts one back looks for us after that, and we for it after saying that we wait."""
         began = time.monotonic()
         turn = _Turn()
@@ -61,42 +74,43 @@ class Pool(Generic[AnyLine]):
             self._line_up.append(turn)
             self._serve()
             turn.bell.acquire(timeout=max(0.0, timeout))
-            with self._mutex:
-                if turn.given is NOTHING:
-                    raise too_late(time.monotonic() - began)
-            return turn.given
-        except BaseException:
+        finally:
             with self._mutex:
                 if turn in self._line_up:
                     self._line_up.remove(turn)
-            if turn.given is not NOTHING:
-                self.put_back(turn.given)
-            raise
+            hand.line = turn.given
+        if hand.line is NOTHING:
+            raise too_late(time.monotonic() - began)
 
-    def put_back(self, one: AnyLine | None) -> None:
-        if one is None:
-            self._lying.insert(0, None)
-        else:
-            self._lying.append(one)
+    def put_back(self, hand: Hand) -> None:
+        if hand.line is None:
+            self._lying[sys.maxsize :], hand.line = [None], NOTHING
+        elif hand.line is not NOTHING:
+            self._lying[:0], hand.line = [hand.line], NOTHING
         if self._line_up:
             self._serve()
+
+    def take_over(self, hand: Hand) -> None:
+        """A connection for good, if one lies here; in its place there is leave to open another."""
+        if self.take(hand):
+            self._lying[sys.maxsize :] = [None]
+        else:
+            hand.line = None
 
     def _serve(self) -> None:
         with self._mutex:
             while self._line_up and self._lying:
                 turn = self._line_up.popleft()
-                turn.given = self._lying.pop()
+                turn.given = self._lying.pop(0)
                 turn.bell.release()
 
     def idle(self) -> list[AnyLine]:
         return [one for one in self._lying if one is not None]
 
     def close_idle(self) -> None:
+        hand = Hand()
         for _ in range(len(self._lying)):
-            try:
-                one = self._lying.pop()
-            except IndexError:
+            if not self.take(hand):
                 return
-            self._lying.insert(0, None)
-            if one is not None:
-                one.close()
+            hand.drop()
+            self.put_back(hand)

@@ -14,7 +14,7 @@ from . import replies
 from .ear import ThreadEar
 from .greeting import SHARING, Greeting, is_lent
 from .line import Broken, Line
-from .pool import NOTHING, Pool
+from .pool import Hand, Pool
 from .replies import ServerError
 from .statements import Params, Row, Statement
 from .url import Target
@@ -99,27 +99,6 @@ def dial(target: Target, timeout: float) -> BlockingLine:
     return line
 
 
-class Hand:
-    """What one conversation has taken: NOTHING yet, a connection, or None, which is leave to open one."""
-
-    __slots__ = ("line",)
-
-    def __init__(self) -> None:
-        self.line: Any = NOTHING
-
-    def dropped(self) -> Any:
-        line, self.line = self.line, None
-        line.close()
-        return self.line
-
-    def kept_after(self, error: BaseException) -> BlockingLine | None:
-        """After a refusal the connection is as good as before; after anything else it may be in mid-conversation."""
-        if self.line is not None and not isinstance(error, ServerError):
-            self.dropped()
-        line: BlockingLine | None = self.line
-        return line
-
-
 class BlockingWire:
     """The connections of one store: a bounded pool for threads, some for renewals, one ear."""
 
@@ -197,40 +176,49 @@ class BlockingWire:
         deadline = _clock() + within
         hand = Hand()
         try:
-            hand.line = self._pool.take()
-            if hand.line is NOTHING:
-                hand.line = self._pool.wait(within, self._all_busy)
-            rows = self._asked(hand, statement, params, deadline)
-        except BaseException as error:
-            if hand.line is not NOTHING:
-                self._pool.put_back(hand.kept_after(error))
-            if isinstance(error, Broken):
-                self._pool.close_idle()  # what broke one has most likely broken all that lie here
-                raise Unavailable(str(error)) from None
-            raise
-        self._pool.put_back(hand.line)
-        if self._closed:
-            self._pool.close_idle()
-        return rows
+            try:
+                if not self._pool.take(hand):
+                    self._pool.wait(hand, within, self._all_busy)
+                return self._asked(hand, statement, params, deadline)
+            finally:
+                self._pool.put_back(hand)
+        except Broken as error:
+            self._pool.close_idle()  # what broke one has most likely broken all that lie here
+            raise Unavailable(str(error)) from None
+        finally:
+            self._pool.put_back(hand)  # if it was in that line above that we were interrupted
+            if self._closed:
+                self._pool.close_idle()
 
     def _asked(self, hand: Hand, statement: Statement, params: Params, deadline: float) -> list[Row]:
-        """On the connection in hand, or on a new one if there is none, or it is stale, or breaks."""
-        now, line = _clock(), hand.line
-        if line is not None and now - line.used > _FRESH and line.is_stale():
-            line = hand.dropped()
-        again = line is not None and statement.repeats
-        while True:
-            if line is None:
-                line = hand.line = self.open(deadline - _clock())
-                now = _clock()
-            try:
-                rows: list[Row] = line.ask(statement, params, min(deadline - now, self.target.timeout))
-                line.used = _clock()
-                return rows
-            except Broken:
-                if not again or _clock() >= deadline:
-                    raise
-                again, line = False, hand.dropped()
+        """On the connection in hand, or on a new one if there is none, or it is stale, or breaks.
+
+        After a refusal it is as good as before, and stays in the hand; after anything else it may be in mid-conversation.
+        """
+        try:
+            now = _clock()
+            if hand.line is not None and now - hand.line.used > _FRESH and hand.line.is_stale():
+                hand.drop()
+            again = hand.line is not None and statement.repeats
+            while True:
+                if hand.line is None:
+                    hand.line = self.open(deadline - now)
+                    now = _clock()
+                try:
+                    rows: list[Row] = hand.line.ask(statement, params, min(deadline - now, self.target.timeout))
+                    hand.line.used = _clock()
+                    return rows
+                except Broken:
+                    now = _clock()
+                    if not again or now >= deadline:
+                        raise
+                    again = False
+                    hand.drop()
+        except ServerError:
+            raise
+        except BaseException:
+            hand.drop()
+            raise
 
     def _all_busy(self, waited: float) -> Unavailable:
         return Unavailable(
@@ -243,17 +231,16 @@ class BlockingWire:
         deadline = _clock() + within
         hand = Hand()
         try:
-            hand.line = self._apart.pop() if self._apart else self._pool.take_over()
-            rows = self._asked(hand, statement, params, deadline)
-        except BaseException as error:
-            line = hand.kept_after(error) if hand.line is not NOTHING else None
-            if line is not None:
-                self._apart.append(line)
-            if isinstance(error, Broken):
-                raise Unavailable(str(error)) from None
-            raise
-        self._apart.append(hand.line)
-        return rows
+            try:
+                hand.line = self._apart.pop()
+            except IndexError:
+                self._pool.take_over(hand)
+            return self._asked(hand, statement, params, deadline)
+        except Broken as error:
+            raise Unavailable(str(error)) from None
+        finally:
+            if isinstance(hand.line, BlockingLine):
+                self._apart.append(hand.line)
 
     async def is_shared(self, within: float) -> bool:
         """See greeting.py."""
