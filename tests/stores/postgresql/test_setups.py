@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Misuse, Unavailable
-from holdfast.stores.postgresql import migration, schema
+from holdfast.stores.postgresql import migration, replies, schema
 from holdfast.testing.servers.postgresql import PostgreSQL
 
 from .hands import BACKENDS, SOON, Connect, in_background, until
@@ -186,3 +186,23 @@ def test_bad_options_are_refused_when_connecting(
 ) -> None:
     with pytest.raises(Misuse, match=says):
         connect(postgresql.url, options)
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        ("42501", Misuse),
+        ("42601", Misuse),
+        ("28P01", Misuse),
+        ("3D000", Misuse),
+        ("55P03", Unavailable),
+        ("57014", Unavailable),
+        ("53300", Unavailable),
+        ("25P02", Unavailable),  # a transaction that failed: whose, nobody knows
+        ("P0001", Unavailable),  # somebody's trigger
+        ("99999", Unavailable),  # whatever comes with the next version, or with a fork of PostgreSQL
+    ],
+)
+def test_what_is_not_known_to_be_a_mistake_passes(state: str, kind: type[Exception]) -> None:
+    explained = replies.explained(replies.ServerError(state, "no"), "here", "holdfast")
+    assert type(explained) is kind
