@@ -191,9 +191,9 @@ def an_eviction_ends_nobody_elses_connection(locks: Locks, server: PostgreSQL) -
     """A pid of long ago may be anybody's by now."""
     sessions = holdfast.connect(f"{server.url}?schema=mutant&mode=session")
     with sessions, psycopg.connect(server.url, autocommit=True) as innocent:
-        token = sessions.lock("x").acquire().token
+        lease = sessions.lock("x").acquire()
         server.query(f"UPDATE mutant.locks SET ear = {innocent.info.backend_pid} WHERE place < 0")  # noqa: S608
-        assert sessions.force_release("x", token=token) is None
+        assert sessions.force_release("x", token=lease.token) is None
         try:
             innocent.execute("SELECT 1")
         except psycopg.Error as error:
