@@ -22,6 +22,8 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 
 class TestPostgreSQL(Suite):
+    ttl_short = 0.6  # connecting takes a while on a busy machine
+
     @pytest.fixture
     def url(self, postgresql: PostgreSQL) -> str:
         postgresql.query("TRUNCATE holdfast.locks")

@@ -13,6 +13,8 @@ from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
 
+from .stores import OpenStore, Stored
+
 Connect = Callable[..., Locks]
 
 
@@ -63,3 +65,18 @@ def connect() -> Iterator[Connect]:
     yield open_locks
     for locks in opened:
         locks.close()
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def opened(request: pytest.FixtureRequest) -> Iterator[OpenStore]:
+    """A bare store, in threads and in asyncio; closed at the end of the test."""
+    stores: list[Stored] = []
+
+    def open_store(where: str | tuple[str, int], options: str = "") -> Stored:
+        url = where if isinstance(where, str) else f"postgresql://postgres@{where[0]}:{where[1]}/postgres"
+        stores.append(Stored(url + options, request.param == "asyncio"))
+        return stores[-1]
+
+    yield open_store
+    for store in stores:
+        store.close()

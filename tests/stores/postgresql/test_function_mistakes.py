@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 
+import holdfast
+from holdfast import Unavailable
 from holdfast.claim import Claim, Grant, Place, new_holder
 from holdfast.drivers.base import finish
 from holdfast.stores.postgresql import schema
 from holdfast.sync import Locks
 from holdfast.testing.servers.postgresql import PostgreSQL
 
-from .hands import Connect
+from .hands import Connect, until
 
 pytestmark = pytest.mark.server
 Scenario = Callable[[Locks, PostgreSQL], None]
@@ -103,8 +107,118 @@ def an_evicted_holder_is_outranked(locks: Locks, server: PostgreSQL) -> None:
     assert locks.lock("x").acquire().token > past
 
 
+def a_sweep_frees_the_units_of_the_dead(locks: Locks, server: PostgreSQL) -> None:
+    for ttl in (30.0, 30.0, 0.1):
+        ask(locks, claim(ttl, capacity=3))
+    time.sleep(0.2)
+    for _ in range(3):
+        server.query("SELECT mutant.sweep(1000)")
+    assert isinstance(ask(locks, claim(capacity=3)), Grant), "its units were counted still"
+
+
+def units_of_a_row_that_is_gone_do_not_count(locks: Locks, server: PostgreSQL) -> None:
+    """Whoever deleted it: the sweep of an older version did."""
+    for _ in range(3):
+        ask(locks, claim(capacity=3))
+    server.query("DELETE FROM mutant.locks WHERE place = -2")
+    assert isinstance(ask(locks, claim(capacity=3)), Grant)
+
+
+def a_sweep_leaves_the_living_alone(locks: Locks, server: PostgreSQL) -> None:
+    inside = claim(capacity=2)
+    first = ask(locks, inside)
+    second = ask(locks, claim(capacity=2))
+    assert isinstance(first, Grant)
+    assert isinstance(second, Grant)
+    finish(locks._engine.store.release(inside))  # the name's own row is nobody's now
+    time.sleep(0.2)
+    for _ in range(3):
+        server.query("SELECT mutant.sweep(100000)")
+    assert finish(locks._engine.store.renew([second], 5.0)) == [second]
+
+
+def a_renewal_waits_with_nothing_locked(locks: Locks, server: PostgreSQL) -> None:
+    """Else it and a release, which locks the name first and then who leaves it, wait for each other."""
+    first, second = ask(locks, claim(capacity=2)), ask(locks, claim(capacity=2))
+    assert isinstance(first, Grant)
+    assert isinstance(second, Grant)
+    with psycopg.connect(server.url) as release:
+        release.execute(
+            "SET lock_timeout = '200ms'"
+        )  # less than the server takes to find a deadlock; it need not wait at all
+        release.execute("SELECT FROM mutant.locks WHERE place = 0 FOR NO KEY UPDATE")
+
+        def renew() -> None:
+            with contextlib.suppress(Unavailable):
+                finish(locks._engine.store.renew([second, first], 5.0))
+
+        renewing = threading.Thread(target=renew)
+        renewing.start()
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        until(lambda: not renewing.is_alive() or server.query(waiting) == [("1",)])
+        try:
+            release.execute("DELETE FROM mutant.locks WHERE place < 0")
+        except psycopg.Error as error:
+            raise AssertionError("they wait for each other") from error
+        finally:
+            release.rollback()
+            renewing.join(20)
+
+
+def a_waiter_that_was_cut_off_keeps_its_place(locks: Locks, server: PostgreSQL) -> None:
+    inside, cut_off, next_in_line = claim(), claim(), claim()
+    for one in (inside, cut_off, next_in_line):
+        ask(locks, one)
+    server.query("UPDATE mutant.locks SET ear = 1 WHERE place = 1")  # nobody's: as if its connection had just ended
+    finish(locks._engine.store.release(inside))
+    assert isinstance(ask(locks, next_in_line), Place), "the next came first"
+    assert isinstance(ask(locks, cut_off), Grant)
+
+
+def one_that_does_not_come_back_is_passed(locks: Locks, server: PostgreSQL) -> None:
+    inside, gone, next_in_line = claim(), claim(), claim()
+    for one in (inside, gone, next_in_line):
+        ask(locks, one)
+    server.query("UPDATE mutant.locks SET ear = 1 WHERE place = 1")
+    finish(locks._engine.store.release(inside))
+    place = ask(locks, next_in_line)
+    assert isinstance(place, Grant) or place.wake_in < 0.6
+    time.sleep(0.6)
+    assert isinstance(ask(locks, next_in_line), Grant)
+
+
+def an_eviction_ends_nobody_elses_connection(locks: Locks, server: PostgreSQL) -> None:
+    """A pid of long ago may be anybody's by now."""
+    sessions = holdfast.connect(f"{server.url}?schema=mutant&mode=session")
+    with sessions, psycopg.connect(server.url, autocommit=True) as innocent:
+        lease = sessions.lock("x").acquire()
+        server.query(f"UPDATE mutant.locks SET ear = {innocent.info.backend_pid} WHERE place < 0")  # noqa: S608
+        assert sessions.force_release("x", token=lease.token) is None
+        try:
+            innocent.execute("SELECT 1")
+        except psycopg.Error as error:
+            raise AssertionError("ended") from error
+
+
+def nor_that_of_a_later_holder_with_the_same_pid(locks: Locks, server: PostgreSQL) -> None:
+    sessions = holdfast.connect(f"{server.url}?schema=mutant&mode=session")
+    with sessions:
+        dead = sessions.rwlock("x").read().acquire()
+        server.query(
+            "UPDATE mutant.locks SET since = since - 3600000000 WHERE place < 0"
+        )  # it entered before that backend began
+        assert sessions.force_release("x", token=dead.token) is None
+        assert dead.held
+
+
 HOLDER = "AND l.holder = asked.holder AND l.token = asked.token AND l.ends > now_us"
 MINE = "IF book.holder = a_holder THEN\n        value"
+COUNTED = """    SELECT coalesce(sum(p.units), 0) + CASE WHEN book.holder = '' THEN 0 ELSE book.units END INTO book.used
+        FROM "holdfast".locks AS p WHERE p.name = book.name AND p.place < 0;
+"""
+CUT_OFF = "least(w.ends, now_us + 500000)"
+IS_THERE = 'IF NOT FOUND OR NOT "holdfast".session_is_there(gone) OR NOT pg_term'
+BEGAN = "s.backend_start <= to_timestamp(party.since / 1000000.0)"
 HEAD_LIVES = "EXIT WHEN party.ends > now_us;"
 MUTANTS: list[tuple[str, Scenario, str, str]] = [
     ("plain delete", only_the_holder_releases, "AND l.holder = a_holder AND NOT l.crowded", "AND NOT l.crowded"),
@@ -117,6 +231,14 @@ MUTANTS: list[tuple[str, Scenario, str, str]] = [
     ("waiters never die", a_dead_waiter_expires, HEAD_LIVES, "EXIT;"),
     ("no bell", a_release_wakes_the_next, "PERFORM pg_notify('holdfast_' || w", "PERFORM concat('holdfast_' || w"),
     ("eviction mints nothing", an_evicted_holder_is_outranked, "        book.last := past;\n", ""),
+    ("a sweep of the living", a_sweep_leaves_the_living_alone, "swept.name AND (p.ends >= old", "swept.name AND (false"),
+    ("units are remembered", units_of_a_row_that_is_gone_do_not_count, COUNTED, ""),
+    ("units of the swept", a_sweep_frees_the_units_of_the_dead, COUNTED, ""),
+    ("renewed before the name is locked", a_renewal_waits_with_nothing_locked, 'IF "holdfast".is_busy(asked.name)', "IF false"),
+    ("cut off is dead", a_waiter_that_was_cut_off_keeps_its_place, CUT_OFF, CUT_OFF.replace("500000", "0")),
+    ("the dead are waited for", one_that_does_not_come_back_is_passed, CUT_OFF, CUT_OFF.replace("500000", "500000000")),
+    ("whoever has that pid", an_eviction_ends_nobody_elses_connection, IS_THERE, "IF NOT FOUND OR NOT pg_term"),
+    ("whoever has that pid and the lock", nor_that_of_a_later_holder_with_the_same_pid, BEGAN, "true"),
 ]  # fmt: skip
 
 
@@ -127,6 +249,7 @@ def mutated(postgresql: PostgreSQL, connect: Connect) -> Iterator[Callable[..., 
     def create(old: str = "", new: str = "") -> Locks:
         url = f"{postgresql.url}?schema=mutant"
         text = schema(url)
+        old = old.replace('"holdfast"', '"mutant"')
         assert old in text, f"the schema has changed: {old!r} is no longer in it"
         postgresql.query("DROP SCHEMA IF EXISTS mutant CASCADE")
         postgresql.query(text.replace(old, new) if old else text)

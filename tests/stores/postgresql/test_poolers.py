@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from holdfast import Misuse, aio
+from holdfast import Misuse, NotAcquired, aio
+from holdfast.sync import Locks
 from holdfast.testing import servers
 from holdfast.testing.servers.postgresql import PgBouncer
 
@@ -88,4 +89,29 @@ def test_a_pooler_in_session_mode_is_as_good_as_none(connect: Connect) -> None:
         lease.release()
         thread.join(SOON)
         assert others.traits.bell is True
-        assert connect(pooler.url, "?mode=session").lock("y").acquire(timeout=SOON).release()
+        sessions, waiters = (connect(pooler.url, "?mode=session&timeout=60") for _ in range(2))
+        with sessions.lock("y").acquire(timeout=SOON):
+            started = time.monotonic()
+            with pytest.raises(NotAcquired):  # whose wait has to be cancelled, at the backend and not at the pooler
+                waiters.lock("y").acquire(timeout=0.3)
+            assert time.monotonic() - started < 20
+
+
+def test_31_a_role_whose_transactions_are_serializable_gets_its_turn_behind_a_pooler(connect: Connect) -> None:
+    """There nothing can be SET, so the server refuses some of those who stand in each other's way: they ask again."""
+    with servers.start("pgbouncer") as pooler:
+        assert isinstance(pooler, PgBouncer)
+        pooler.postgresql.query("ALTER ROLE postgres SET default_transaction_isolation = 'serializable'")
+        stores = [connect(pooler.url, "?timeout=30") for _ in range(4)]
+        entered: list[int] = []
+
+        def work(locks: Locks) -> None:
+            for _ in range(10):
+                with locks.lock("hot").acquire(timeout=60) as lease:
+                    entered.append(lease.token)
+
+        threads = [in_background(lambda locks=locks: work(locks)) for locks in stores]  # type: ignore[misc]
+        for thread in threads:
+            thread.join(60)
+        assert entered == sorted(entered)
+        assert len(entered) == 40

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -60,7 +61,7 @@ ThreadBell = ears.ThreadBell[str]
 
 
 class ThreadEar(ears.ThreadEar[str, ListeningLine]):
-    def __init__(self, dial: Callable[[], ListeningLine], schema_name: str) -> None:
+    def __init__(self, dial: Callable[[float], ListeningLine], schema_name: str) -> None:
         self._dial = dial
         self._schema = schema_name
         self.number = 0
@@ -73,22 +74,34 @@ class ThreadEar(ears.ThreadEar[str, ListeningLine]):
         self.number = 0
         self._fresh()
 
-    async def open(self) -> None:
+    def _fresh(self) -> None:
+        super()._fresh()
+        self._opening = threading.Lock()
+
+    async def open(self, within: float) -> None:
         """Connected and listening, or an error. With a new number each time: the old one may live on for a moment."""
-        with self._mutex:
-            if self._line is not None:
-                return
-            line = self._dial()
-            number = new_number()
-            try:
-                line.tell(listening(number, self._schema), 10.0)
-            except ServerError as error:
-                line.close()
-                raise Unavailable(f"PostgreSQL does not let us listen: {error}") from None
-            except BaseException:
-                line.close()
-                raise
-            self._line, self.number = line, number
+        deadline = time.monotonic() + within
+        if not self._opening.acquire(timeout=max(0.0, within)):
+            raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
+        try:
+            if self._line is None:
+                line, number = self._dial(deadline - time.monotonic()), new_number()
+                try:
+                    line.tell(listening(number, self._schema), deadline - time.monotonic())
+                    self.number = number
+                    self._line = line
+                except ServerError as error:
+                    line.close()
+                    raise Unavailable(f"PostgreSQL does not let us listen: {error}") from None
+                except BaseException:
+                    if self._line is not line:
+                        line.close()
+                    raise
+        finally:
+            self._opening.release()
+
+    def wake_all(self) -> None:
+        self.lose()  # nothing else wakes the one who reads
 
     # ---- in the thread that listens
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from ...errors import Unavailable
 from .. import ears_aio
 from .ear import ASK_AFTER, key_of, listening, new_number
 from .lane import Lane
-from .line import Line
+from .line import Broken, Line
 from .replies import ServerError
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ LoopBell = ears_aio.LoopBell[str]
 class EarLane(Lane):
     """A connection that listens. In silence it is asked whether it is still there."""
 
-    def __init__(self, line: Line, timeout: float, ear: LoopEar) -> None:
-        super().__init__(line, timeout)
+    def __init__(self, line: Line, ear: LoopEar) -> None:
+        super().__init__(line)
         self._ear = ear
         self._asking: asyncio.TimerHandle | None = None
 
@@ -32,7 +33,8 @@ class EarLane(Lane):
 
     def _ask(self) -> None:
         if self.open:
-            self.tell("", ASK_AFTER).add_done_callback(lambda done: done.cancelled() or done.exception())
+            asked = self.tell("", self.loop.time() + ASK_AFTER)
+            asked.add_done_callback(lambda done: done.cancelled() or done.exception())
             self.begin()
 
     def heard(self) -> None:
@@ -69,19 +71,19 @@ class LoopEar(ears_aio.LoopEar[str]):
     def is_open(self) -> bool:
         return self._lane is not None and self._lane.open
 
-    async def open(self) -> None:
-        async with self._opening:
+    async def open(self, within: float) -> None:
+        deadline = asyncio.get_running_loop().time() + within
+        async with self._wire.by(deadline), self._opening:
             if self.is_open:
                 return
-            timeout = self._wire.target.timeout
-            lane = await self._wire.open(lambda line, patience: EarLane(line, patience, self), timeout)
+            lane = await self._wire.open(lambda line: EarLane(line, self), deadline)
             assert isinstance(lane, EarLane)
             number = new_number()
             try:
-                await lane.tell(listening(number, self._schema))
+                await lane.tell(listening(number, self._schema), deadline)
             except BaseException as error:
                 lane.fail(Unavailable("not listening"))
-                if isinstance(error, ServerError):
+                if isinstance(error, ServerError | Broken):
                     raise Unavailable(f"PostgreSQL does not let us listen: {error}") from None
                 raise
             self._lane, self.number = lane, number
@@ -95,3 +97,8 @@ class LoopEar(ears_aio.LoopEar[str]):
     def lose(self) -> None:
         if self._lane is not None:
             self._lane.fail(Unavailable("closed"))
+
+    def wake_all(self) -> None:
+        if self._lane is not None:
+            with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits there any more
+                self._lane.loop.call_soon_threadsafe(self.ring_all)

@@ -5,7 +5,7 @@ Written as a conversation without a connection: it yields what to ask and is sen
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from ...errors import Misuse
 from . import migration, replies
@@ -14,6 +14,20 @@ from .statements import Row, SessionStatements, Statements
 from .url import Target
 
 OLDEST = 140000
+
+# Does a pooler lend one server connection to several of ours, transaction by transaction? While one of ours is idle and
+# another is in a transaction, each has a server of its own, unless they are lent. What to say on which of two connections:
+_WHO = "SELECT pg_catalog.pg_backend_pid()"
+SHARING = ((0, _WHO), (1, "BEGIN"), (1, _WHO), (0, _WHO), (1, "ROLLBACK")) * 3
+
+
+def is_lent(answers: Sequence[list[Row]]) -> bool:
+    """By the answers to SHARING."""
+    for first in range(0, len(SHARING), 5):
+        mine, _, theirs, again, _ = answers[first : first + 5]
+        if mine == theirs or mine != again:
+            return True
+    return False
 
 
 class Greeting:

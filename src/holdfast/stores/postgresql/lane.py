@@ -2,49 +2,67 @@
 
 What has gathered is asked together, as one statement and one transaction, so many claims wait for the disk once. Within
 it names are taken in the order of their bytes, as everywhere, so that no two transactions wait for each other.
+
+Everybody waits until a deadline of their own. When all who are in a conversation have given it up, the connection is closed,
+so that those behind them need not wait for it too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import select
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import Unavailable
-from .line import Line
+from .line import Broken, Line
 from .replies import ServerError
 from .statements import Params, Row, Statement
 
 AT_ONCE = 128  # so that the first of a batch does not wait long for the last
+NEVER = float("inf")
+
+
+class Asked(NamedTuple):
+    what: Statement | str
+    params: Params
+    answer: asyncio.Future[list[Row]]
+    since: float
+    deadline: float
 
 
 class Lane:
     """Lives in one loop. A task that is cancelled leaves its answer behind; the conversation goes on to its end."""
 
-    def __init__(self, line: Line, timeout: float) -> None:
+    patient = False  # a conversation that everybody has given up ends the connection
+
+    def __init__(self, line: Line) -> None:
         self.line = line
         self.loop = asyncio.get_running_loop()
         self.open = True
-        self._timeout = timeout
-        self._waiting: list[tuple[Statement | str, Params, asyncio.Future[list[Row]]]] = []
-        self._flight: list[asyncio.Future[list[Row]]] = []
+        self.sent = NEVER  # when the conversation that is under way began
+        self._waiting: list[Asked] = []
+        self._flight: list[Asked] = []
         self._found: list[Any] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = NEVER
         self._writing = False
         self._number = line.fileno()  # libpq forgets it when the connection breaks, but the loop has to
         self.loop.add_reader(self._number, self._readable)
 
-    def ask(self, statement: Statement, params: Params, timeout: float | None = None) -> asyncio.Future[list[Row]]:
-        return self._add(statement, params, timeout)
+    def ask(self, statement: Statement, params: Params, deadline: float) -> asyncio.Future[list[Row]]:
+        return self._add(statement, params, deadline)
 
-    def tell(self, sql: str, timeout: float | None = None) -> asyncio.Future[list[Row]]:
-        return self._add(sql, (), timeout)
+    def tell(self, sql: str, deadline: float) -> asyncio.Future[list[Row]]:
+        return self._add(sql, (), deadline)
 
-    def _add(self, what: Statement | str, params: Params, timeout: float | None) -> asyncio.Future[list[Row]]:
+    def _add(self, what: Statement | str, params: Params, deadline: float) -> asyncio.Future[list[Row]]:
         future: asyncio.Future[list[Row]] = self.loop.create_future()
-        self._waiting.append((what, params, future))
-        if timeout is not None:
-            self._timeout = timeout
+        if not self.open:
+            future.set_exception(self.line.broken(Exception("it was closed")))
+            return future
+        self._waiting.append(Asked(what, params, future, self.loop.time(), deadline))
+        if deadline < self._alarm_at:
+            self._wake_at(deadline)
         if not self._flight:
             self._next()
         return future
@@ -52,33 +70,32 @@ class Lane:
     def _next(self) -> None:
         """Send what has gathered. Leaving first: it may be what others wait for.
 
-        A claim cannot be overtaken by its own release: that is asked only when the claim was answered, or its task
-        cancelled; and a cancelled claim is either dropped here, or on its way already.
+        A claim cannot be overtaken by its own release: that is asked only when the claim was answered, or given up by its
+        task; and one that was given up is either dropped here, or on its way already.
         """
-        asked = [one for one in self._waiting if not one[2].cancelled()]
+        asked = [one for one in self._waiting if not one.answer.done()]
         self._waiting = []
         if not asked:
             return
-        leaving = [one for one in asked if isinstance(one[0], Statement) and one[0].name == b"holdfast_release"]
-        what = (leaving or asked)[0][0]
+        leaving = [one for one in asked if isinstance(one.what, Statement) and one.what.name == b"holdfast_release"]
+        what = (leaving or asked)[0].what
         together = isinstance(what, Statement) and what.many is not None
-        batch = [one for one in asked if one[0] is what][:AT_ONCE] if together else asked[:1]
+        batch = [one for one in asked if one.what is what][:AT_ONCE] if together else asked[:1]
         taken = {id(one) for one in batch}
         self._waiting = [one for one in asked if id(one) not in taken]
         if len(batch) > 1:
-            batch.sort(key=lambda one: one[1][0])
-        self._flight = [future for _, _, future in batch]
+            batch.sort(key=lambda one: one.params[0])
+        self._flight = batch
         self._found = []
+        self.sent = self.loop.time()
         try:
             if isinstance(what, str):
                 self.line.say(what)
             else:
-                self.line.send(what, [params for _, params, _ in batch])
+                self.line.send(what, [one.params for one in batch])
             self._flush()
         except Unavailable as error:
             self.fail(error)
-            return
-        self._timer = self.loop.call_later(self._timeout, self._late)
 
     def _flush(self) -> None:
         done = self.line.flushed()
@@ -108,53 +125,74 @@ class Lane:
             self.fail(error)
             return
         except ServerError as error:
-            self._landed()
-            for future in self._flight:
-                if not future.done():
-                    future.set_exception(error)
-            self._flight = []
+            for one in self._landed():
+                if not one.answer.done():
+                    one.answer.set_exception(error)
         else:
             if rows is None:
                 return
-            self._landed()
-            flight, self._flight = self._flight, []
-            if len(flight) == 1:
-                if not flight[0].done():
-                    flight[0].set_result(rows)
-            else:
-                for future, row in zip(flight, rows, strict=True):
-                    if not future.done():
-                        future.set_result([row])
+            flight = self._landed()
+            each = [rows] if len(flight) == 1 else [[row] for row in rows]
+            for one, its_rows in zip(flight, each, strict=True):
+                if not one.answer.done():
+                    one.answer.set_result(its_rows)
         if self._waiting:
             self._next()
 
     def heard(self) -> None:
         """What else came with it: an ear's bells."""
 
-    def _landed(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _landed(self) -> list[Asked]:
+        flight, self._flight = self._flight, []
+        self.sent = NEVER
+        return flight
+
+    # ---- those whose time is over
+
+    def _wake_at(self, when: float) -> None:
+        self._calm()
+        if when < NEVER:
+            self._alarm_at = when
+            self._alarm = self.loop.call_at(when, self._late)
+
+    def _calm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = None, NEVER
 
     def _late(self) -> None:
-        self.fail(self.line.late(self._timeout))
+        now = self.loop.time()
+        self._calm()
+        for one in (*self._flight, *self._waiting):
+            if one.deadline <= now and not one.answer.done():
+                one.answer.set_exception(self.line.late(one.deadline - one.since))
+                one.answer.exception()  # looked at: whoever was cancelled meanwhile will not
+        self._waiting = [one for one in self._waiting if not one.answer.done()]
+        if self._flight and not self.patient and all(one.deadline <= now for one in self._flight):
+            self.fail(self.line.broken(Exception("it did not answer in time")))
+            return
+        self._wake_at(
+            min((one.deadline for one in (*self._flight, *self._waiting) if one.deadline > now), default=NEVER)
+        )
+
+    # ---- the end
 
     def fail(self, error: Unavailable) -> None:
         """Everybody who waits for an answer is told, and the connection closed."""
         if not self.open:
             return
         self.open = False
-        self._landed()
+        self._calm()
         self.loop.remove_reader(self._number)
         if self._writing:
             self.loop.remove_writer(self._number)
         self.line.close()
-        futures = [*self._flight, *(future for _, _, future in self._waiting)]
+        asked = [*self._flight, *self._waiting]
         self._flight, self._waiting = [], []
-        for future in futures:
-            if not future.done():
-                future.set_exception(Unavailable(str(error)))
-                future.exception()  # looked at: whoever was cancelled meanwhile will not
+        for one in asked:
+            if not one.answer.done():
+                one.answer.set_exception(Broken(str(error)))
+                one.answer.exception()
 
     def disown(self) -> None:
         """In a forked child, where the loop is the parent's: do not touch it."""
@@ -162,7 +200,7 @@ class Lane:
         self.line.disown()
 
 
-async def dialled(line: Line, deadline: float) -> None:
+async def dialled(line: Line) -> None:
     """See it through its connecting."""
     loop = asyncio.get_running_loop()
     while (what := line.step()) is not None:
@@ -174,8 +212,7 @@ async def dialled(line: Line, deadline: float) -> None:
         else:
             loop.add_writer(number, wake)
         try:
-            async with asyncio.timeout_at(deadline):
-                await ready
+            await ready
         finally:
             loop.remove_reader(number)
             loop.remove_writer(number)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import threading
 from collections.abc import Sequence
 from typing import Self
 
@@ -24,6 +25,10 @@ _BINARY = tuple([1] * n for n in range(16))
 _GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
 
 
+class Broken(Unavailable):
+    """The connection ended. Whatever was asked may be asked again at once on another; a wire tells others plainly Unavailable."""
+
+
 class Line:
     """What is sent is answered by rows, by a ServerError, or not at all: then the connection is of no more use."""
 
@@ -32,6 +37,9 @@ class Line:
         self.where = where
         self.prepared = False  # the server knows our statements by name
         self.used = 0.0
+        self._ending = (
+            threading.Lock()
+        )  # hung up by one thread and closed by another: the number may be somebody else's by then
 
     # ---- connecting: `step` until it is None
 
@@ -47,7 +55,7 @@ class Line:
             self.pgconn.nonblocking = 1
             return None
         if status == pq.PollingStatus.FAILED:
-            raise Unavailable(self.error())
+            raise Broken(self.error())
         return select.POLLIN if status == pq.PollingStatus.READING else select.POLLOUT
 
     def error(self) -> str:
@@ -126,8 +134,8 @@ class Line:
             heard.append((message.relname.decode(), message.extra.decode()))
         return heard
 
-    def broken(self, error: Exception) -> Unavailable:
-        return Unavailable(f"lost the connection to PostgreSQL at {self.where}: {' '.join(str(error).split())}")
+    def broken(self, error: Exception) -> Broken:
+        return Broken(f"lost the connection to PostgreSQL at {self.where}: {' '.join(str(error).split())}")
 
     def late(self, timeout: float) -> Unavailable:
         return Unavailable(f"PostgreSQL at {self.where} did not answer within {timeout:g} s")
@@ -139,14 +147,16 @@ class Line:
 
     def hang_up(self) -> None:
         """End the conversation under a thread that may be reading; it, or somebody else, has still to close."""
-        try:
-            with socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
-                same.shutdown(socket.SHUT_RDWR)
-        except (OSError, psycopg.Error):
-            return
+        with self._ending:
+            try:
+                with socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
+                    same.shutdown(socket.SHUT_RDWR)
+            except (OSError, psycopg.Error):
+                return
 
     def close(self) -> None:
-        self.pgconn.finish()
+        with self._ending:
+            self.pgconn.finish()
 
     def disown(self) -> None:
         """In a forked child: libpq would say goodbye on the parent's socket, so have it speak into the void."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-VERSION = 1
+VERSION = 2
 
 
 @cache

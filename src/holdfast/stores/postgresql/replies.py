@@ -15,9 +15,12 @@ class ServerError(Exception):
 
 # Our functions or prepared statements are not there (any more): a server that was emptied, or a failover to another.
 MISSING = {"42883", "3F000", "42P01", "26000", "0A000"}
+BUSY = "55P03"  # a row that somebody else keeps locked
 # Two transactions stood in each other's way, and this one was undone: asking again is all it takes.
 CONFLICTS = {"40001", "40P01"}
 READ_ONLY = "25006"
+# What no waiting cures: logins, names and rights. Whatever else there may be passes, or is somebody else's mistake.
+_WRONG = ("28", "3D", "42")
 
 _LOGIN = ("authentication", "password", "pg_hba.conf", 'role "', 'database "', "certificate", "SSL", "sslmode")
 
@@ -34,15 +37,15 @@ def explained(error: ServerError, where: str, schema: str) -> HoldfastError:
             f"{said}. It is a replica, or set to read-only: locks need the primary. With several hosts in the URL, add "
             "target_session_attrs=read-write; during a failover this passes"
         )
-    if state == "55P03":
+    if state == BUSY:
         return Unavailable(f"{said}. Somebody keeps rows of {schema}.locks locked in a transaction of their own")
     if state == "57014":
         return Unavailable(f"{said}. If that is statement_timeout, raise it for this role, or the URL's timeout=")
     if state in CONFLICTS:
         return Unavailable(f"{said}. Other transactions were in the way several times")
-    if state.startswith(("57", "08", "53", "58", "XX")) or state in MISSING:
-        return Unavailable(said)
-    return Misuse(f"{said} (SQLSTATE {state})")
+    if state.startswith(_WRONG) and state not in MISSING:
+        return Misuse(f"{said} (SQLSTATE {state})")
+    return Unavailable(f"{said} (SQLSTATE {state})")
 
 
 def not_created(error: ServerError, where: str, schema: str) -> HoldfastError:

@@ -1,4 +1,4 @@
--- holdfast's lease table in PostgreSQL 14 and later, version 1. Running it again does no harm.
+-- holdfast's lease table in PostgreSQL 14 and later, version 2. Running it again does no harm.
 -- (ASCII only: it has to fit into a database of any encoding.)
 -- An application role that may not create needs, besides CONNECT, only:
 --   GRANT USAGE ON SCHEMA "holdfast" TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON "holdfast".locks TO app;
@@ -42,10 +42,25 @@ CREATE TABLE IF NOT EXISTS "holdfast".locks (
     PRIMARY KEY (name, place)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
-CREATE OR REPLACE FUNCTION "holdfast".version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+CREATE OR REPLACE FUNCTION "holdfast".version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';
+
+-- How long a conversation may wait for a row that somebody else has locked: what is not done by then is not done at all, since
+-- nobody waits for its answer any more. In ms, above the flags of whoever asks; behind a pooler no SET could say it.
+CREATE OR REPLACE FUNCTION "holdfast".be_patient(a_flags integer) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF a_flags >> 8 > 0 THEN PERFORM set_config('lock_timeout', (a_flags >> 8)::text, true); END IF;
+END $$;
+
+-- Whoever may not wait (flag 16): is the name's row free? If so, it is locked now.
+CREATE OR REPLACE FUNCTION "holdfast".is_busy(a_name bytea) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place = 0 FOR NO KEY UPDATE SKIP LOCKED;
+    RETURN NOT FOUND AND EXISTS (SELECT FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place = 0);
+END $$;
 
 -- Ring for the head of the line, if it may enter; when it has, it rings for the next in turn.
--- The ear of a living process holds an advisory lock of its own number. Whose can be had is gone: it loses its place.
+-- The ear of a living process holds an advisory lock of its own number. Whose can be had is gone: dead, or cut off and about to
+-- come back. It keeps its place for half a second; the next is rung all the same, so that it knows when to look.
 CREATE OR REPLACE FUNCTION "holdfast".ring(book "holdfast".locks, now_us bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     waiter record;
@@ -54,8 +69,13 @@ BEGIN
     FOR waiter IN SELECT w.place, w.units, w.ends, w.ear, w.seat, w.fair FROM "holdfast".locks AS w
         WHERE w.name = book.name AND w.place > 0 ORDER BY w.place LIMIT 100
     LOOP
-        IF waiter.ends <= now_us OR waiter.ear <> 0 AND pg_try_advisory_xact_lock_shared(waiter.ear) THEN
+        IF waiter.ends <= now_us THEN
             DELETE FROM "holdfast".locks AS w WHERE w.name = book.name AND w.place = waiter.place;
+            CONTINUE;
+        END IF;
+        IF waiter.ear <> 0 AND pg_try_advisory_xact_lock_shared(waiter.ear) THEN
+            UPDATE "holdfast".locks AS w SET ends = least(w.ends, now_us + 500000)
+                WHERE w.name = book.name AND w.place = waiter.place;
             CONTINUE;
         END IF;
         heads := heads + 1;
@@ -78,12 +98,11 @@ BEGIN
         book.ends := least(book.ends, now_us + book.ttl);
         IF book.ends <= now_us THEN
             book.holder := '';
-            book.used := book.used - book.units;
             moved := true;
         END IF;
     END IF;
     IF NOT book.crowded THEN
-        IF book.holder = '' THEN book.used := 0; END IF;
+        book.used := CASE WHEN book.holder = '' THEN 0 ELSE book.units END;
         RETURN;
     END IF;
     FOR party IN SELECT p.place, p.units, p.ends, p.ttl FROM "holdfast".locks AS p
@@ -91,7 +110,6 @@ BEGIN
     LOOP
         IF party.ends <= now_us THEN
             DELETE FROM "holdfast".locks AS p WHERE p.name = book.name AND p.place = party.place;
-            book.used := book.used - party.units;
             moved := true;
         ELSE
             UPDATE "holdfast".locks AS p SET ends = now_us + p.ttl WHERE p.name = book.name AND p.place = party.place;
@@ -107,12 +125,9 @@ BEGIN
         DELETE FROM "holdfast".locks AS p WHERE p.name = book.name AND p.place = party.place;
         moved := true;
     END LOOP;
-    -- What was deleted by hand does not count: else nobody could enter again.
-    IF book.holder = '' AND book.used > 0
-        AND NOT EXISTS (SELECT FROM "holdfast".locks AS p WHERE p.name = book.name AND p.place < 0)
-    THEN
-        book.used := 0;
-    END IF;
+    -- Counted, and not remembered: units of a row that went in any other way, even by hand, are free again.
+    SELECT coalesce(sum(p.units), 0) + CASE WHEN book.holder = '' THEN 0 ELSE book.units END INTO book.used
+        FROM "holdfast".locks AS p WHERE p.name = book.name AND p.place < 0;
     IF moved THEN PERFORM "holdfast".ring(book, now_us); END IF;
 END $$;
 
@@ -131,9 +146,10 @@ BEGIN
 END $$;
 
 -- Enter, or join the line. Repeating it is harmless.
--- a_flags: 1 fair, 2 join the line, 4 do not wait for the disk, 8 nothing else is in this transaction
+-- a_flags: 1 fair, 2 join the line, 4 do not wait for the disk, 8 nothing else is in this transaction, 16 wait for no row; above: see
+-- be_patient
 -- kind 0: inside, the token | 1: not yet, us until the line may move by itself | 2: the capacity is another, which |
--- 3: no more tokens, the last
+-- 3: no more tokens, the last | 4: its row is locked, nothing was done (flag 16)
 CREATE OR REPLACE FUNCTION "holdfast".claim(
     a_name bytea, a_holder bytea, a_owner bytea, a_note bytea, a_ttl bigint, a_units integer, a_capacity integer,
     a_flags integer, a_ear bigint, a_seat bigint, OUT kind integer, OUT value bigint
@@ -146,6 +162,12 @@ DECLARE
     head "holdfast".locks;
     changed boolean := false;
 BEGIN
+    PERFORM "holdfast".be_patient(a_flags);
+    IF a_flags & 16 <> 0 AND "holdfast".is_busy(a_name) THEN
+        kind := 4;
+        value := 0;
+        RETURN;
+    END IF;
     IF a_flags & 4 <> 0 THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     ELSIF current_setting('synchronous_commit') = 'off' THEN
@@ -259,8 +281,10 @@ BEGIN
     PERFORM "holdfast".save(book, now_us, false);
 END $$;
 
--- Leave, whether inside or in line, and ring for whoever may now enter. False: it was not there (any more).
-CREATE OR REPLACE FUNCTION "holdfast".release(a_name bytea, a_holder bytea) RETURNS boolean LANGUAGE plpgsql
+-- Leave, whether inside or in line, and ring for whoever may now enter. False: it was not there (any more). NULL: its row is locked,
+-- nothing was done (flag 16 of a claim, which see).
+DROP FUNCTION IF EXISTS "holdfast".release(bytea, bytea);
+CREATE OR REPLACE FUNCTION "holdfast".release(a_name bytea, a_holder bytea, a_flags integer DEFAULT 0) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
@@ -269,6 +293,8 @@ DECLARE
     was_in_time boolean;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true); -- a release that a crash forgets only delays the next
+    PERFORM "holdfast".be_patient(a_flags);
+    IF a_flags & 16 <> 0 AND "holdfast".is_busy(a_name) THEN RETURN NULL; END IF;
     UPDATE "holdfast".locks AS l SET holder = '', used = 0, ends = least(l.ends, now_us)
     WHERE l.name = a_name AND l.place = 0 AND l.holder = a_holder AND NOT l.crowded AND l.watched <= now_us
     RETURNING l.ends >= now_us INTO was_in_time;
@@ -291,22 +317,37 @@ BEGIN
     RETURN coalesce(gone.ends > now_us, false);
 END $$;
 
--- Another ttl for many grants, each judged for itself: a string of 1 (kept) and 0 (lost), in their order.
--- Whoever changes several names in one transaction does it in the order of their bytes, so that no two wait for each other.
-CREATE OR REPLACE FUNCTION "holdfast".renew(names bytea[], holders bytea[], tokens bigint[], ttls bigint[]) RETURNS text LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $$
+-- Another ttl for many grants, each judged for itself: a string of 1 (kept), 0 (lost) and ? (its row is locked), in their order.
+-- It waits for nobody, having locked many rows; a_flags with patience (see be_patient) is for one grant, which waits so long.
+-- Whoever changes a name's rows has locked the one at place 0 before, and whoever waits for several names at once does so in the
+-- order of their bytes: so no two wait for each other.
+DROP FUNCTION IF EXISTS "holdfast".renew(bytea[], bytea[], bigint[], bigint[]);
+CREATE OR REPLACE FUNCTION "holdfast".renew(
+    names bytea[], holders bytea[], tokens bigint[], ttls bigint[], a_flags integer DEFAULT 0
+) RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
     asked record;
     verdicts text := '';
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true); -- a renewal that a crash forgets only shortens the lease
+    IF a_flags >> 8 > 0 THEN
+        PERFORM "holdfast".be_patient(a_flags);
+        PERFORM FROM "holdfast".locks AS l WHERE l.name = names[1] AND l.place = 0 FOR NO KEY UPDATE;
+        now_us := extract(epoch FROM clock_timestamp()) * 1000000;
+    END IF;
     FOR asked IN SELECT * FROM unnest(names, holders, tokens, ttls) AS a(name, holder, token, ttl) LOOP
-        UPDATE "holdfast".locks AS l SET ends = now_us + asked.ttl, ttl = asked.ttl
-        WHERE l.name = asked.name AND l.place = 0 AND l.holder = asked.holder AND l.token = asked.token AND l.ends > now_us;
+        UPDATE "holdfast".locks AS l SET ends = now_us + asked.ttl, ttl = asked.ttl WHERE l.ctid = (
+            SELECT o.ctid FROM "holdfast".locks AS o WHERE o.name = asked.name AND o.place = 0 AND o.holder = asked.holder
+                AND o.token = asked.token AND o.ends > now_us FOR NO KEY UPDATE SKIP LOCKED);
         IF NOT FOUND THEN
+            IF "holdfast".is_busy(asked.name) THEN
+                verdicts := verdicts || '?';
+                CONTINUE;
+            END IF;
+            -- Once more, now that nobody else can change it: at place 0 it may have been locked a moment ago.
             UPDATE "holdfast".locks AS l SET ends = now_us + asked.ttl, ttl = asked.ttl
-            WHERE l.name = asked.name AND l.place < 0 AND l.holder = asked.holder AND l.token = asked.token AND l.ends > now_us;
+            WHERE l.name = asked.name AND l.place <= 0 AND l.holder = asked.holder AND l.token = asked.token AND l.ends > now_us;
         END IF;
         verdicts := verdicts || CASE WHEN FOUND THEN '1' ELSE '0' END;
     END LOOP;
@@ -370,7 +411,7 @@ BEGIN
     RETURN CASE WHEN gone.place IS NULL THEN NULL ELSE past END;
 END $$;
 
--- Names that nobody has used for long go, and dead waiters with them: a few pages a call, picked at random, so that no call
+-- Names that nobody has used for long go, with whoever died in them: a few pages a call, picked at random, so that no call
 -- takes long and none has to remember where the last one stopped. Waits for nobody.
 CREATE OR REPLACE FUNCTION "holdfast".sweep(a_retention bigint) RETURNS integer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
@@ -378,18 +419,33 @@ DECLARE
     old bigint := extract(epoch FROM clock_timestamp()) * 1000000 - a_retention;
     pages bigint := pg_relation_size('"holdfast".locks') / current_setting('block_size')::bigint;
     first bigint := floor(random() * pages);
-    gone integer;
+    swept record;
+    gone integer := 0;
+    more integer;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
+    -- A name goes as a whole: a row of its own may hold units, or a place, that the name's row still counts.
+    FOR swept IN SELECT o.name FROM "holdfast".locks AS o
+        WHERE o.ctid >= format('(%s,0)', first)::tid AND o.ctid < format('(%s,0)', first + 8)::tid
+            AND o.place = 0 AND o.ends < old AND o.watched < old AND coalesce(o.evicted_at, 0) < old
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        DELETE FROM "holdfast".locks AS l WHERE l.name = swept.name AND NOT EXISTS (
+            SELECT FROM "holdfast".locks AS p WHERE p.name = swept.name AND (p.ends >= old
+                OR p.place <> 0 AND p.name >= '\xff' AND EXISTS (SELECT FROM pg_stat_activity AS s WHERE s.pid = p.ear)));
+        GET DIAGNOSTICS more = ROW_COUNT;
+        gone := gone + more;
+    END LOOP;
+    -- What has no name's row: of a session that died waiting, or whose name was deleted by hand.
     DELETE FROM "holdfast".locks AS l WHERE l.ctid = ANY (ARRAY(
         SELECT o.ctid FROM "holdfast".locks AS o
         WHERE o.ctid >= format('(%s,0)', first)::tid AND o.ctid < format('(%s,0)', first + 8)::tid
-            AND o.ends < old AND o.watched < old AND coalesce(o.evicted_at, 0) < old
-            AND (o.place <> 0 AND (o.name < '\xff' OR NOT EXISTS (SELECT FROM pg_stat_activity AS s WHERE s.pid = o.ear))
-                OR o.place = 0 AND NOT EXISTS (SELECT FROM "holdfast".locks AS p WHERE p.name = o.name AND p.place <> 0))
+            AND o.place <> 0 AND o.ends < old AND (o.name < '\xff' AND NOT EXISTS (
+                    SELECT FROM "holdfast".locks AS p WHERE p.name = o.name AND p.place = 0)
+                OR o.name >= '\xff' AND NOT EXISTS (SELECT FROM pg_stat_activity AS s WHERE s.pid = o.ear))
         FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS gone = ROW_COUNT;
-    RETURN gone;
+    GET DIAGNOSTICS more = ROW_COUNT;
+    RETURN gone + more;
 END $$;
 
 -- ---- Session locks (mode=session): PostgreSQL's advisory locks exclude; the rows here mint tokens and tell who it is.
@@ -485,6 +541,30 @@ BEGIN
     RETURN coalesce(was_inside, false);
 END $$;
 
+-- Is that row's backend still the one that wrote it, and does it still have, or want, the advisory lock? A pid may be anybody's by now.
+CREATE OR REPLACE FUNCTION "holdfast".session_is_there(party "holdfast".locks) RETURNS boolean LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_locks AS k WHERE k.pid = party.ear AND k.locktype = 'advisory' AND k.objsubid = 1
+            AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND (k.classid::bigint << 32 | k.objid::bigint)
+                = ('x' || encode(substr(sha256('holdfast '::bytea || substr(party.name, 2)), 1, 8), 'hex'))::bit(64)::bigint)
+        AND EXISTS (SELECT FROM pg_stat_activity AS s WHERE s.pid = party.ear
+            AND coalesce(s.backend_start <= to_timestamp(party.since / 1000000.0), true)) -- NULL: another role's
+$$;
+
+-- End the session that a holder lives or waits in, from another: its own connection is broken. False: it was not there (any more).
+CREATE OR REPLACE FUNCTION "holdfast".session_end(a_name bytea, a_holder bytea) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    gone "holdfast".locks;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT p.* INTO gone FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place <> 0 AND p.holder = a_holder;
+    IF NOT FOUND THEN RETURN false; END IF;
+    DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place = gone.place AND p.holder = a_holder;
+    RETURN "holdfast".session_is_there(gone) AND pg_terminate_backend(gone.ear::integer);
+END $$;
+
 -- Put out whoever holds a token: its connection is ended, and a token past it is minted. NULL: nobody holds it.
 CREATE OR REPLACE FUNCTION "holdfast".session_evict(a_name bytea, a_token bigint, a_by bytea) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -495,7 +575,7 @@ DECLARE
 BEGIN
     PERFORM FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place = 0 FOR UPDATE; -- first, as whoever enters does
     DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place < 0 AND p.token = a_token RETURNING p.* INTO gone;
-    IF NOT FOUND OR NOT pg_terminate_backend(gone.ear::integer) THEN RETURN NULL; END IF;
+    IF NOT FOUND OR NOT "holdfast".session_is_there(gone) OR NOT pg_terminate_backend(gone.ear::integer) THEN RETURN NULL; END IF;
     UPDATE "holdfast".locks AS l SET
         last = greatest(l.last + 1, now_us), ends = now_us, evicted_owner = gone.owner, evicted_token = gone.token,
         evicted_past = greatest(l.last + 1, now_us), evicted_by = a_by, evicted_at = now_us

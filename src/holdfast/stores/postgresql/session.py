@@ -1,9 +1,11 @@
 """Session locks: PostgreSQL's advisory locks, each on a connection of its own, from the waiting to the end.
 
 The lock lives with the connection: while that is open nobody else gets in, and when it ends the server lets go at once.
-So the connection is watched, and its end is a loss told at once. The ttl is kept on both sides: a holder that is not
-renewed for so long hangs up; and the server ends a connection that was silent for so long (idle_session_timeout),
-so that a holder that is stopped, or cut off, keeps nobody out for longer. Its ttl begins later, so it never ends first.
+So the connection is watched, and its end is a loss told at once. It may also end on the server's side only, without a word
+to us: so a holder's is asked every second, and one that has not answered for five is taken for ended. The ttl is kept on
+both sides: a holder that is not renewed for so long hangs up; and the server ends a connection that was silent for so long
+(idle_session_timeout), so that a holder that is stopped, or cut off, keeps nobody out for longer. Its ttl begins later, so
+it never ends first.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ _FOREIGN = b"\xff"  # what names begin with in the table
 _LOOK_AGAIN = 10.0
 _SWEEP_EVERY = 64
 _SECOND = 1_000_000
+_LEAST = 0.1  # seconds: a look takes a moment
 
 
 class Party:
@@ -82,19 +85,20 @@ class SessionStore:
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         _check(claim)
+        deadline = self._driver.now() + within
         party = self._parties.get(claim.holder)
         if party is not None and not party.session.alive:
             await self._drop(party)
             party = None
         if party is None:
-            return await self._first(claim)
+            return await self._first(claim, deadline)
         if party.token and claim.ttl != party.claim.ttl:
-            await self._ask(party, self._sql.patience, (long(int(claim.ttl * _SECOND)),))
+            await self._ask(party, self._sql.patience, (long(int(claim.ttl * _SECOND)),), deadline)
         if not party.token:
             try:
                 rows = party.session.outcome()
             except ServerError as error:
-                await self._leave(party)
+                await self._leave(party, deadline)
                 raise self._explained(error, claim.name) from None
             if rows is None:
                 self._keep(party)
@@ -102,17 +106,18 @@ class SessionStore:
             party.token = read(rows[0][0])
         elif claim.units < party.claim.units:
             params = (_name(claim.name), _key(claim.name), claim.holder.encode(), whole(claim.units))
-            await self._ask(party, self._sql.downgrade, params)
+            await self._ask(party, self._sql.downgrade, params, deadline)
         party.claim = claim
         self._keep(party)
         return Grant(claim, party.token, claim.ttl)
 
-    async def _first(self, claim: Claim) -> Grant | Place:
-        await self._refuse_poolers()
-        party = Party(claim, await self._wire.session())
+    async def _first(self, claim: Claim, deadline: float) -> Grant | Place:
+        await self._refuse_poolers(deadline)
+        party = Party(claim, await self._wire.session(deadline - self._driver.now()))
         self._parties[claim.holder] = party
         name, key, terms = _name(claim.name), _key(claim.name), _terms(claim)
-        rows = await self._ask(party, self._sql.attempt, (name, key, whole(1 if claim.queue else 0), *terms))
+        joins = whole(1 if claim.queue else 0)
+        rows = await self._ask(party, self._sql.attempt, (name, key, joins, *terms), deadline)
         if rows[0][0]:
             party.token = read(rows[0][0])
             self._keep(party)
@@ -133,55 +138,68 @@ class SessionStore:
             await party.session.until(timeout)
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
-        """The lock is there while its connection is: ask on each whether it is."""
-        deadline = self._driver.now() + within
-        renewed: list[Grant | None] = []
-        for grant in grants:
-            party = self._parties.get(grant.claim.holder)
+        """The lock is there while its connection is: ask on each whether it is. No answer is no loss, its end is."""
+        held = [self._parties.get(grant.claim.holder) for grant in grants]
+        parties = [party for party in held if party is not None and party.token and party.session.alive]
+        heard = await self._wire.hear_from([party.session for party in parties], within)
+        answered = {party for party, has in zip(parties, heard, strict=True) if has}
+        verdicts: list[Verdict] = []
+        for grant, party in zip(grants, held, strict=True):
             if party is None or party.token != grant.token or not party.session.alive:
-                renewed.append(None)
-                continue
-            try:
-                left = max(0.001, deadline - self._driver.now())
-                await party.session.ask(self._sql.ping, (long(grant.token),), left)
-            except (ServerError, Unavailable):
-                renewed.append(None)  # a connection that has failed is closed, and its lock gone with it
-                continue
-            self._keep(party)
-            renewed.append(grant)
-        return renewed
+                verdicts.append(None)
+            elif party in answered:
+                self._keep(party)
+                verdicts.append(grant)
+            else:
+                told = f"PostgreSQL at {self._wire.where} did not answer on its connection within {within:.3g} s"
+                verdicts.append(Unavailable(f"{grant.claim.name!r} could not be renewed: {told}"))
+        return verdicts
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
+        deadline = self._driver.now() + within
         party = self._parties.get(claim.holder)
-        if party is None:
-            return False
-        there = party.session.alive
-        try:
-            await self._leave(party)
-        except Unavailable:
-            there = False  # the connection has ended, and the lock with it: perhaps before we came
+        there = False
+        if party is not None and party.session.alive:
+            try:
+                await self._leave(party, deadline - within / 2)
+                there = True
+            except Unavailable:
+                there = False
+        if not there:
+            # Its connection has ended, but perhaps on our side only: have the server end it too.
+            params = (_name(claim.name), claim.holder.encode())
+            there = (await self._plainly(self._sql.end, params, claim.name, deadline))[0][0] == b"\1"
+            if party is not None:
+                await self._drop(party)
         if next(self._releases) % _SWEEP_EVERY == 0:
-            await self._sweep()
+            await self._sweep(deadline)
         return there
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
-        newest = max((holding.token for holding in (await self.inspect(name)).holders), default=0)
-        if newest == token:
-            await self._driver.sleep(min(timeout, self._driver.uniform(0.05, 0.15)))
+        deadline = self._driver.now() + max(timeout, _LEAST)
+        found = await self.inspect(name, max(timeout, _LEAST))
+        if max((holding.token for holding in found.holders), default=0) == token:
+            left = max(0.0, deadline - self._driver.now())
+            await self._driver.sleep(min(left, self._driver.uniform(0.05, 0.15)))
+
+    def wake_waiters(self) -> None:
+        """End every wait and watch that is under way, from any thread."""
+        self._wire.wake_all()
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
-        rows = await self._plainly(self._sql.evict, (_name(name), long(token), by.encode()), name)
+        params = (_name(name), long(token), by.encode())
+        rows = await self._plainly(self._sql.evict, params, name, self._driver.now() + ROUND)
         return read(rows[0][0]) or None
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        found = snapshot(name, await self._plainly(self._sql.inspect, (_name(name), _key(name)), name))
-        capacity = max(
-            (party.claim.capacity for party in self._parties.values() if party.claim.name == name), default=0
-        )
+        deadline = self._driver.now() + within
+        found = snapshot(name, await self._plainly(self._sql.inspect, (_name(name), _key(name)), name, deadline))
+        parties = list(self._parties.values())
+        capacity = max((party.claim.capacity for party in parties if party.claim.name == name), default=0)
         return found._replace(capacity=found.capacity or capacity if found.holders or found.waiters else 0)
 
     async def names(self, prefix: str = "") -> Sequence[str]:
-        rows = await self._plainly(self._sql.names, (_name(prefix),), prefix)
+        rows = await self._plainly(self._sql.names, (_name(prefix),), prefix, self._driver.now() + ROUND)
         return sorted(name[1:].decode() for (name,) in rows)
 
     def forked(self) -> None:
@@ -198,11 +216,11 @@ class SessionStore:
 
     # ---- connections
 
-    async def _refuse_poolers(self) -> None:
+    async def _refuse_poolers(self, deadline: float) -> None:
         if self._direct:
             return
-        await self._plainly(self._sql.ping, (long(1),), "")  # so that the greeting has taken place
-        if self._greeting.pooled and await self._wire.is_shared():
+        await self._plainly(self._sql.ping, (long(1),), "", deadline)  # so that the greeting has taken place
+        if self._greeting.pooled and await self._wire.is_shared(deadline - self._driver.now()):
             raise Misuse(
                 f"a pooler at {self._wire.where} lends server connections by the transaction: a session lock taken through it "
                 "would stay with a connection that others use next. Use a direct address, a pool_mode of session, or the "
@@ -212,19 +230,19 @@ class SessionStore:
 
     def _keep(self, party: Party) -> None:
         claim = party.claim
-        party.session.expire_at(self._driver.now() + claim.ttl, lambda: self._gone(claim.holder))
+        party.session.expire_at(self._driver.now() + claim.ttl, party.token, lambda: self._gone(claim.holder))
 
     def _gone(self, holder: str) -> None:
         if self._parties.pop(holder, None) is not None:
-            self._lost(holder, "the server, or the network, ended the connection that it lived with")
+            self._lost(holder, "the server, or the network, ended the connection that it lived with, or it fell silent")
 
     async def _drop(self, party: Party) -> None:
         self._parties.pop(party.claim.holder, None)
         party.session.close()
 
-    async def _ask(self, party: Party, statement: Statement, params: Params) -> list[Row]:
+    async def _ask(self, party: Party, statement: Statement, params: Params, deadline: float) -> list[Row]:
         try:
-            return await party.session.ask(statement, params, self._target.timeout)
+            return await party.session.ask(statement, params, self._left(deadline))
         except ServerError as error:
             await self._drop(party)
             raise self._explained(error, party.claim.name) from None
@@ -233,16 +251,17 @@ class SessionStore:
             raise
         # Interrupted otherwise, the conversation goes on to its end, and whoever takes the claim back comes after it.
 
-    async def _leave(self, party: Party) -> None:
+    def _left(self, deadline: float) -> float:
+        return min(deadline - self._driver.now(), self._target.timeout)
+
+    async def _leave(self, party: Party, deadline: float) -> None:
         """Out of the line, or out of the lock. Whatever the cancelled wait has come to, nothing stays behind."""
         claim, session = party.claim, party.session
-        if not session.alive:
-            await self._drop(party)
-            return
         try:
             if not party.token:
-                await self._cancelled(session)
-            await session.ask(self._sql.leave, (_name(claim.name), claim.holder.encode()), self._target.timeout)
+                await self._cancelled(session, deadline)
+            params = (_name(claim.name), claim.holder.encode())
+            await session.ask(self._sql.leave, params, self._left(deadline))
         except ServerError as error:
             await self._drop(party)
             raise self._explained(error, claim.name) from None
@@ -253,21 +272,20 @@ class SessionStore:
         if self._parties.pop(claim.holder, None) is not None:
             self._wire.free(session)
 
-    async def _cancelled(self, session: Session) -> None:
-        deadline = self._driver.now() + self._target.timeout
+    async def _cancelled(self, session: Session, deadline: float) -> None:
         try:
             while session.outcome() is None:
                 # More than once: one that arrives between two statements is ignored.
-                await self._wire.ask(self._sql.cancel, (long(session.pid),))
-                await session.until(0.1)
+                await self._wire.ask(self._sql.cancel, (long(session.pid),), deadline - self._driver.now())
+                await session.until(min(0.1, deadline - self._driver.now()))
                 if self._driver.now() > deadline:
                     raise Unavailable(f"PostgreSQL at {self._wire.where} did not cancel a wait in time")
         except ServerError:
             return  # cancelled; what it may hold all the same is let go by whoever called us
 
-    async def _plainly(self, statement: Statement, params: Params, name: str) -> list[Row]:
+    async def _plainly(self, statement: Statement, params: Params, name: str, deadline: float) -> list[Row]:
         try:
-            return await self._wire.ask(statement, params)
+            return await self._wire.ask(statement, params, deadline - self._driver.now())
         except ServerError as error:
             raise self._explained(error, name) from None
 
@@ -279,9 +297,10 @@ class SessionStore:
                 return used_up
         return replies.explained(error, self._wire.where, self._target.schema)
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, deadline: float) -> None:
+        retention = long(int(self._target.retention * _SECOND))
         try:
-            await self._wire.ask(self._sql.sweep, (long(int(self._target.retention * _SECOND)),))
+            await self._wire.ask(self._sql.sweep, (retention,), deadline - self._driver.now())
         except (ServerError, ConnectionError):
             return  # another time; what was asked for is done
 

@@ -15,11 +15,11 @@ SELECT "holdfast".session_leave($1, $2)
 -- patience (bigint)
 SELECT "holdfast".session_patience($1)
 
--- ping (bigint)
-SELECT $1
-
 -- cancel (bigint)
 SELECT pg_cancel_backend($1::integer)
+
+-- end (bytea, bytea)
+SELECT "holdfast".session_end($1, $2)
 
 -- evict (bytea, bigint, bytea)
 SELECT "holdfast".session_evict($1, $2, $3)

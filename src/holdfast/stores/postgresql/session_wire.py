@@ -1,4 +1,4 @@
-"""Dedicated connections for threads, and one thread that watches over all of them: for their end, and for their ttl."""
+"""Dedicated connections for threads. One thread watches over all of them: see watcher.py."""
 
 from __future__ import annotations
 
@@ -6,192 +6,204 @@ import contextlib
 import os
 import select
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...drivers.base import boot_time
 from ...errors import Unavailable
-from .statements import Params, Row, Statement
+from .line import Broken
+from .statements import PING, Params, Row, Statement, long
+from .watcher import NEVER, Watcher
 from .wire import BlockingLine, BlockingWire
 
-_NEVER = float("inf")
+ASK_EVERY = 1.0  # seconds: whether the connection of a holder is there
+SILENCE = 5.0  # seconds without an answer: its server's side may have ended, and somebody else have the lock
 
 
 def settings(relaxed: bool) -> str:
-    """Of a connection that waits as long as it takes."""
+    """Of a connection that waits as long as it takes. Answered by its backend's pid: a pooler introduces itself by another."""
     return (
         "SET lock_timeout = 0; SET statement_timeout = 0; SET client_connection_check_interval = 1000; "
-        f"SET holdfast.relaxed = {'yes' if relaxed else 'no'}"
+        f"SET holdfast.relaxed = {'yes' if relaxed else 'no'}; SELECT pg_catalog.pg_backend_pid()"
     )
 
 
 class BlockingSession:
-    def __init__(self, line: BlockingLine, watcher: Watcher) -> None:
-        self.line = line
-        self.pid = line.pid
-        self._watcher = watcher
-        self._mutex = threading.RLock()  # the renewer, the watcher and whoever uses it
-        self._found: list[Any] | None = None  # of what was begun
-        self.alive = True
-        self.deadline = _NEVER
-        self.lost: Callable[[], None] = lambda: None
+    """Of what was asked, at most one thing is outstanding: what was begun, or a ping of the watcher's."""
 
-    async def ask(self, statement: Statement, params: Params, timeout: float) -> list[Row]:
-        with self._mutex:
+    def __init__(self, line: BlockingLine, pid: int, watcher: Watcher) -> None:
+        self.line = line
+        self.pid = pid
+        self._watcher = watcher
+        self._mutex = threading.RLock()  # the watcher and whoever uses it
+        self._found: list[Any] | None = None  # of what is outstanding
+        self._waking = threading.Lock()
+        self._wake: tuple[int, int] | None = None
+        self.begun = False
+        self.pinged: float | None = None  # when, if that is outstanding
+        self.wanted = 0.0  # somebody waits for the answer to a ping sent after that
+        self.heard = 0.0  # when the latest ping that was answered was sent
+        self.alive = True
+        self.deadline = NEVER
+        self.token = 0
+        self.lost: Callable[[], None] = _nobody
+
+    # ---- for whoever uses it
+
+    async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
+        deadline = time.monotonic() + within
+        if not self._mutex.acquire(timeout=max(0.0, within)):
+            raise self.line.late(within)
+        try:
             if not self.alive:
                 raise Unavailable(f"the connection to PostgreSQL at {self.line.where} has ended")
             try:
-                return self.line.ask(statement, params, timeout)
-            except Unavailable:
+                while self.pinged is not None:  # an answer that is owed comes first
+                    if not self.line._ready(select.POLLIN, deadline - time.monotonic()):
+                        raise self.line.late(within)
+                    self.look()
+                return self.line.ask(statement, params, deadline - time.monotonic())
+            except Unavailable as error:
                 self.end()
+                raise Unavailable(str(error)) from None
+            except Exception:
+                raise  # a refusal: the connection is as good as before
+            except BaseException:
+                self.end()  # perhaps in mid-conversation
                 raise
+        finally:
+            self._mutex.release()
 
     def begin(self, statement: Statement, params: Params) -> None:
         with self._mutex:
-            self.line.send(statement, (params,))
-            self._found = []
-            self.line.flushed()
+            try:
+                self.line.send(statement, (params,))
+                self._found, self.begun = [], True
+                self.line.flushed()
+            except Broken as error:
+                self.end()
+                raise Unavailable(str(error)) from None
 
     def outcome(self) -> list[Row] | None:
         with self._mutex:
-            if self._found is None:
+            if not self.begun:
                 return []
+            assert self._found is not None
             try:
                 if self.line.is_stale():
                     self.line.take()
                 rows = self.line.rows(self._found)
-            except Unavailable:
+            except Unavailable as error:
                 self.end()
-                raise
+                raise Unavailable(str(error)) from None
             except BaseException:
-                self._found = None
+                self._found, self.begun = None, False
                 raise
             if rows is not None:
-                self._found = None
+                self._found, self.begun = None, False
             return rows
 
     async def until(self, timeout: float) -> None:
-        poll = select.poll()
-        with contextlib.suppress(ValueError, OSError):
-            poll.register(self.line.fileno() if self.alive else -1, select.POLLIN)
-            poll.poll(max(0.0, timeout) * 1000)
-
-    def look(self) -> bool:
-        """For the watcher: False if it has ended."""
         with self._mutex:
             if not self.alive:
-                return False
-            if self._found is None and self.line.is_stale():
-                try:
-                    self.line.take()
-                except Unavailable:
-                    self.end()
-                    return False
-            return True
+                return
+            poll = select.poll()
+            poll.register(self.line.fileno(), select.POLLIN)
+            with self._waking:
+                if self._wake is None:
+                    self._wake = os.pipe()
+                poll.register(self._wake[0], select.POLLIN)
+        poll.poll(max(0.0, timeout) * 1000)
 
-    def expire_at(self, deadline: float, lost: Callable[[], None]) -> None:
-        self.deadline, self.lost = deadline, lost
+    def wake(self) -> None:
+        with self._waking:
+            if self._wake is not None:
+                os.write(self._wake[1], b"!")
+
+    # ---- for the watcher
+
+    def tend(self, now: float) -> float:
+        """Ping it, or end it, if it is time for that; returns when to come again."""
+        if not self.alive or self.begun or not self.token:
+            return self.deadline
+        if self.pinged is not None:
+            if now >= self.pinged + SILENCE:
+                self.end()
+            return min(self.deadline, self.pinged + SILENCE)
+        if self.wanted > self.heard or now >= self.heard + ASK_EVERY:
+            try:
+                self.line.send(PING, ((long(self.token),),))
+                self._found, self.pinged = [], now
+                self.line.flushed()
+            except Broken:
+                self.end()
+            return min(self.deadline, now + SILENCE)
+        return min(self.deadline, self.heard + ASK_EVERY)
+
+    def look(self) -> None:
+        """Something may have come: the answer to a ping, or its end."""
+        with self._mutex:
+            if not self.alive or self.begun or not self.line.is_stale():
+                return
+            try:
+                self.line.take()
+                if self.pinged is not None and self._found is not None and self.line.rows(self._found) is not None:
+                    self.heard, self.pinged, self._found = self.pinged, None, None
+                    self._watcher.tell()
+            except Exception:
+                self.end()
+
+    def expire_at(self, deadline: float, token: int, lost: Callable[[], None]) -> None:
+        self.deadline, self.token, self.lost = deadline, token, lost
+        if token and not self.heard:
+            self.heard = boot_time()
         self._watcher.add(self)
+
+    # ---- the end
 
     def end(self) -> None:
         """It is over: close it, and tell whoever wants to know."""
+        self.line.hang_up()  # before anything: whoever is in a conversation finds out, and lets us have it
         with self._mutex:
             if not self.alive:
                 return
             self.alive = False
             self._watcher.remove(self)
-            self.line.hang_up()
             self.line.close()
-        self.lost()
+            self._close_wake()
+        self._watcher.tell()
+        if self.lost is not _nobody:
+            # Not here: what the holder does about it may take long, and others are watched over meanwhile.
+            threading.Thread(target=self.lost, name="holdfast-loss", daemon=True).start()
 
     def close(self) -> None:
-        self.lost = lambda: None
+        self.lost = _nobody
         self.end()
 
     def idle(self) -> None:
-        self.deadline, self.lost = _NEVER, lambda: None
-        self._watcher.remove(self)
+        with self._mutex:
+            self._watcher.remove(self)
+            self.deadline, self.token, self.lost = NEVER, 0, _nobody
+            self.heard = self.wanted = 0.0
+            self._close_wake()
+
+    def _close_wake(self) -> None:
+        with self._waking:
+            if self._wake is not None:
+                for end in self._wake:
+                    os.close(end)
+            self._wake = None
 
     def disown(self) -> None:
         self.alive = False
+        self._waking = threading.Lock()  # another thread of the parent's may have had it
+        self._close_wake()
         self.line.disown()
 
 
-class Watcher:
-    """One thread, there while there is something to watch."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._watched: set[BlockingSession] = set()
-        self._running = False
-        self._wake: tuple[int, int] | None = None
-
-    def add(self, session: BlockingSession) -> None:
-        with self._mutex:
-            if not session.alive:
-                return
-            known = session in self._watched
-            self._watched.add(session)
-            if not self._running:
-                self._running = True
-                self._wake = os.pipe()
-                threading.Thread(target=self._run, name="holdfast-watcher", daemon=True).start()
-            elif not known:
-                self._nudge()
-
-    def remove(self, session: BlockingSession) -> None:
-        with self._mutex:
-            self._watched.discard(session)
-
-    def _nudge(self) -> None:
-        if self._wake is not None:
-            os.write(self._wake[1], b"!")
-
-    def forked(self) -> None:
-        if self._wake is not None:
-            for end in self._wake:
-                os.close(end)
-        self.__init__()  # type: ignore[misc]
-
-    def stop(self) -> None:
-        with self._mutex:
-            self._watched.clear()
-            self._nudge()
-
-    def _run(self) -> None:
-        assert self._wake is not None
-        ear, mouth = self._wake
-        while True:
-            with self._mutex:
-                sessions = [one for one in self._watched if one.alive]
-                if not self._watched:
-                    self._running, self._wake = False, None
-                    os.close(ear)
-                    os.close(mouth)
-                    return
-            poll = select.poll()
-            poll.register(ear, select.POLLIN)
-            for session in sessions:
-                # What is begun has an answer to come, which is not ours to read; only its end is.
-                with contextlib.suppress(Exception):
-                    poll.register(
-                        session.line.fileno(), select.POLLRDHUP if session._found is not None else select.POLLIN
-                    )
-            soonest = min((session.deadline for session in sessions), default=_NEVER)
-            found = dict(poll.poll(max(0.0, min(soonest - boot_time(), 5.0)) * 1000))
-            if ear in found:
-                os.read(ear, 4096)
-            now = boot_time()
-            for session in sessions:
-                if session.deadline <= now:
-                    session.end()
-                elif found and not session._mutex.acquire(blocking=False):
-                    continue  # in use: whoever uses it will find out
-                elif found:
-                    try:
-                        session.look()
-                    finally:
-                        session._mutex.release()
+def _nobody() -> None:
+    """Who wants to know of the end of a connection that nobody's lock lives with."""
 
 
 class BlockingSessionWire(BlockingWire):
@@ -200,18 +212,32 @@ class BlockingSessionWire(BlockingWire):
         self._watcher = Watcher()
         self._sessions: list[BlockingSession] = []
 
-    async def session(self) -> BlockingSession:
+    async def session(self, within: float) -> BlockingSession:
+        deadline = time.monotonic() + within
         while True:
             try:
                 session = self._sessions.pop()
             except IndexError:
                 break
-            if session.look() and not session.line.is_stale():
+            if session.alive and not session.line.is_stale():
                 return session
             session.close()
-        line = self.open(self.target.timeout)
-        line.tell(settings(self.target.relaxed), self.target.timeout)
-        return BlockingSession(line, self._watcher)
+        line = self.open(within)
+        try:
+            ((pid,),) = self._tell(line, settings(self.target.relaxed), deadline)
+        except BaseException as error:
+            line.close()
+            if isinstance(error, Broken):
+                raise Unavailable(str(error)) from None
+            raise
+        return BlockingSession(line, int(pid), self._watcher)
+
+    async def hear_from(self, sessions: Sequence[BlockingSession], within: float) -> Sequence[bool]:
+        asked = boot_time()
+        for session in sessions:
+            session.wanted = asked
+        self._watcher.wait_for(lambda: all(one.heard >= asked or not one.alive for one in sessions), within)
+        return [session.heard >= asked for session in sessions]
 
     def free(self, session: BlockingSession) -> None:
         session.idle()
@@ -219,6 +245,10 @@ class BlockingSessionWire(BlockingWire):
             self._sessions.append(session)
         else:
             session.close()
+
+    def wake_all(self) -> None:
+        for session in self._watcher.watched():
+            session.wake()
 
     def forked(self) -> None:
         for session in self._sessions:
@@ -228,7 +258,8 @@ class BlockingSessionWire(BlockingWire):
         super().forked()
 
     async def close(self) -> None:
-        while self._sessions:
-            self._sessions.pop().close()
+        with contextlib.suppress(IndexError):
+            while True:
+                self._sessions.pop().close()
         self._watcher.stop()
         await super().close()

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...drivers.base import boot_time
 from ...errors import Unavailable
-from .lane import Lane
-from .line import Line
-from .session_wire import settings
-from .statements import Params, Row, Statement
+from .lane import NEVER, Lane
+from .line import Broken, Line
+from .session_wire import ASK_EVERY, SILENCE, settings
+from .statements import PING, Params, Row, Statement, long
 from .wire_aio import AioWire
-
-_FOREVER = 10 * 365 * 86400.0
 
 
 class WatchedLane(Lane):
-    """Tells of its end."""
+    """Tells of its end. An answer that comes late is trouble, and no reason to end it: a lock lives with it."""
 
-    def __init__(self, line: Line, timeout: float) -> None:
-        super().__init__(line, timeout)
+    patient = True
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(line)
         self.ended: Callable[[], None] = lambda: None
 
     def fail(self, error: Unavailable) -> None:
@@ -31,11 +32,19 @@ class WatchedLane(Lane):
             self.ended()
 
 
+def _ring(alarm: asyncio.Future[None]) -> None:
+    if not alarm.done():
+        alarm.set_result(None)
+
+
 class AioSession:
-    def __init__(self, lane: WatchedLane) -> None:
+    def __init__(self, lane: WatchedLane, pid: int, woken: set[asyncio.Future[None]]) -> None:
         self.lane = lane
-        self.pid = lane.line.pid
+        self.pid = pid
+        self._woken = woken
         self._begun: asyncio.Future[list[Row]] | None = None
+        self._deadline = NEVER
+        self._token = 0
         self._timer: asyncio.TimerHandle | None = None
         self._lost: Callable[[], None] = lambda: None
         lane.ended = self._ended
@@ -44,13 +53,14 @@ class AioSession:
     def alive(self) -> bool:
         return self.lane.open
 
-    async def ask(self, statement: Statement, params: Params, timeout: float) -> list[Row]:
-        if not self.lane.open:
-            raise Unavailable(f"the connection to PostgreSQL at {self.lane.line.where} has ended")
-        return await self.lane.ask(statement, params, timeout)
+    async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
+        try:
+            return await self.lane.ask(statement, params, self.lane.loop.time() + within)
+        except Broken as error:
+            raise Unavailable(str(error)) from None
 
     def begin(self, statement: Statement, params: Params) -> None:
-        self._begun = self.lane.ask(statement, params, _FOREVER)
+        self._begun = self.lane.ask(statement, params, NEVER)
 
     def outcome(self) -> list[Row] | None:
         if self._begun is None:
@@ -61,16 +71,45 @@ class AioSession:
         return begun.result()
 
     async def until(self, timeout: float) -> None:
-        if self._begun is not None:
-            await asyncio.wait([self._begun], timeout=max(0.0, timeout))
+        if self._begun is None:
+            return
+        alarm: asyncio.Future[None] = self.lane.loop.create_future()
+        self._woken.add(alarm)
+        try:
+            either: list[asyncio.Future[Any]] = [self._begun, alarm]
+            await asyncio.wait(either, timeout=max(0.0, timeout), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._woken.discard(alarm)
 
-    def expire_at(self, deadline: float, lost: Callable[[], None]) -> None:
+    # ---- while it holds, or waits for, a lock
+
+    def expire_at(self, deadline: float, token: int, lost: Callable[[], None]) -> None:
+        self._deadline, self._token, self._lost = deadline, token, lost
         self._stop_timer()
-        self._lost = lost
-        self._timer = self.lane.loop.call_later(max(0.0, deadline - boot_time()), self._expired)
+        self._look_later()
 
-    def _expired(self) -> None:
-        self.lane.fail(Unavailable("it was not renewed in time"))
+    def _look_later(self) -> None:
+        left = max(0.0, self._deadline - boot_time())
+        self._timer = self.lane.loop.call_later(min(left, ASK_EVERY), self._look)
+
+    def _look(self) -> None:
+        """Is its time over; has it fallen silent? If not, ask whether it is there."""
+        if boot_time() >= self._deadline:
+            self.lane.fail(Unavailable("it was not renewed in time"))
+            return
+        if self._begun is None:
+            now = self.lane.loop.time()
+            if now - self.lane.sent > SILENCE:
+                self.lane.fail(Unavailable("it has fallen silent"))
+                return
+            if self.lane.sent == NEVER:
+                self.hear(now + SILENCE)
+        self._look_later()
+
+    def hear(self, deadline: float) -> asyncio.Future[list[Row]]:
+        asked = self.lane.ask(PING, (long(self._token),), deadline)
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return asked
 
     def _ended(self) -> None:
         self._stop_timer()
@@ -83,7 +122,7 @@ class AioSession:
 
     def idle(self) -> None:
         self._stop_timer()
-        self._lost = lambda: None
+        self._deadline, self._lost = NEVER, lambda: None
 
     def close(self) -> None:
         self.idle()
@@ -97,21 +136,32 @@ class AioSessionWire(AioWire):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._sessions: list[AioSession] = []
+        self._woken: set[asyncio.Future[None]] = set()
 
-    async def session(self) -> AioSession:
+    async def session(self, within: float) -> AioSession:
         loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
         while self._sessions:
             session = self._sessions.pop()
             if session.alive and session.lane.loop is loop:
                 return session
-        lane = await self.open(WatchedLane, self.target.timeout)
+        lane = await self.open(WatchedLane, deadline)
         assert isinstance(lane, WatchedLane)
         try:
-            await lane.tell(settings(self.target.relaxed))
-        except BaseException:
+            ((pid,),) = await lane.tell(settings(self.target.relaxed), deadline)
+        except BaseException as error:
             lane.fail(Unavailable("given up"))
+            if isinstance(error, Broken):
+                raise Unavailable(str(error)) from None
             raise
-        return AioSession(lane)
+        return AioSession(lane, int(pid), self._woken)
+
+    async def hear_from(self, sessions: Sequence[AioSession], within: float) -> Sequence[bool]:
+        deadline = asyncio.get_running_loop().time() + within
+        asked = [session.hear(deadline) for session in sessions]
+        if asked:
+            await asyncio.wait(asked, timeout=max(0.0, within) + ASK_EVERY)
+        return [one.done() and not one.cancelled() and one.exception() is None for one in asked]
 
     def free(self, session: AioSession) -> None:
         session.idle()
@@ -120,10 +170,16 @@ class AioSessionWire(AioWire):
         else:
             session.close()
 
+    def wake_all(self) -> None:
+        for alarm in list(self._woken):
+            with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits there any more
+                alarm.get_loop().call_soon_threadsafe(_ring, alarm)
+
     def forked(self) -> None:
         for session in self._sessions:
             session.disown()
         self._sessions = []
+        self._woken = set()
         super().forked()
 
     async def close(self) -> None:

@@ -30,6 +30,7 @@ class Statement(NamedTuple):
     types: tuple[str, ...]
     oids: tuple[int, ...]
     many: Statement | None = None  # the same, for an array of each parameter
+    repeats: bool = True  # harmless to ask again when the answer was lost
 
     def preparing(self) -> str:
         return f"PREPARE {self.name.decode()} ({', '.join(self.types)}) AS {self.sql.decode()};"
@@ -45,6 +46,9 @@ def load(file: str, schema: str) -> dict[str, Statement]:
     return found
 
 
+PING = Statement(b"holdfast_ping", b"SELECT $1", ("bigint",), (_OIDS["bigint"],))
+
+
 class Statements:
     """All of the lease table, for one schema."""
 
@@ -54,7 +58,7 @@ class Statements:
         self.release = found["release"]._replace(many=found["release_many"])
         self.renew = found["renew"]
         self.watch = found["watch"]
-        self.evict = found["evict"]
+        self.evict = found["evict"]._replace(repeats=False)
         self.sweep = found["sweep"]
         self.inspect = found["inspect"]
         self.names = found["names"]
@@ -71,9 +75,11 @@ class SessionStatements:
         self.downgrade = found["downgrade"]
         self.leave = found["leave"]
         self.patience = found["patience"]
-        self.ping = found["ping"]
+        self.ping = PING
+        found["ping"] = PING
         self.cancel = found["cancel"]
-        self.evict = found["evict"]
+        self.end = found["end"]
+        self.evict = found["evict"]._replace(repeats=False)
         self.sweep = found["sweep"]
         self.inspect = found["inspect"]
         self.names = found["names"]
@@ -102,12 +108,13 @@ def claim_params(claim: Claim, flags: int, ear: int, seat: int) -> Params:
     )  # fmt: skip
 
 
-def renew_params(asked: Iterable[tuple[str, str, int, float]]) -> Params:
-    """Of (name, holder, token, ttl), already in the order of the names' bytes."""
+def renew_params(asked: Iterable[tuple[str, str, int, float]], flags: int) -> Params:
+    """Of (name, holder, token, ttl)."""
     names, holders, tokens, ttls = zip(*asked, strict=True)
     return (
         array("bytea", [name.encode() for name in names]),
         array("bytea", [holder.encode() for holder in holders]),
         array("bigint", [long(token) for token in tokens]),
         array("bigint", [long(int(ttl * 1_000_000)) for ttl in ttls]),
+        whole(flags),
     )

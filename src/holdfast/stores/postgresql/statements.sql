@@ -10,14 +10,14 @@ SELECT r.kind, r.value
 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS a(n, h, o, t, l, u, c, f, e, s),
     LATERAL "holdfast".claim(n, h, o, t, l, u, c, f & ~8, e, s) AS r
 
--- release (bytea, bytea)
-SELECT "holdfast".release($1, $2)
+-- release (bytea, bytea, integer)
+SELECT "holdfast".release($1, $2, $3)
 
--- release_many (bytea[], bytea[])
-SELECT "holdfast".release(n, h) FROM unnest($1, $2) AS a(n, h)
+-- release_many (bytea[], bytea[], integer[])
+SELECT "holdfast".release(n, h, f) FROM unnest($1, $2, $3) AS a(n, h, f)
 
--- renew (bytea[], bytea[], bigint[], bigint[])
-SELECT "holdfast".renew($1, $2, $3, $4)
+-- renew (bytea[], bytea[], bigint[], bigint[], integer)
+SELECT "holdfast".renew($1, $2, $3, $4, $5)
 
 -- watch (bytea, bigint, bigint)
 SELECT kind, value FROM "holdfast".watch($1, $2, $3)

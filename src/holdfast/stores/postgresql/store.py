@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ... import rule
 from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
+from ...errors import Unavailable
 from . import replies
 from .ear import watch_key
 from .greeting import Greeting
 from .replies import ServerError
 from .snapshots import snapshot
-from .statements import Params, Row, Statement, Statements, claim_params, long, read, renew_params
+from .statements import Params, Row, Statement, Statements, claim_params, long, read, renew_params, whole
 from .url import Target
 from .wires import Wire
 
@@ -38,12 +39,18 @@ RELAXED = (
     "again with a higher token (durability=relaxed)"
 )
 
-_JOIN, _RELAXED, _ALONE = 2, 4, 8
+_JOIN, _RELAXED, _ALONE, _HASTY = 2, 4, 8, 16
+_PATIENCE = 8  # the bits from here on: how long to wait for a row, in ms
+_HELD_UP = 1.0  # seconds: so long, at most, the renewals of all others wait for names whose rows somebody has locked
 _SWEEP_EVERY = 64  # releases
 _MOST_CROWDED = 1000
 _MOST_PACKED = 4096
-_TRIES = 3
+_TRIES = 3  # to find a server with our schema; those whom others stood in the way of try for as long as they have time
 _SECOND = 1_000_000
+_LEAST = 0.1  # seconds: a look takes a moment
+_BUSY = whole(4)
+_KEPT, _LOCKED = ord("1"), ord("?")
+Ask = Callable[[Statement, Params, float], Awaitable[list[Row]]]
 _tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 
 
@@ -55,7 +62,8 @@ class PostgresStore:
         self._sql = statements
         self._driver = driver
         # A wire for threads has a plain function too, which spares them a coroutine for every request.
-        self._talk: Callable[[Statement, Params], list[Row]] | None = getattr(wire, "talk", None)
+        self._talk: Callable[[Statement, Params, float], list[Row]] | None = getattr(wire, "talk", None)
+        self._hasty = _HASTY if wire.shares else 0
         self._flags = _ALONE | (_RELAXED if target.relaxed else 0)
         self._bells: dict[str, Any] = {}
         self._seats = itertools.count(1)
@@ -76,9 +84,10 @@ class PostgresStore:
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         name, holder, owner, ttl, units, capacity, fair, queue, note = claim
+        deadline = self._driver.now() + within
         if holder in self._bells or (name in self._crowded and queue and (self._polls or self._wire.ear.is_open)):
             is_first_asking = holder not in self._bells
-            kind, value = await self._join(claim)
+            kind, value = await self._join(claim, deadline)
             if kind == 0 and is_first_asking:
                 self._crowded.discard(name)  # whoever had to wait leaves it: there was a line a moment ago
         else:
@@ -87,22 +96,15 @@ class PostgresStore:
             if packed is None:
                 if len(self._packed) >= _MOST_PACKED:
                     self._packed.clear()
-                packed = self._packed[terms] = claim_params(claim, self._flags, 0, 0)
-            params = (packed[0], holder.encode(), *packed[2:])
-            try:
-                if self._talk is None:
-                    rows = await self._wire.ask(self._sql.claim, params)
-                else:
-                    rows = self._talk(self._sql.claim, params)
-            except ServerError as error:
-                rows = await self._again(error, self._sql.claim, params)
-            kind, value = read(rows[0][0]), read(rows[0][1])
+                packed = self._packed[terms] = claim_params(claim, 0, 0, 0)
+            flags = self._flags | self._patience(within) | (1 if fair else 0)
+            kind, value = await self._claimed((packed[0], holder.encode(), *packed[2:]), flags, deadline)
             if kind == 1 and queue:
                 # Now that there is a line to join, make sure that the bell will be heard, and only then join.
                 if len(self._crowded) > _MOST_CROWDED:
                     self._crowded.clear()
                 self._crowded.add(name)
-                kind, value = await self._join(claim)
+                kind, value = await self._join(claim, deadline)
         if kind == 0:
             if holder in self._bells:
                 self._wire.ear.forget(self._bells.pop(holder))
@@ -113,6 +115,14 @@ class PostgresStore:
             rule.next_token(value, MAX_TOKEN + 1, name)
         return Place(claim, value / _SECOND)
 
+    async def _claimed(self, packed: Params, flags: int, deadline: float) -> tuple[int, int]:
+        """What the server says to that claim: see `claim` in schema.sql."""
+        params = (*packed[:7], whole(flags | self._hasty), *packed[8:])
+        rows = await self._ask(self._sql.claim, params, deadline)
+        if rows[0][0] == _BUSY:
+            rows = await self._ask_aside(self._sql.claim, (*packed[:7], whole(flags), *packed[8:]), deadline)
+        return read(rows[0][0]), read(rows[0][1])
+
     async def wait(self, place: Place, timeout: float) -> None:
         bell = self._bells.get(place.claim.holder)
         if bell is not None:
@@ -121,66 +131,79 @@ class PostgresStore:
             await self._driver.sleep(min(timeout, self._driver.uniform(0.03, 0.1)))
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
-        order = sorted(range(len(grants)), key=lambda index: grants[index].claim.name)
-        params = renew_params(
-            (grants[i].claim.name, grants[i].claim.holder, grants[i].token, grants[i].claim.ttl) for i in order
-        )
         deadline = self._driver.now() + within
-        for attempt in range(1, _TRIES + 1):
-            left = max(0.001, deadline - self._driver.now())
+        verdicts: dict[int, Verdict] = {}
+        busy: dict[str, list[int]] = {}
+        everybody = list(range(len(grants)))
+        for at, verdict in zip(everybody, await self._renewed(grants, everybody, 0, deadline), strict=True):
+            if verdict == _LOCKED:
+                busy.setdefault(grants[at].claim.name, []).append(at)
+            else:
+                verdicts[at] = grants[at] if verdict == _KEPT else None
+        # Rows that somebody else had locked in that moment: name by name, since whoever waits may have nothing else locked.
+        until = self._driver.now() + min(within / 2, _HELD_UP)
+        for done, (name, same) in enumerate(busy.items()):
+            share = max(0.002, (until - self._driver.now()) / (len(busy) - done))
             try:
-                ((verdicts,),) = await self._wire.ask_apart(self._sql.renew, params, left)
-                break
-            except ServerError as error:
-                self._refused(error, last=attempt == _TRIES)
-        renewed: list[Grant | None] = [None] * len(grants)
-        for index, verdict in zip(order, verdicts, strict=True):
-            if verdict == 49:
-                renewed[index] = grants[index]
-        return renewed
+                answer = await self._renewed(grants, same, int(share * 1000) << _PATIENCE, deadline)
+                verdicts |= {at: grants[at] if one == _KEPT else None for at, one in zip(same, answer, strict=True)}
+            except Unavailable as error:
+                verdicts |= {at: Unavailable(f"{name!r} could not be renewed: {error}") for at in same}
+        return [verdicts[at] for at in everybody]
+
+    async def _renewed(self, grants: Sequence[Grant], which: list[int], flags: int, deadline: float) -> bytes:
+        asked = (
+            (grants[at].claim.name, grants[at].claim.holder, grants[at].token, grants[at].claim.ttl) for at in which
+        )
+        params = renew_params(asked, flags)
+        return (await self._persist(self._wire.ask_apart, self._sql.renew, params, deadline))[0][0]
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
+        deadline = self._driver.now() + within
         if claim.holder in self._bells:
             self._wire.ear.forget(self._bells.pop(claim.holder))
-        params = (claim.name.encode(), claim.holder.encode())
-        try:
-            if self._talk is None:
-                rows = await self._wire.ask(self._sql.release, params)
-            else:
-                rows = self._talk(self._sql.release, params)
-        except ServerError as error:
-            rows = await self._again(error, self._sql.release, params)
+        name, holder, flags = claim.name.encode(), claim.holder.encode(), self._patience(within)
+        rows = await self._ask(self._sql.release, (name, holder, whole(flags | self._hasty)), deadline)
+        if rows[0][0] == b"":  # NULL: somebody has its row locked
+            rows = await self._ask_aside(self._sql.release, (name, holder, whole(flags)), deadline)
         if next(self._releases) % _SWEEP_EVERY == 0:
-            await self._sweep()
+            await self._sweep(deadline)
         return rows[0][0] == b"\1"
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
-        await self._listen()
+        deadline = self._driver.now() + max(timeout, _LEAST)
+        await self._listen(deadline)
         ear = self._wire.ear
         bell = ear.expect(watch_key(name.encode().hex()))
         try:
             long_enough = int((timeout + self._target.timeout) * _SECOND)
-            rows = await self._ask(self._sql.watch, (name.encode(), long(token), long(long_enough)))
+            rows = await self._ask(self._sql.watch, (name.encode(), long(token), long(long_enough)), deadline)
             kind, value = read(rows[0][0]), read(rows[0][1])
+            left = min(value / _SECOND, deadline - self._driver.now())
             if kind == 1 and self._polls:
-                await self._driver.sleep(min(timeout, value / _SECOND, self._driver.uniform(0.1, 0.3)))
+                await self._driver.sleep(max(0.0, min(left, self._driver.uniform(0.1, 0.3))))
             elif kind == 1:
-                await ear.hear(bell, min(timeout, value / _SECOND))
+                await ear.hear(bell, left)
         finally:
             ear.forget(bell)
 
+    def wake_waiters(self) -> None:
+        """End every wait and watch that is under way, from any thread."""
+        self._wire.ear.wake_all()
+
     async def evict(self, name: str, token: int, by: str) -> int | None:
-        rows = await self._ask(self._sql.evict, (name.encode(), long(token), by.encode()))
+        deadline = self._driver.now() + ROUND
+        rows = await self._ask(self._sql.evict, (name.encode(), long(token), by.encode()), deadline)
         past = read(rows[0][0])
         if past < 0:
             rule.next_token(-past, MAX_TOKEN + 1, name)
         return past or None
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        return snapshot(name, await self._ask(self._sql.inspect, (name.encode(),)))
+        return snapshot(name, await self._ask(self._sql.inspect, (name.encode(),), self._driver.now() + within))
 
     async def names(self, prefix: str = "") -> Sequence[str]:
-        rows = await self._ask(self._sql.names, (prefix.encode(),))
+        rows = await self._ask(self._sql.names, (prefix.encode(),), self._driver.now() + ROUND)
         return sorted(name.decode() for (name,) in rows)
 
     def forked(self) -> None:
@@ -192,27 +215,25 @@ class PostgresStore:
 
     # ---- conversations
 
-    async def _join(self, claim: Claim) -> tuple[int, int]:
+    async def _join(self, claim: Claim, deadline: float) -> tuple[int, int]:
         """A claim that, if there is no room, joins the line, and says where to ring."""
         ear, seat = self._wire.ear, 0
-        await self._listen()
+        await self._listen(deadline)
         if not self._polls:
             bell = self._bells.get(claim.holder)
             if bell is None:
                 bell = self._bells[claim.holder] = ear.expect(str(next(self._seats)))
             seat = int(bell.what)
-        flags = self._flags | (_JOIN if claim.queue else 0)
-        params = claim_params(claim, flags, ear.number if seat else 0, seat)
-        rows = await self._ask(self._sql.claim, params)
-        return read(rows[0][0]), read(rows[0][1])
+        flags = self._flags | (_JOIN if claim.queue else 0) | (1 if claim.fair else 0)
+        flags |= self._patience(deadline - self._driver.now())
+        return await self._claimed(claim_params(claim, 0, ear.number if seat else 0, seat), flags, deadline)
 
-    async def _listen(self) -> None:
+    async def _listen(self, deadline: float) -> None:
         """See to it that the bell will be heard, or find out that it cannot be."""
         if self._polls or self._wire.ear.is_open:
             return
         if not self._checked:
-            await self._ask(self._sql.names, (b"\xff",))  # so that the greeting has taken place
-            if self._greeting.pooled and await self._wire.is_shared():
+            if self._greeting.pooled and await self._wire.is_shared(deadline - self._driver.now()):
                 self._polls = True
                 logging.getLogger("holdfast").warning(
                     "a pooler at %s lends server connections by the transaction: LISTEN does not work through it, so "
@@ -221,36 +242,48 @@ class PostgresStore:
                 )
             self._checked = True
         if not self._polls:
-            await self._wire.ear.open()
+            await self._wire.ear.open(deadline - self._driver.now())
 
-    async def _ask(self, statement: Statement, params: Params) -> list[Row]:
+    def _patience(self, within: float) -> int:
+        """The server gives up a little before we do, so that nothing is done after we have stopped waiting for it."""
+        return max(1, int(min(within, self._target.timeout) * 850)) << _PATIENCE
+
+    async def _ask(self, statement: Statement, params: Params, deadline: float) -> list[Row]:
+        within = deadline - self._driver.now()
         try:
-            return await self._wire.ask(statement, params)
+            if self._talk is None:
+                return await self._wire.ask(statement, params, within)
+            return self._talk(statement, params, within)
         except ServerError as error:
-            return await self._again(error, statement, params)
+            return await self._persist(self._wire.ask, statement, params, deadline, error)
 
-    async def _again(self, error: ServerError, statement: Statement, params: Params) -> list[Row]:
+    async def _ask_aside(self, statement: Statement, params: Params, deadline: float) -> list[Row]:
+        return await self._persist(self._wire.ask_aside, statement, params, deadline)
+
+    async def _persist(
+        self, ask: Ask, statement: Statement, params: Params, deadline: float, error: ServerError | None = None
+    ) -> list[Row]:
         """A refusal undid everything, so what passes by itself may simply be asked again."""
-        for attempt in range(2, _TRIES + 1):
-            self._refused(error)
+        missing = 0
+        while True:
+            if error is not None:
+                if error.state in replies.MISSING or error.state == replies.READ_ONLY:
+                    self._wire.reset()
+                missing += error.state in replies.MISSING
+                if error.state not in replies.MISSING | replies.CONFLICTS or missing == _TRIES:
+                    raise replies.explained(error, self._wire.where, self._target.schema) from None
+                if error.state in replies.CONFLICTS:
+                    await self._driver.sleep(self._driver.uniform(0.001, 0.02))
+                if self._driver.now() >= deadline:
+                    raise replies.explained(error, self._wire.where, self._target.schema) from None
             try:
-                return await self._wire.ask(statement, params)
+                return await ask(statement, params, deadline - self._driver.now())
             except ServerError as another:
                 error = another
-                if attempt == _TRIES:
-                    break
-        self._refused(error, last=True)
-        raise AssertionError  # not reached
 
-    def _refused(self, error: ServerError, last: bool = False) -> None:
-        """Returns if asking again may help."""
-        if error.state in replies.MISSING or error.state == replies.READ_ONLY:
-            self._wire.reset()
-        if last or error.state not in replies.MISSING | replies.CONFLICTS:
-            raise replies.explained(error, self._wire.where, self._target.schema) from None
-
-    async def _sweep(self) -> None:
+    async def _sweep(self, deadline: float) -> None:
+        retention = long(int(self._target.retention * _SECOND))
         try:
-            await self._wire.ask(self._sql.sweep, (long(int(self._target.retention * _SECOND)),))
+            await self._wire.ask(self._sql.sweep, (retention,), deadline - self._driver.now())
         except (ServerError, ConnectionError):
             return  # another time; what was asked for is done

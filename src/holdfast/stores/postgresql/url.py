@@ -71,6 +71,7 @@ def _resolved(conninfo: str) -> Target:
         "keepalives_idle": "10",
         "keepalives_interval": "5",
         "keepalives_count": "3",
+        "tcp_user_timeout": "5000",  # what was sent is not confirmed for so long, by the kernel's count: it is over
         "client_encoding": "UTF8",
     }
     more = {key: value for key, value in usual.items() if key not in said}

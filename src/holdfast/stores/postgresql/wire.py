@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import select
-import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from ...errors import HoldfastError, Unavailable
+from ...errors import Unavailable
 from . import replies
 from .ear import ThreadEar
-from .greeting import Greeting
-from .line import Line
+from .greeting import SHARING, Greeting, is_lent
+from .line import Broken, Line
+from .pool import Hand, Pool
 from .replies import ServerError
 from .statements import Params, Row, Statement
 from .url import Target
@@ -38,16 +37,17 @@ class BlockingLine(Line):
 
     def answer(self, timeout: float) -> list[Row]:
         found: list[Any] = []
+        left = timeout
         try:
-            if not self.flushed():
-                self._flush(timeout)
             deadline = _clock() + timeout
-            while self._readable(timeout * 1000):
+            if not self.flushed():
+                self._flush(deadline)
+            while self._readable(max(0.0, left) * 1000):
                 self.take()
                 rows = self.rows(found)
                 if rows is not None:
                     return rows
-                timeout = max(0.0, deadline - _clock())
+                left = deadline - _clock()
             raise self.late(timeout)
         except Exception:
             raise
@@ -58,12 +58,12 @@ class BlockingLine(Line):
                     self.take()
             raise
 
-    def _flush(self, timeout: float) -> None:
+    def _flush(self, deadline: float) -> None:
         """A long request: the server may want to be read while it is written to."""
-        deadline = _clock() + timeout
+        began = _clock()
         while not self.flushed():
             if not self._ready(select.POLLIN | select.POLLOUT, deadline - _clock()):
-                raise self.late(timeout)
+                raise self.late(deadline - began)
             self.take()
 
     @cached_property
@@ -89,11 +89,9 @@ def dial(target: Target, timeout: float) -> BlockingLine:
     try:
         while (what := line.step()) is not None:
             if not line._ready(what, deadline - _clock()):
-                raise Unavailable(f"cannot connect to PostgreSQL at {target.where} within {timeout:g} s")
-    except Unavailable as error:
+                raise Unavailable(f"cannot connect to PostgreSQL at {target.where} within {max(0.0, timeout):.3g} s")
+    except Broken as error:
         line.close()
-        if "cannot connect" in str(error):
-            raise
         raise replies.not_connected(str(error), target.where) from None
     except BaseException:
         line.close()
@@ -102,47 +100,49 @@ def dial(target: Target, timeout: float) -> BlockingLine:
 
 
 class BlockingWire:
-    """The connections of one store: a bounded pool for threads, one for renewals, one ear."""
+    """The connections of one store: a bounded pool for threads, some for renewals, one ear."""
+
+    shares = False
 
     def __init__(self, target: Target, greeting: Greeting) -> None:
         self.target = target
         self.where = target.where
         self.greeting = greeting
-        self.ear = ThreadEar(lambda: self.open(target.timeout), target.schema)
-        self._renewing: BlockingLine | None = None
-        self._fresh()
+        self.ear = ThreadEar(self.open, target.schema)
+        self._pool: Pool[BlockingLine] = Pool(target.pool)
+        self._apart: list[BlockingLine] = []
+        self._closed = False
 
-    def _fresh(self) -> None:
-        # What lies here may be taken: a connection, or None, which is leave to open one. The last put back is taken first.
-        self._idle: list[BlockingLine | None] = [None] * self.target.pool
-        self._queue: queue.SimpleQueue[BlockingLine | None] = queue.SimpleQueue()
-        self._queueing = 0
-        self._mutex = threading.Lock()
-        self._greeting = threading.Lock()
+    # ---- connecting
 
-    def open(self, timeout: float) -> BlockingLine:
+    def open(self, within: float) -> BlockingLine:
         """Connected, and agreed on the schema."""
-        line = dial(self.target, timeout)
+        deadline = _clock() + within
+        line = dial(self.target, min(within, self.target.timeout))
         try:
-            self._set_up(line, timeout)
+            self._set_up(line, deadline)
         except ServerError as error:
             line.close()
             raise replies.explained(error, self.where, self.target.schema) from None
-        except BaseException:
+        except BaseException as error:
             line.close()
+            if isinstance(error, Broken):
+                raise Unavailable(str(error)) from None
             raise
         line.used = _clock()
         return line
 
-    def _set_up(self, line: BlockingLine, timeout: float) -> None:
+    def _tell(self, line: BlockingLine, sql: str, deadline: float) -> list[Row]:
+        return line.tell(sql, min(deadline - _clock(), self.target.timeout))
+
+    def _set_up(self, line: BlockingLine, deadline: float) -> None:
         for known_before in (self.greeting.known, False):
             if not self.greeting.known:
-                with self._greeting:
-                    self._greet(line, timeout)
+                self._greet(line, deadline)
             if self.greeting.pooled:
                 return
             try:
-                line.tell(self.greeting.setting_up(), timeout)
+                self._tell(line, self.greeting.setting_up(), deadline)
             except ServerError as error:
                 if error.state not in replies.MISSING or not known_before:
                     raise
@@ -151,13 +151,13 @@ class BlockingWire:
                 line.prepared = True
                 return
 
-    def _greet(self, line: BlockingLine, timeout: float) -> None:
+    def _greet(self, line: BlockingLine, deadline: float) -> None:
         conversation = self.greeting.conversation(line.pid)
         try:
             question = next(conversation)
             while True:
                 try:
-                    rows = line.tell(question, timeout)
+                    rows = self._tell(line, question, deadline)
                 except ServerError as error:
                     question = conversation.throw(error)
                 else:
@@ -165,136 +165,116 @@ class BlockingWire:
         except StopIteration:
             return
 
-    async def ask(self, statement: Statement, params: Params) -> list[Row]:
-        return self.talk(statement, params)
+    # ---- asking
 
-    def talk(self, statement: Statement, params: Params) -> list[Row]:
-        try:
-            line = self._idle.pop()
-        except IndexError:
-            line = self._queue_up()
-        try:
-            if line is None or (_clock() - line.used > _FRESH and line.is_stale()):
-                if line is not None:
-                    line.close()
-                    line = None
-                line = self.open(self.target.timeout)
-            rows = line.ask(statement, params, self.target.timeout)
-            line.used = _clock()
-        except ServerError:
-            self._put_back(line)
-            raise
-        except BaseException as error:
-            if line is not None:
-                line.close()
-            self._put_back(None)
-            if isinstance(error, HoldfastError):
-                self._close_idle()  # what broke one has most likely broken all that lie here
-            raise
-        self._idle.append(line)
-        if self._queueing:
-            self._hand_on()
-        return rows
+    async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
+        return self.talk(statement, params, within)
 
-    def _put_back(self, line: BlockingLine | None) -> None:
-        if line is None:
-            self._idle.insert(0, None)
-        else:
-            self._idle.append(line)
-        self._hand_on()
+    ask_aside = ask  # a thread has its connection to itself
 
-    def _hand_on(self) -> None:
-        if self._queueing:
-            with contextlib.suppress(IndexError):
-                self._queue.put(self._idle.pop())
-
-    def _queue_up(self) -> BlockingLine | None:
-        """All are busy. Whoever puts one back looks for us after that, and we for it after saying that we wait."""
-        timeout = self.target.timeout
-        with self._mutex:
-            self._queueing += 1
-        try:
-            with contextlib.suppress(IndexError):
-                return self._idle.pop()
-            return self._queue.get(timeout=timeout)
-        except queue.Empty:
-            raise Unavailable(
-                f"all {self.target.pool} connections to PostgreSQL at {self.where} were busy for {timeout:g} s: "
-                "see the URL's option pool="
-            ) from None
-        finally:
-            with self._mutex:
-                self._queueing -= 1
-                while not self._queueing and not self._queue.empty():  # handed to one who had just given up
-                    self._idle.append(self._queue.get_nowait())
-
-    async def ask_apart(self, statement: Statement, params: Params, within: float) -> list[Row]:
-        """On a connection that user work cannot keep busy. Used by one thread, the renewer."""
+    def talk(self, statement: Statement, params: Params, within: float) -> list[Row]:
         deadline = _clock() + within
-        line, self._renewing = self._renewing, None
-        if line is None or line.is_stale():
-            if line is not None:
-                line.close()
-            line = self.open(min(within, self.target.timeout))
+        hand = Hand()
         try:
-            rows = line.ask(statement, params, max(0.001, deadline - _clock()))
+            try:
+                if not self._pool.take(hand):
+                    self._pool.wait(hand, within, self._all_busy)
+                return self._asked(hand, statement, params, deadline)
+            finally:
+                self._pool.put_back(hand)
+        except Broken as error:
+            self._pool.close_idle()  # what broke one has most likely broken all that lie here
+            raise Unavailable(str(error)) from None
+        finally:
+            self._pool.put_back(hand)  # if it was in that line above that we were interrupted
+            if self._closed:
+                self._pool.close_idle()
+
+    def _asked(self, hand: Hand, statement: Statement, params: Params, deadline: float) -> list[Row]:
+        """On the connection in hand, or on a new one if there is none, or it is stale, or breaks.
+
+        After a refusal it is as good as before, and stays in the hand; after anything else it may be in mid-conversation.
+        """
+        try:
+            now = _clock()
+            if hand.line is not None and now - hand.line.used > _FRESH and hand.line.is_stale():
+                hand.drop()
+            again = hand.line is not None and statement.repeats
+            while True:
+                if hand.line is None:
+                    hand.line = self.open(deadline - now)
+                    now = _clock()
+                try:
+                    rows: list[Row] = hand.line.ask(statement, params, min(deadline - now, self.target.timeout))
+                    hand.line.used = _clock()
+                    return rows
+                except Broken:
+                    now = _clock()
+                    if not again or now >= deadline:
+                        raise
+                    again = False
+                    hand.drop()
         except ServerError:
-            self._renewing = line
             raise
         except BaseException:
-            line.close()
+            hand.drop()
             raise
-        self._renewing = line
-        return rows
 
-    async def is_shared(self) -> bool:
-        """Does a pooler lend one server connection to several of ours, transaction by transaction?
+    def _all_busy(self, waited: float) -> Unavailable:
+        return Unavailable(
+            f"all {self.target.pool} connections to PostgreSQL at {self.where} were busy for {waited:.3g} s: "
+            "see the URL's option pool="
+        )
 
-        While one of ours is idle and another is in a transaction, each has a server of its own, unless they are lent.
-        """
-        timeout = self.target.timeout
-        first, second = dial(self.target, timeout), dial(self.target, timeout)
+    async def ask_apart(self, statement: Statement, params: Params, within: float) -> list[Row]:
+        """On a connection that user work cannot keep busy: one of theirs at first, since there may be no time to open another."""
+        deadline = _clock() + within
+        hand = Hand()
         try:
-            asked = "SELECT pg_catalog.pg_backend_pid()"
-            for _ in range(3):
-                mine = first.tell(asked, timeout)
-                second.tell("BEGIN", timeout)
-                theirs = second.tell(asked, timeout)
-                again = first.tell(asked, timeout)
-                second.tell("ROLLBACK", timeout)
-                if mine == theirs or mine != again:
-                    return True
-            return False
+            try:
+                hand.line = self._apart.pop()
+            except IndexError:
+                self._pool.take_over(hand)
+            return self._asked(hand, statement, params, deadline)
+        except Broken as error:
+            raise Unavailable(str(error)) from None
+        finally:
+            if isinstance(hand.line, BlockingLine):
+                self._apart.append(hand.line)
+
+    async def is_shared(self, within: float) -> bool:
+        """See greeting.py."""
+        deadline = _clock() + within
+        lines: list[BlockingLine] = []
+        try:
+            for _ in range(2):
+                lines += [dial(self.target, min(deadline - _clock(), self.target.timeout))]
+            return is_lent([self._tell(lines[which], sql, deadline) for which, sql in SHARING])
         except ServerError as error:
             raise replies.explained(error, self.where, self.target.schema) from None
+        except Broken as error:
+            raise Unavailable(str(error)) from None
         finally:
-            first.close()
-            second.close()
+            for line in lines:
+                line.close()
+
+    # ---- the end
 
     def reset(self) -> None:
         """The server is not what it was (a failover, an emptied schema): connect anew."""
         self.greeting.known = False
-        self._close_idle()
-        line, self._renewing = self._renewing, None
-        if line is not None:
-            line.close()
+        self._pool.close_idle()
+        while self._apart:
+            self._apart.pop().close()
         self.ear.lose()
 
     def forked(self) -> None:
-        for line in (*self._idle, self._renewing):
-            if line is not None:
-                line.disown()
-        self._renewing = None
-        self._fresh()
+        for line in (*self._pool.idle(), *self._apart):
+            line.disown()
+        self._pool = Pool(self.target.pool)
+        self._apart = []
         self.ear.forked()
 
     async def close(self) -> None:
+        self._closed = True
         self.reset()
-
-    def _close_idle(self) -> None:
-        for _ in range(len(self._idle)):
-            with contextlib.suppress(IndexError):
-                line = self._idle.pop()
-                if line is not None:
-                    line.close()
-                self._idle.insert(0, None)

@@ -1,102 +1,173 @@
-"""The connections of a store in asyncio: one that all tasks share, one for renewals, one ear."""
+"""The connections of a store in asyncio: one that all tasks share, a few for who waits for a row, one for renewals, one ear."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from ...errors import Unavailable
 from . import replies
 from .ear_aio import LoopEar
-from .greeting import Greeting
-from .lane import Lane, dialled
-from .line import Line
+from .greeting import SHARING, Greeting, is_lent
+from .lane import NEVER, Lane, dialled
+from .line import Broken, Line
 from .replies import ServerError
 from .statements import Params, Row, Statement
 from .url import Target
 
-LaneFactory = Callable[[Line, float], Lane]
+LaneFactory = Callable[[Line], Lane]
 
 
 class AioWire:
+    shares = True
+
     def __init__(self, target: Target, greeting: Greeting) -> None:
         self.target = target
         self.where = target.where
         self.greeting = greeting
         self.ear = LoopEar(self, target.schema)
+        self._fresh()
+
+    def _fresh(self) -> None:
         self._shared: Lane | None = None
         self._renewing: Lane | None = None
+        self._aside: list[Lane] = []
+        self._turns: dict[bytes, tuple[asyncio.Lock, list[object]]] = {}
+        self._room = asyncio.Semaphore(self.target.pool)
         self._dialling = asyncio.Lock()
 
-    async def ask(self, statement: Statement, params: Params) -> list[Row]:
-        lane = self._shared
-        if lane is None or not lane.open or lane.loop is not asyncio.get_running_loop():
-            lane = await self._connected()
-        return await lane.ask(statement, params)
+    # ---- asking
 
-    async def _connected(self) -> Lane:
-        async with self._dialling:
-            lane = self._shared
-            if lane is None or not lane.open or lane.loop is not asyncio.get_running_loop():
-                lane = self._shared = await self.open(Lane, self.target.timeout)
-            return lane
-
-    async def ask_apart(self, statement: Statement, params: Params, within: float) -> list[Row]:
-        """On a connection that user work cannot keep busy."""
+    async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
-        try:
-            async with asyncio.timeout_at(deadline):
-                lane = self._renewing
-                if lane is None or not lane.open or lane.loop is not loop:
-                    lane = self._renewing = await self.open(Lane, within)
-                return await lane.ask(statement, params, max(0.001, deadline - loop.time()))
-        except TimeoutError as error:
-            if self._renewing is not None:
-                self._renewing.fail(Unavailable("given up"))
-            raise Unavailable(f"PostgreSQL at {self.where} did not answer a renewal within {within:g} s") from error
+        lane = self._shared
+        for again in (statement.repeats, False):
+            if lane is None or not lane.open or lane.loop is not loop:
+                lane = await self._connected(deadline)
+            try:
+                return await lane.ask(statement, params, min(deadline, loop.time() + self.target.timeout))
+            except Broken as error:
+                if not again or loop.time() >= deadline:
+                    raise Unavailable(str(error)) from None
+                lane = self._shared
+        raise AssertionError  # not reached
 
-    async def dial(self, factory: LaneFactory, timeout: float) -> Lane:
-        """A bare connection, logged in."""
-        deadline = asyncio.get_running_loop().time() + timeout
-        line: Line | None = None
+    async def _connected(self, deadline: float) -> Lane:
+        loop = asyncio.get_running_loop()
+        async with self.by(deadline), self._dialling:
+            lane = self._shared
+            if lane is None or not lane.open or lane.loop is not loop:
+                lane = self._shared = await self.open(Lane, deadline)
+            return lane
+
+    async def ask_aside(self, statement: Statement, params: Params, within: float) -> list[Row]:
+        """Those who wait for the same row take turns on one connection, so that one locked row does not use up all of them."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        async with self.by(deadline, "{} did not answer"), self._turn(params[0]), self._room:
+            lane = self._aside.pop() if self._aside else None
+            if lane is None or not lane.open or lane.loop is not loop:
+                lane = await self.open(Lane, deadline)
+            try:
+                rows = await lane.ask(statement, params, deadline)
+            except ServerError:
+                self._aside.append(lane)
+                raise
+            except BaseException as error:
+                lane.fail(Unavailable("given up"))
+                if isinstance(error, Broken):
+                    raise Unavailable(str(error)) from None
+                raise
+            self._aside.append(lane)
+            return rows
+
+    @asynccontextmanager
+    async def _turn(self, name: bytes) -> AsyncIterator[None]:
+        lock, users = self._turns.setdefault(name, (asyncio.Lock(), []))
+        me = object()
+        users.append(me)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.remove(me)
+            if not users:
+                self._turns.pop(name, None)
+
+    async def ask_apart(self, statement: Statement, params: Params, within: float) -> list[Row]:
+        """On a connection that user work cannot keep busy: theirs at first, since there may be no time to open another."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        for again in (True, False):
+            lane = self._renewing
+            if (lane is None or not lane.open) and self._shared is not None and self._shared.sent == NEVER:
+                lane, self._shared = self._shared, None
+                self._renewing = lane
+            if fresh := lane is None or not lane.open or lane.loop is not loop:
+                lane = self._renewing = await self.open(Lane, deadline)
+            assert lane is not None
+            try:
+                return await lane.ask(statement, params, deadline)
+            except Broken as error:
+                if fresh or not again or loop.time() >= deadline:
+                    raise Unavailable(str(error)) from None
+        raise AssertionError  # not reached
+
+    # ---- connecting
+
+    @asynccontextmanager
+    async def by(self, deadline: float, trouble: str = "cannot connect to {}") -> AsyncIterator[None]:
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(deadline):
-                line = Line.begin(self.target, await _addresses(self.target))
-            await dialled(line, deadline)
-        except TimeoutError as error:
-            _close(line)
-            raise Unavailable(f"cannot connect to PostgreSQL at {self.where} within {timeout:g} s") from error
-        except Unavailable as error:
+                yield
+        except TimeoutError:
+            told = trouble.format(f"PostgreSQL at {self.where}")
+            raise Unavailable(f"{told} within {max(0.0, deadline - began):.3g} s") from None
+
+    async def dial(self, factory: LaneFactory, deadline: float) -> Lane:
+        """A bare connection, logged in."""
+        line: Line | None = None
+        deadline = min(deadline, asyncio.get_running_loop().time() + self.target.timeout)
+        try:
+            async with self.by(deadline):
+                addresses = await _addresses(self.target)
+                line = Line.begin(self.target, addresses)
+                await dialled(line)
+            return factory(line)
+        except Broken as error:
             _close(line)
             raise replies.not_connected(str(error), self.where) from None
         except BaseException:
             _close(line)
             raise
-        return factory(line, timeout)
 
-    async def open(self, factory: LaneFactory, timeout: float) -> Lane:
+    async def open(self, factory: LaneFactory, deadline: float) -> Lane:
         """Connected, and agreed on the schema."""
-        lane = await self.dial(factory, timeout)
+        lane = await self.dial(factory, deadline)
         try:
-            await self._set_up(lane)
+            await self._set_up(lane, deadline)
         except ServerError as error:
             lane.fail(Unavailable("refused"))
             raise replies.explained(error, self.where, self.target.schema) from None
-        except BaseException:
+        except BaseException as error:
             lane.fail(Unavailable("given up"))
+            if isinstance(error, Broken):
+                raise Unavailable(str(error)) from None
             raise
         return lane
 
-    async def _set_up(self, lane: Lane) -> None:
+    async def _set_up(self, lane: Lane, deadline: float) -> None:
         for known_before in (self.greeting.known, False):
             if not self.greeting.known:
-                await self._greet(lane)
+                await self._greet(lane, deadline)
             if self.greeting.pooled:
                 return
             try:
-                await lane.tell(self.greeting.setting_up())
+                await lane.tell(self.greeting.setting_up(), deadline)
             except ServerError as error:
                 if error.state not in replies.MISSING or not known_before:
                     raise
@@ -105,13 +176,13 @@ class AioWire:
                 lane.line.prepared = True
                 return
 
-    async def _greet(self, lane: Lane) -> None:
+    async def _greet(self, lane: Lane, deadline: float) -> None:
         conversation = self.greeting.conversation(lane.line.pid)
         try:
             question = next(conversation)
             while True:
                 try:
-                    rows = await lane.tell(question)
+                    rows = await lane.tell(question, deadline)
                 except ServerError as error:
                     question = conversation.throw(error)
                 else:
@@ -119,43 +190,39 @@ class AioWire:
         except StopIteration:
             return
 
-    async def is_shared(self) -> bool:
-        """See wire.py."""
-        first = await self.dial(Lane, self.target.timeout)
+    async def is_shared(self, within: float) -> bool:
+        """See greeting.py."""
+        deadline = asyncio.get_running_loop().time() + within
+        lanes: list[Lane] = []
         try:
-            second = await self.dial(Lane, self.target.timeout)
-            try:
-                asked = "SELECT pg_catalog.pg_backend_pid()"
-                for _ in range(3):
-                    mine = await first.tell(asked)
-                    await second.tell("BEGIN")
-                    theirs = await second.tell(asked)
-                    again = await first.tell(asked)
-                    await second.tell("ROLLBACK")
-                    if mine == theirs or mine != again:
-                        return True
-                return False
-            except ServerError as error:
-                raise replies.explained(error, self.where, self.target.schema) from None
-            finally:
-                second.fail(Unavailable("done"))
+            for _ in range(2):
+                lanes += [await self.dial(Lane, deadline)]
+            return is_lent([await lanes[which].tell(sql, deadline) for which, sql in SHARING])
+        except ServerError as error:
+            raise replies.explained(error, self.where, self.target.schema) from None
+        except Broken as error:
+            raise Unavailable(str(error)) from None
         finally:
-            first.fail(Unavailable("done"))
+            for lane in lanes:
+                lane.fail(Unavailable("done"))
+
+    # ---- the end
+
+    def _lanes(self) -> list[Lane]:
+        return [lane for lane in (self._shared, self._renewing, *self._aside) if lane is not None]
 
     def reset(self) -> None:
         """The server is not what it was (a failover, an emptied schema): connect anew."""
         self.greeting.known = False
-        for lane in (self._shared, self._renewing):
-            if lane is not None:
-                lane.fail(Unavailable("the server is not what it was"))
+        for lane in self._lanes():
+            lane.fail(Unavailable("the server is not what it was"))
+        self._aside.clear()
         self.ear.lose()
 
     def forked(self) -> None:
-        for lane in (self._shared, self._renewing):
-            if lane is not None:
-                lane.disown()
-        self._shared = self._renewing = None
-        self._dialling = asyncio.Lock()
+        for lane in self._lanes():
+            lane.disown()
+        self._fresh()
         self.ear.forked()
 
     async def close(self) -> None:

@@ -1,0 +1,118 @@
+"""One thread that watches over the connections that locks live with: their end, their silence, their ttl.
+
+It is the only one that asks them whether they are there, and the only one that reads the answer; so one connection in trouble
+is one connection in trouble.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...drivers.base import boot_time
+
+if TYPE_CHECKING:
+    from .session_wire import BlockingSession
+
+NEVER = float("inf")
+_LONGEST = 5.0  # seconds between two looks
+
+
+class Watcher:
+    """Runs while there is something to watch."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._heard = threading.Condition(threading.Lock())
+        self._watched: set[BlockingSession] = set()
+        self._wake: tuple[int, int] | None = None  # there while it runs
+
+    def add(self, session: BlockingSession) -> None:
+        with self._mutex:
+            if not session.alive:
+                return
+            known = session in self._watched
+            self._watched.add(session)
+            if self._wake is None:
+                self._wake = os.pipe()
+                threading.Thread(target=self._run, args=self._wake, name="holdfast-watcher", daemon=True).start()
+            elif not known:
+                os.write(self._wake[1], b"!")
+
+    def remove(self, session: BlockingSession) -> None:
+        with self._mutex:
+            self._watched.discard(session)
+
+    def watched(self) -> list[BlockingSession]:
+        with self._mutex:
+            return list(self._watched)
+
+    def tell(self) -> None:
+        """Something was heard from one, or it has ended."""
+        with self._heard:
+            self._heard.notify_all()
+
+    def wait_for(self, condition: Callable[[], bool], within: float) -> None:
+        self._nudge()
+        with self._heard:
+            self._heard.wait_for(condition, max(0.0, within))
+
+    def _nudge(self) -> None:
+        with self._mutex:
+            if self._wake is not None:
+                os.write(self._wake[1], b"!")
+
+    def forked(self) -> None:
+        if self._wake is not None:
+            for end in self._wake:
+                os.close(end)
+        self.__init__()  # type: ignore[misc]
+
+    def stop(self) -> None:
+        with self._mutex:
+            self._watched.clear()
+        self._nudge()
+
+    def _run(self, ear: int, mouth: int) -> None:
+        while True:
+            with self._mutex:
+                sessions = list(self._watched)
+                if not sessions:
+                    self._wake = None
+                    os.close(ear)
+                    os.close(mouth)
+                    return
+            poll = select.poll()
+            poll.register(ear, select.POLLIN)
+            now = boot_time()
+            soonest = now + _LONGEST
+            for session in sessions:
+                soonest = min(soonest, self._prepared(session, poll, now))
+            if any(number == ear for number, _ in poll.poll(max(0.0, soonest - boot_time()) * 1000)):
+                os.read(ear, 4096)
+            for session in sessions:
+                if session._mutex.acquire(blocking=False):  # else it is in use: whoever uses it will find out
+                    try:
+                        session.look()
+                    finally:
+                        session._mutex.release()
+
+    def _prepared(self, session: BlockingSession, poll: select.poll, now: float) -> float:
+        """Tend to it, and say what to wait for; returns when to come again."""
+        if now >= session.deadline:
+            session.end()
+        if not session._mutex.acquire(blocking=False):
+            return min(session.deadline, now + 0.05)
+        try:
+            again = session.tend(now)
+            if session.alive and not session.begun:  # what was begun is read by whoever waits for it
+                poll.register(session.line.fileno(), select.POLLIN)
+            return again
+        except Exception:
+            session.end()
+            return now
+        finally:
+            session._mutex.release()

@@ -1,0 +1,66 @@
+"""The store with one mistake each: the test that is meant to find it does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import Unavailable
+from holdfast.stores.postgresql import session_wire, session_wire_aio, store
+from holdfast.stores.postgresql.session import SessionStore
+from holdfast.stores.postgresql.statements import Row, Statement, Statements
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.servers.postgresql import PostgreSQL
+
+from . import test_trouble as trouble
+from .stores import OpenStore
+
+pytestmark = pytest.mark.server
+FOUND = (AssertionError, Unavailable)
+
+
+def test_found_a_late_answer_taken_for_a_loss(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_wire, "SILENCE", 0.1)
+    monkeypatch.setattr(session_wire_aio.WatchedLane, "patient", False)
+    with pytest.raises(FOUND):
+        trouble.test_one_stuck_connection_makes_its_own_session_lock_unknown_and_a_late_answer_keeps_it(
+            postgresql, proxy, opened
+        )
+
+
+def test_found_a_release_that_is_not_repeated(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Statements.__init__
+
+    def mistaken(self: Statements, schema: str) -> None:
+        original(self, schema)
+        self.release = self.release._replace(repeats=False)
+
+    monkeypatch.setattr(Statements, "__init__", mistaken)
+    with pytest.raises(FOUND):
+        trouble.test_a_release_on_a_connection_that_was_cut_is_repeated_on_another(postgresql, proxy, opened, "lease")
+
+
+def test_found_a_session_that_is_released_by_hanging_up_only(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = SessionStore._plainly
+
+    async def mistaken(self: SessionStore, statement: Statement, *rest: Any) -> list[Row]:
+        return [(b"",)] if statement is self._sql.end else await original(self, statement, *rest)
+
+    monkeypatch.setattr(SessionStore, "_plainly", mistaken)
+    with pytest.raises(FOUND):
+        trouble.test_a_session_whose_connection_is_stuck_is_released_over_another(postgresql, proxy, opened)
+
+
+def test_found_a_wait_for_a_row_that_outlasts_whoever_asked(
+    postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store.PostgresStore, "_patience", lambda self, within: 0)
+    with pytest.raises(FOUND):
+        trouble.test_what_was_given_up_is_not_done_later(postgresql, opened)
