@@ -21,12 +21,13 @@ from collections.abc import Iterator
 import pytest
 
 _THEMES = (
-    "claims deaths elections eviction exclusion forks interruption keeping leaving looking misuse names once order "
+    "answers claims deaths elections eviction exclusion forks interruption keeping leaving looking misuse names once order "
     "pauses processes readers reentrancy secrecy semaphores several tokens world"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES.split()))
 
-from .claims import Claims  # noqa: E402 - their asserts are rewritten only if this comes after
+from .answers import LostAnswers  # noqa: E402 - their asserts are rewritten only if this comes after
+from .claims import Claims  # noqa: E402
 from .deaths import Deaths  # noqa: E402
 from .elections import Elections  # noqa: E402
 from .eviction import Evictions  # noqa: E402
@@ -38,6 +39,7 @@ from .leaving import Leaving  # noqa: E402
 from .looking import Looking  # noqa: E402
 from .misuse import Misuses  # noqa: E402
 from .names import Names  # noqa: E402
+from .network import Network  # noqa: E402
 from .once import Once  # noqa: E402
 from .order import Order  # noqa: E402
 from .pauses import Pauses  # noqa: E402
@@ -51,7 +53,7 @@ from .tampering import Tampered, tamper  # noqa: E402
 from .tokens import Tokens  # noqa: E402
 from .world import Actor, World, claim, inside, settled  # noqa: E402
 
-__all__ = ["Suite", "World", "Actor", "Tampered", "tamper", "claim", "inside", "settled"]
+__all__ = ["Suite", "World", "Network", "Actor", "Tampered", "tamper", "claim", "inside", "settled"]
 
 
 class Suite(
@@ -77,6 +79,7 @@ class Suite(
     Secrecy,
     Processes,
     Forks,
+    LostAnswers,
 ):
     """Subclass it as `Test…` and give it a `url` fixture."""
 
@@ -87,6 +90,12 @@ class Suite(
     def url(self) -> str:
         """Of a fresh space, for one test."""
         raise NotImplementedError("a conformance suite needs a fixture `url`: see holdfast.testing.conformance")
+
+    @pytest.fixture
+    def network(self, url: str) -> Iterator[Network]:
+        """A proxy before each server that the URL names (`host:port`), or nothing at all, if it names none."""
+        with Network(url) as network:
+            yield network
 
     @pytest.fixture(params=["threads", "asyncio"])
     def world(self, request: pytest.FixtureRequest, url: str) -> Iterator[World]:
