@@ -17,6 +17,7 @@ from .history import (
     CLAIM,
     CRASHED,
     DONE,
+    FAILED,
     FORGOT,
     GRANTED,
     LEFT,
@@ -264,6 +265,69 @@ def _in_line(mine: Iterable[Operation], since: float, until: float) -> bool:
         elif one.kind == RELEASE and one.invoked <= until:
             waiting[one.holder] = False
     return any(waiting.values())
+
+
+# ---- freed
+
+
+class _Wish(NamedTuple):
+    """A name that was given up while somebody wanted it: from when, and until when nobody had it."""
+
+    release: Operation
+    seconds: float
+
+
+def _wishes(history: History) -> Iterator[_Wish]:
+    gone = {note.process: note.at for note in history.notes if note.what == CRASHED}
+    for name in history.names(RELEASE):
+        asked = [one for one in history.of(ACQUIRE) if one.name == name]
+        let_in = sorted(one.returned for one in asked if one.outcome == GRANTED)
+        dead = [(gone[one.process], one.ttl) for one in asked if one.process in gone and _may_linger(history, one)]
+        seen: set[str] = set()
+        for release in history.of(RELEASE):
+            if release.name != name or release.holder in seen or not _was_inside(history, release):
+                continue
+            seen.add(release.holder)
+            at = release.invoked
+            next_in = next((when for when in let_in if when > at), OPEN)
+            # Whoever asked before and was still asking: how long did they look at a name that nobody had?
+            wanted = max(
+                (min(one.returned, gone.get(one.process, OPEN)) for one in asked if one.invoked <= at), default=at
+            )
+            until = min(next_in, wanted)
+            if until > at and until < OPEN and not any(at < died + 3 * ttl and until > died for died, ttl in dead):
+                yield _Wish(release, until - at)
+
+
+def _may_linger(history: History, acquire: Operation) -> bool:
+    """Of a process that died: was it inside or in line when it did?"""
+    later = [one for one in history.of(ACQUIRE) if one.process == acquire.process and one.invoked > acquire.invoked]
+    return not later and acquire.outcome != FAILED
+
+
+def _was_inside(history: History, release: Operation) -> bool:
+    return any(
+        one.kind == CLAIM
+        and one.outcome == GRANTED
+        and one.holder == release.holder
+        and one.returned <= release.invoked
+        for one in history.operations
+    )
+
+
+def longest_free(history: History) -> float:
+    """The longest time that a name stayed taken which its holder had given up and others wanted."""
+    return max((wish.seconds for wish in _wishes(history)), default=0.0)
+
+
+def check_freed(history: History, within: float) -> Iterator[Finding]:
+    """A name that was given up is had by the next who wants it within so many seconds, whatever the ttl and the network.
+
+    Only a process that died may leave one behind: what it may have held or waited for is left out, for three of its ttls.
+    """
+    for release, seconds in _wishes(history):
+        if seconds > within:
+            yield Finding("freed", release.name, f"stayed taken for {seconds:.2f} s after it was given up: {release}")
 
 
 # ---- honesty

@@ -222,6 +222,9 @@ class Recording:
     def forked(self) -> None:
         self._store.forked()
 
+    def wake_waiters(self) -> None:
+        getattr(self._store, "wake_waiters")()  # noqa: B009
+
     async def close(self) -> None:
         await self._store.close()
 

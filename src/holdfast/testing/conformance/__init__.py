@@ -21,26 +21,35 @@ from collections.abc import Iterator
 import pytest
 
 _THEMES = (
-    "answers claims deaths elections eviction exclusion forks interruption keeping leaving looking misuse names once order "
-    "pauses processes readers reentrancy secrecy semaphores several tokens world"
+    "abandonment answers bounds claims closing cuts deaths elections eviction exclusion forks interruption isolation keeping "
+    "leaving lines looking loops misuse names oneself once order pauses processes readers reentrancy secrecy semaphores "
+    "several tokens world"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES.split()))
 
-from .answers import LostAnswers  # noqa: E402 - their asserts are rewritten only if this comes after
+from .abandonment import Abandonment  # noqa: E402 - their asserts are rewritten only if this comes after
+from .answers import LostAnswers  # noqa: E402
+from .bounds import Bounds  # noqa: E402
 from .claims import Claims  # noqa: E402
+from .closing import Closing  # noqa: E402
+from .cuts import Cuts  # noqa: E402
 from .deaths import Deaths  # noqa: E402
 from .elections import Elections  # noqa: E402
 from .eviction import Evictions  # noqa: E402
 from .exclusion import Exclusion  # noqa: E402
 from .forks import Forks  # noqa: E402
 from .interruption import Interruptions  # noqa: E402
+from .isolation import Isolation  # noqa: E402
 from .keeping import Keeping  # noqa: E402
 from .leaving import Leaving  # noqa: E402
+from .lines import Lines  # noqa: E402
 from .looking import Looking  # noqa: E402
+from .loops import Loops  # noqa: E402
 from .misuse import Misuses  # noqa: E402
 from .names import Names  # noqa: E402
 from .network import Network  # noqa: E402
 from .once import Once  # noqa: E402
+from .oneself import Oneself  # noqa: E402
 from .order import Order  # noqa: E402
 from .pauses import Pauses  # noqa: E402
 from .processes import Processes  # noqa: E402
@@ -80,6 +89,14 @@ class Suite(
     Processes,
     Forks,
     LostAnswers,
+    Cuts,
+    Bounds,
+    Closing,
+    Abandonment,
+    Lines,
+    Isolation,
+    Loops,
+    Oneself,
 ):
     """Subclass it as `Test…` and give it a `url` fixture."""
 

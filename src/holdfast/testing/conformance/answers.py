@@ -57,7 +57,7 @@ class Strike:
         self._catch = network.hold_requests(at) if fault == "request lost" else network.hold_answers(at)
         self._until = 0.0
 
-    def struck(self, over: Callable[[], bool]) -> bool:
+    def struck(self, over: Callable[..., bool]) -> bool:
         struck = self._catch.caught_before(over)
         self._until = time.monotonic() + LATE * struck
         if self._fault in ("reset after sending", "request lost"):

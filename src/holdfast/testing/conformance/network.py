@@ -93,7 +93,7 @@ class Catch:
     def caught(self) -> bool:
         return any(each.caught.chunks > before for each, before in self._directions)
 
-    def caught_before(self, over: Callable[[], bool], grace: float = 0.25) -> bool:
+    def caught_before(self, over: Callable[..., bool], grace: float = 0.25) -> bool:
         """Wait until something was caught, or until what is watched is over and nothing more came of it for a moment."""
         since: float | None = None
         end = time.monotonic() + 10
