@@ -283,36 +283,27 @@ def _wishes(history: History) -> Iterator[_Wish]:
         asked = [one for one in history.of(ACQUIRE) if one.name == name]
         let_in = sorted(one.returned for one in asked if one.outcome == GRANTED)
         dead = [(gone[one.process], one.ttl) for one in asked if one.process in gone and _may_linger(history, one)]
+        inside = {one.holder for one in history.of(CLAIM) if one.name == name and one.outcome == GRANTED}
         seen: set[str] = set()
         for release in history.of(RELEASE):
-            if release.name != name or release.holder in seen or not _was_inside(history, release):
+            if release.name != name or release.holder in seen or release.holder not in inside:
                 continue
             seen.add(release.holder)
             at = release.invoked
             next_in = next((when for when in let_in if when > at), OPEN)
-            # Whoever asked before and was still asking: how long did they look at a name that nobody had?
-            wanted = max(
-                (min(one.returned, gone.get(one.process, OPEN)) for one in asked if one.invoked <= at), default=at
-            )
-            until = min(next_in, wanted)
-            if until > at and until < OPEN and not any(at < died + 3 * ttl and until > died for died, ttl in dead):
-                yield _Wish(release, until - at)
+            # Since somebody wanted it, until somebody had it, or the last gave up.
+            wanting = [(max(one.invoked, at), min(one.returned, gone.get(one.process, OPEN))) for one in asked]
+            wanting = [(since, until) for since, until in wanting if until > since and since < next_in]
+            since = min((since for since, _ in wanting), default=at)
+            until = min(next_in, max((until for _, until in wanting), default=at))
+            if since < until < OPEN and not any(since < died + 3 * ttl and until > died for died, ttl in dead):
+                yield _Wish(release, until - since)
 
 
 def _may_linger(history: History, acquire: Operation) -> bool:
     """Of a process that died: was it inside or in line when it did?"""
     later = [one for one in history.of(ACQUIRE) if one.process == acquire.process and one.invoked > acquire.invoked]
     return not later and acquire.outcome != FAILED
-
-
-def _was_inside(history: History, release: Operation) -> bool:
-    return any(
-        one.kind == CLAIM
-        and one.outcome == GRANTED
-        and one.holder == release.holder
-        and one.returned <= release.invoked
-        for one in history.operations
-    )
 
 
 def longest_free(history: History) -> float:

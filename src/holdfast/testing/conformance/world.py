@@ -140,7 +140,16 @@ class _ThreadActor(Actor):
         self._thread.join(PATIENCE / 10)  # one that is stuck is a daemon, and its test has failed by now
 
     def disconnect(self) -> None:
-        self.locks.close()
+        closed: Future[None] = Future()
+
+        def close() -> None:
+            try:
+                closed.set_result(self.locks.close())
+            except BaseException as error:
+                closed.set_exception(error)
+
+        threading.Thread(target=close, name=f"{self.name} goes home", daemon=True).start()
+        Pending(closed).result()  # in a thread of its own: one that is stuck fails its test, and holds up no other
 
 
 class _Loop:
