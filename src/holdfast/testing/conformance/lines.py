@@ -108,7 +108,8 @@ class Lines:
         a.do(lambda locks: body(locks, "warm"))
         struck: dict[str, str] = {}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # a lease that was let go is how this may end
+            # A lease that was let go, or a coroutine that was made and never begun, is how this may end.
+            warnings.simplefilter("ignore")
             for at in range(0, MANY, self.lines_at_a_time):
                 tracer = Tracer(at)
                 name = f"x{at}"

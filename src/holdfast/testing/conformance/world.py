@@ -176,6 +176,8 @@ class _Loop:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+        for _ in range(3):  # what was closed is gone a turn or two later, and uvloop insists on it
+            await asyncio.sleep(0)
 
 
 class _TaskActor(Actor):
