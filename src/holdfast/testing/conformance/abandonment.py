@@ -52,6 +52,7 @@ def stop(*_):
         armed = False
         raise Stop
 signal.signal(signal.SIGALRM, stop)
+sys.unraisablehook = lambda _: None  # what is raised in a __del__ goes nowhere
 random.seed(5)
 locks = holdfast.connect(sys.argv[1])
 before = time.monotonic()

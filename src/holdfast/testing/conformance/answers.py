@@ -244,20 +244,23 @@ class LostAnswers:
             lease = b.do(lambda locks: locks.lock("x").acquire(timeout=5))
             others.tokens.append(lease.token)
             busy = [others.join(a), others.join(c)]
-            at_call(hand, "release", 1, what, world, meanwhile)
+            at_call(hand, "release", what, world, meanwhile)
             b.do(lambda _: lease.release(), within=soon)
         else:
             held = z.do(lambda locks: locks.lock("x").acquire(timeout=5))
             others.tokens.append(held.token)
             if method == "claim":
                 busy = [others.join(a)]
-            at_call(hand, method.split()[0], 2 if method == "claim again" else 1, what, world, meanwhile)
+            if method != "claim again":
+                at_call(hand, method, what, world, meanwhile)
             claiming = b.start(lambda locks: locks.lock("x", ttl=world.ttl_short).acquire(timeout=20))
             if method != "claim":
                 world.until_waiting("x", "b")
                 busy = [others.join(c)]
                 if method == "wait":
                     z.do(lambda _: held.release())
+                else:
+                    at_call(hand, "claim", what, world, meanwhile)
             lease = claiming.result(world.ttl_short + soon)
             assert world.holders("x") == ["b"]
             others.tokens.append(lease.token)
@@ -268,16 +271,15 @@ class LostAnswers:
         world.until_nothing_is_left(soon)
 
 
-def at_call(hand: Tampered, method: str, number: int, what: str, world: World, meanwhile: Callable[[], None]) -> None:
-    """The n-th call of a method: `meanwhile` happens before its answer, if there is one, comes back."""
-    seen = 0
+def at_call(hand: Tampered, method: str, what: str, world: World, meanwhile: Callable[[], None]) -> None:
+    """The next call of a method: `meanwhile` happens before its answer, if there is one, comes back."""
+    left = [method]
 
     def hook(called: str) -> Any:
-        nonlocal seen
-        seen += called == method
-        if called == method and seen == number:
-            return asyncio.to_thread(happen) if world.asynchronous else happen()
-        return None
+        if called not in left:
+            return None
+        left.clear()
+        return asyncio.to_thread(happen) if world.asynchronous else happen()
 
     def happen() -> None:
         meanwhile()
