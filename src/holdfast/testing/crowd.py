@@ -105,7 +105,7 @@ class Crowd:
             command = [sys.executable, "-W", "ignore", "-m", __name__, *told]
             self._clients[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors)
 
-    def wait_for_all(self, within: float = 20.0) -> None:
+    def wait_for_all(self, within: float = 60.0) -> None:
         """Until everybody has asked for something."""
         end = time.monotonic() + within
         for name, client in self._clients.items():
