@@ -173,7 +173,8 @@ class _Client:
 
     async def work(self, locks: Any, seconds: float) -> None:
         engine = locks._engine
-        engine.store = engine.renewer._store = Recording(engine.store, self._journal, self._process, time.monotonic)
+        recording = Recording(engine.store, self._journal, self._process, time.monotonic)
+        engine.store = engine.renewer._store = engine.leaving._store = recording
         end = time.monotonic() + seconds
         turn = 0
         while time.monotonic() < end:

@@ -223,7 +223,9 @@ class Recording:
         self._store.forked()
 
     def wake_waiters(self) -> None:
-        getattr(self._store, "wake_waiters")()  # noqa: B009
+        wake = getattr(self._store, "wake_waiters", None)
+        if wake is not None:
+            wake()
 
     async def close(self) -> None:
         await self._store.close()

@@ -42,6 +42,7 @@ class Tampered:
         self.calls: list[str] = []
         self.before: Hook = _let_pass
         self.after: Hook = _let_pass
+        self._refused = "", ""
         self.doubtful: set[str] = set()  # names whose renewals arrive, but are not answered
         self.stalled = False  # no renewal arrives, and whoever asks for one waits as long as they said
 
@@ -51,7 +52,7 @@ class Tampered:
 
     def heal(self) -> None:
         self.before = self.after = _let_pass
-        self.__dict__.pop("_pass", None)
+        self._refused = "", ""
 
     def fail(self, *methods: str, times: int = 1, reply_only: bool = False) -> None:
         """The next calls raise Unavailable: the request is lost, or, with `reply_only`, its answer."""
@@ -70,16 +71,7 @@ class Tampered:
 
     def fail_name(self, method: str, name: str) -> None:
         """All such calls for this name raise Unavailable."""
-        self.before = lambda called: None
-        whole = self._pass
-
-        async def hook(called: str, *args: Any) -> Any:
-            if called == method and args[0].name == name:
-                self.calls.append(called)
-                raise Unavailable(f"{called}: as the test wants it")
-            return await whole(called, *args)
-
-        self._pass = hook  # type: ignore[method-assign]  # until heal()
+        self._refused = method, name
 
     def interrupt(self, at: int, *, after: bool) -> None:
         """Raise Interruption at the call number `at`, before it was sent or after it was done.
@@ -104,6 +96,8 @@ class Tampered:
     async def _pass(self, method: str, *args: Any) -> Any:
         self.calls.append(method)
         await settled(self.before(method))
+        if method == self._refused[0] and args[0].name == self._refused[1]:
+            raise Unavailable(f"{method}: as the test wants it")
         answer = await getattr(self.store, method)(*args)
         await settled(self.after(method))
         return answer
@@ -150,7 +144,9 @@ class Tampered:
         self.store.forked()
 
     def wake_waiters(self) -> None:
-        getattr(self.store, "wake_waiters")()  # noqa: B009
+        wake = getattr(self.store, "wake_waiters", None)
+        if wake is not None:
+            wake()
 
     async def close(self) -> None:
         await self.store.close()
