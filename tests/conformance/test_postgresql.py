@@ -22,6 +22,8 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 
 class TestPostgreSQL(Suite):
+    lines_at_a_time = 3
+
     @pytest.fixture
     def url(self, postgresql: PostgreSQL) -> str:
         postgresql.query("TRUNCATE holdfast.locks")
@@ -47,6 +49,7 @@ EXCEPTIONS = {
 
 
 class TestPostgreSQLSessions(Suite):
+    lines_at_a_time = 7
     turns_at_a_time = 2
     ttl_short = 0.6  # the first lock opens two connections, which on a busy machine takes a while
 

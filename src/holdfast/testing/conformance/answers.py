@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 
+from ... import events
 from ...claim import Grant
 from ...errors import Unavailable
+from .kinds import MUTEXES
 from .network import Network
 from .tampering import Tampered, tamper
-from .world import Actor, Pending, World, claim, settled
+from .world import Actor, Pending, World, claim, inside, settled
 
 FAULTS = ("answer dropped", "answer late", "reset after sending", "request lost")
 LATE = 1.0
@@ -218,6 +220,20 @@ class LostAnswers:
         return all(isinstance(verdict, Grant) for verdict in verdicts)
 
     # ---- at the store's own methods
+
+    @pytest.mark.parametrize("times", [1, 3])
+    def test_a_body_whose_release_was_not_answered_did_not_lose_its_lock(self, world: World, times: int) -> None:
+        """The release that is repeated finds nothing, since the first one arrived: that is no loss, and no alarm."""
+        a = world.actor("a")
+        hand = tamper(a.locks)
+        told: list[str] = []
+        a.do(lambda locks: locks.subscribe(lambda event: told.append(event.kind), [events.LOST]))
+        for number, make in enumerate(MUTEXES.values()):
+            hand.fail("release", times=times, reply_only=True)
+            a.do(lambda locks, make=make, number=number: inside(make(locks, f"x{number}"), lambda _: None))
+            hand.heal()
+        assert told == []
+        world.until_nothing_is_left(SOON + world.slack)
 
     @pytest.mark.parametrize("what", ["request lost", "answer lost", "answer late"])
     @pytest.mark.parametrize("method", ["claim", "claim again", "wait", "release"])

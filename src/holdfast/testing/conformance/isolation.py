@@ -98,20 +98,22 @@ class Isolation:
             raise ending("a callback of the test")
 
         told: list[str] = []
+        ttl = 2 * world.ttl_short
         a.do(lambda locks: locks.subscribe(ends, [events.RENEWED, events.LOST]))
-        lost, kept = (a.do(lambda locks, n=n: locks.lock(n, ttl=world.ttl_short).acquire()) for n in ("lost", "kept"))
+        lost, kept = (a.do(lambda locks, n=n: locks.lock(n, ttl=ttl).acquire()) for n in ("lost", "kept"))
         lost.on_lost(ends)
         lost.on_lost(lambda lease: told.append(lease.name))
         world.looker.do(lambda locks: locks.force_release("lost", token=lost.token))
-        world.until(lambda: told == ["lost"], within=world.ttl_short + world.slack + 5)
-        world.until(lambda: world.inspect("kept").holders[0].age > 2 * world.ttl_short + 0.2)
+        world.until(lambda: told == ["lost"], within=ttl + world.slack + 5)
+        world.until(lambda: world.inspect("kept").holders[0].age > 2 * ttl)
         assert kept.held
         assert a.do(lambda _: kept.release()) is True
 
     @pytest.mark.parametrize("world", LOOPS, indirect=True)
     def test_cancelling_every_task_does_not_end_renewal(self, world: World) -> None:
         a = world.actor("a")
-        lease = a.do(lambda locks: locks.lock("x", ttl=world.ttl_short).acquire())
+        ttl = 2 * world.ttl_short
+        lease = a.do(lambda locks: locks.lock("x", ttl=ttl).acquire())
 
         async def cancel_the_rest(_: Any) -> None:
             rest = asyncio.all_tasks() - {asyncio.current_task()}
@@ -122,9 +124,9 @@ class Isolation:
         for _ in range(2):
             a.do(cancel_the_rest)
             seen = world.inspect("x").holders[0].age
-            world.until(lambda seen=seen: world.inspect("x").holders[0].age > seen + 2 * world.ttl_short)
+            world.until(lambda seen=seen: world.inspect("x").holders[0].age > seen + 1.5 * ttl)
             assert lease.held
-        other = a.do(lambda locks: locks.lock("y", ttl=world.ttl_short).acquire())
-        world.until(lambda: world.inspect("y").holders[0].age > 2 * world.ttl_short)
+        other = a.do(lambda locks: locks.lock("y", ttl=ttl).acquire())
+        world.until(lambda: world.inspect("y").holders[0].age > 1.5 * ttl)
         assert other.held
         assert a.do(lambda _: lease.release()) is True

@@ -65,7 +65,10 @@ class Tracer:
         file = frame.f_code.co_filename
         if not file.startswith(PACKAGE) or file.startswith(TESTING):
             return None
-        return self._line if frame.f_code.co_name != "__del__" else None  # what is raised there goes nowhere
+        caller: FrameType | None = frame
+        while caller is not None and caller.f_code.co_name != "__del__":
+            caller = caller.f_back
+        return self._line if caller is None else None  # what is raised in a __del__ goes nowhere
 
     def _line(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "line" and frame.f_lasti not in exits(frame.f_code):
@@ -115,10 +118,13 @@ class Lines:
             for at in range(0, MANY, self.lines_at_a_time):
                 tracer = Tracer(at)
                 name = f"x{at}"
-                if not a.do(lambda locks, name=name, tracer=tracer: tracer.run(lambda: CALLS[what](locks, name))):
-                    break
-                struck[name] = tracer.where
-                a.do(lambda locks, name=name: body(locks, f"after {name}"), within=5 + world.slack)
+                try:
+                    if not a.do(lambda locks, name=name, tracer=tracer: tracer.run(lambda: CALLS[what](locks, name))):
+                        break
+                    struck[name] = tracer.where
+                    a.do(lambda locks, name=name: body(locks, f"after {name}"), within=5 + world.slack)
+                except Exception as error:
+                    raise AssertionError(f"after an interruption at {tracer.where}: {error!r}") from error
             gc.collect()
             assert 20 < at < MANY - self.lines_at_a_time
             try:
