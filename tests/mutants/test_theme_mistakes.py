@@ -82,8 +82,8 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "        except BaseException as error:\n            if lease is not None:\n                self._disown(lease)\n",
-                "        except Exception as error:\n            if lease is not None:\n                self._disown(lease)\n",
+                "        except BaseException as error:\n            if lease is not None:\n                self._disown(",
+                "        except Exception as error:\n            if lease is not None:\n                self._disown(",
             ),
         ),
         MEMORY + "test_interrupted_at_any_line_nothing_is_left_and_nothing_is_stuck[threads-acquire and release]",
