@@ -37,6 +37,7 @@ def crippled(cluster: Cluster[Consul]) -> Cluster[Consul]:
 
 
 class TestConsul(Suite):
+    lines_at_a_time = 7
     ttl_short = 0.6
     slack = 4.0  # Consul takes up to 9/4 of the ttl to end a session
     turns_at_a_time = 17  # an answer takes a quorum, and a loop many turns

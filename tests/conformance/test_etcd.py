@@ -26,6 +26,8 @@ def etcd() -> Iterator[Cluster[Etcd]]:
 
 
 class TestEtcd(Suite):
+    lines_at_a_time = 5
+
     @pytest.fixture
     def url(self, etcd: Cluster[Etcd]) -> str:
         return f"{etcd.url}/{uuid4().hex[:8]}"

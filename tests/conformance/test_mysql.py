@@ -21,6 +21,7 @@ def mariadb() -> Iterator[MariaDB]:
 
 
 class TestMySql(Suite):
+    lines_at_a_time = 5
     turns_at_a_time = 3
     ttl_short = 0.6  # every renewal is a commit of its own, which on a busy machine takes a while
 

@@ -23,6 +23,7 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 class TestPostgreSQL(Suite):
     ttl_short = 0.6  # connecting takes a while on a busy machine
+    lines_at_a_time = 3
 
     @pytest.fixture
     def url(self, postgresql: PostgreSQL) -> str:
@@ -41,11 +42,15 @@ EXCEPTIONS = {
     "test_those_inside_and_those_in_line_are_seen_with_plausible_times": "a semaphore",
     "test_a_name_refuses_a_claim_that_disagrees_on_its_capacity": "a semaphore; and a mutex excludes readers and writers alike",
     "test_the_fair_do_not_pass_the_line_and_the_unfair_do": "PostgreSQL's own line knows no passing",
+    "test_a_claim_struck_at_any_request_enters_once_and_in_its_turn": "a lock, and a place in line, end with their connection,",
+    "test_a_waiter_struck_at_any_request_is_let_in_in_its_turn": "and to cut that is what these do;",
+    "test_a_renewal_struck_at_any_request_loses_nothing": "it is told as a loss, at once",
     "test_a_dead_waiter_is_not_let_in_behind_our_backs": "the server lets it in; its ttl, kept on both sides, ends that",
 }
 
 
 class TestPostgreSQLSessions(Suite):
+    lines_at_a_time = 7
     turns_at_a_time = 2
     ttl_short = 0.6  # the first lock opens two connections, which on a busy machine takes a while
 

@@ -17,6 +17,7 @@ from .history import (
     CLAIM,
     CRASHED,
     DONE,
+    FAILED,
     FORGOT,
     GRANTED,
     LEFT,
@@ -264,6 +265,60 @@ def _in_line(mine: Iterable[Operation], since: float, until: float) -> bool:
         elif one.kind == RELEASE and one.invoked <= until:
             waiting[one.holder] = False
     return any(waiting.values())
+
+
+# ---- freed
+
+
+class _Wish(NamedTuple):
+    """A name that was given up while somebody wanted it: from when, and until when nobody had it."""
+
+    release: Operation
+    seconds: float
+
+
+def _wishes(history: History) -> Iterator[_Wish]:
+    gone = {note.process: note.at for note in history.notes if note.what == CRASHED}
+    for name in history.names(RELEASE):
+        asked = [one for one in history.of(ACQUIRE) if one.name == name]
+        let_in = sorted(one.returned for one in asked if one.outcome == GRANTED)
+        dead = [(gone[one.process], one.ttl) for one in asked if one.process in gone and _may_linger(history, one)]
+        inside = {one.holder for one in history.of(CLAIM) if one.name == name and one.outcome == GRANTED}
+        seen: set[str] = set()
+        for release in history.of(RELEASE):
+            if release.name != name or release.holder in seen or release.holder not in inside:
+                continue
+            seen.add(release.holder)
+            at = release.invoked
+            next_in = next((when for when in let_in if when > at), OPEN)
+            # Since somebody wanted it, until somebody had it, or the last gave up.
+            wanting = [(max(one.invoked, at), min(one.returned, gone.get(one.process, OPEN))) for one in asked]
+            wanting = [(since, until) for since, until in wanting if until > since and since < next_in]
+            since = min((since for since, _ in wanting), default=at)
+            until = min(next_in, max((until for _, until in wanting), default=at))
+            if since < until < OPEN and not any(since < died + 3 * ttl and until > died for died, ttl in dead):
+                yield _Wish(release, until - since)
+
+
+def _may_linger(history: History, acquire: Operation) -> bool:
+    """Of a process that died: was it inside or in line when it did?"""
+    later = [one for one in history.of(ACQUIRE) if one.process == acquire.process and one.invoked > acquire.invoked]
+    return not later and acquire.outcome != FAILED
+
+
+def longest_free(history: History) -> float:
+    """The longest time that a name stayed taken which its holder had given up and others wanted."""
+    return max((wish.seconds for wish in _wishes(history)), default=0.0)
+
+
+def check_freed(history: History, within: float) -> Iterator[Finding]:
+    """A name that was given up is had by the next who wants it within so many seconds, whatever the ttl and the network.
+
+    Only a process that died may leave one behind: what it may have held or waited for is left out, for three of its ttls.
+    """
+    for release, seconds in _wishes(history):
+        if seconds > within:
+            yield Finding("freed", release.name, f"stayed taken for {seconds:.2f} s after it was given up: {release}")
 
 
 # ---- honesty

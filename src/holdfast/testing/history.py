@@ -222,6 +222,11 @@ class Recording:
     def forked(self) -> None:
         self._store.forked()
 
+    def wake_waiters(self) -> None:
+        wake = getattr(self._store, "wake_waiters", None)
+        if wake is not None:
+            wake()
+
     async def close(self) -> None:
         await self._store.close()
 

@@ -21,24 +21,35 @@ from collections.abc import Iterator
 import pytest
 
 _THEMES = (
-    "claims deaths elections eviction exclusion forks interruption keeping leaving looking misuse names once order "
-    "pauses processes readers reentrancy secrecy semaphores several tokens world"
+    "abandonment answers bounds claims closing cuts deaths elections eviction exclusion forks interruption isolation keeping "
+    "leaving lines looking loops misuse names oneself once order pauses processes readers reentrancy secrecy semaphores "
+    "several tokens world"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES.split()))
 
-from .claims import Claims  # noqa: E402 - their asserts are rewritten only if this comes after
+from .abandonment import Abandonment  # noqa: E402 - their asserts are rewritten only if this comes after
+from .answers import LostAnswers  # noqa: E402
+from .bounds import Bounds  # noqa: E402
+from .claims import Claims  # noqa: E402
+from .closing import Closing  # noqa: E402
+from .cuts import Cuts  # noqa: E402
 from .deaths import Deaths  # noqa: E402
 from .elections import Elections  # noqa: E402
 from .eviction import Evictions  # noqa: E402
 from .exclusion import Exclusion  # noqa: E402
 from .forks import Forks  # noqa: E402
 from .interruption import Interruptions  # noqa: E402
+from .isolation import Isolation  # noqa: E402
 from .keeping import Keeping  # noqa: E402
 from .leaving import Leaving  # noqa: E402
+from .lines import Lines  # noqa: E402
 from .looking import Looking  # noqa: E402
+from .loops import Loops  # noqa: E402
 from .misuse import Misuses  # noqa: E402
 from .names import Names  # noqa: E402
+from .network import Network  # noqa: E402
 from .once import Once  # noqa: E402
+from .oneself import Oneself  # noqa: E402
 from .order import Order  # noqa: E402
 from .pauses import Pauses  # noqa: E402
 from .processes import Processes  # noqa: E402
@@ -51,7 +62,7 @@ from .tampering import Tampered, tamper  # noqa: E402
 from .tokens import Tokens  # noqa: E402
 from .world import Actor, World, claim, inside, settled  # noqa: E402
 
-__all__ = ["Suite", "World", "Actor", "Tampered", "tamper", "claim", "inside", "settled"]
+__all__ = ["Suite", "World", "Network", "Actor", "Tampered", "tamper", "claim", "inside", "settled"]
 
 
 class Suite(
@@ -77,6 +88,15 @@ class Suite(
     Secrecy,
     Processes,
     Forks,
+    LostAnswers,
+    Cuts,
+    Bounds,
+    Closing,
+    Abandonment,
+    Lines,
+    Isolation,
+    Loops,
+    Oneself,
 ):
     """Subclass it as `Test…` and give it a `url` fixture."""
 
@@ -87,6 +107,12 @@ class Suite(
     def url(self) -> str:
         """Of a fresh space, for one test."""
         raise NotImplementedError("a conformance suite needs a fixture `url`: see holdfast.testing.conformance")
+
+    @pytest.fixture
+    def network(self, url: str) -> Iterator[Network]:
+        """A proxy before each server that the URL names (`host:port`), or nothing at all, if it names none."""
+        with Network(url) as network:
+            yield network
 
     @pytest.fixture(params=["threads", "asyncio"])
     def world(self, request: pytest.FixtureRequest, url: str) -> Iterator[World]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
+from ...drivers.base import Driver
 from ...errors import Unavailable
 from ...stores.base import Store
 from .world import settled
@@ -34,12 +36,15 @@ def _in_the_background() -> bool:
 class Tampered:
     """`before` and `after` are called with the method's name; they may raise, or return something to await."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, driver: Driver) -> None:
         self.store = store
+        self._driver = driver
         self.calls: list[str] = []
         self.before: Hook = _let_pass
         self.after: Hook = _let_pass
         self._refused = "", ""
+        self.doubtful: set[str] = set()  # names whose renewals arrive, but are not answered
+        self.stalled = False  # no renewal arrives, and whoever asks for one waits as long as they said
 
     @property
     def traits(self) -> Traits:
@@ -107,8 +112,14 @@ class Tampered:
         await self._pass("wait", place, timeout)
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
+        end = time.monotonic() + within
+        while self.stalled:
+            if time.monotonic() >= end:
+                raise Unavailable(f"renew: no answer within {within:g} s, as the test wants it")
+            await self._driver.sleep(0.005)
         answer: Sequence[Verdict] = await self._pass("renew", grants, within)
-        return answer
+        doubt = Unavailable("renew: no answer about this one, as the test wants it")
+        return [doubt if grant.claim.name in self.doubtful else one for grant, one in zip(grants, answer, strict=True)]
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         answer: bool = await self._pass("release", claim, within)
@@ -132,6 +143,11 @@ class Tampered:
     def forked(self) -> None:
         self.store.forked()
 
+    def wake_waiters(self) -> None:
+        wake = getattr(self.store, "wake_waiters", None)
+        if wake is not None:
+            wake()
+
     async def close(self) -> None:
         await self.store.close()
 
@@ -139,6 +155,6 @@ class Tampered:
 def tamper(locks: Any) -> Tampered:
     """Put a hand between a connection and its store."""
     engine = locks._engine
-    hand = Tampered(engine.store)
+    hand = Tampered(engine.store, engine.driver)
     engine.store = engine.renewer._store = engine.leaving._store = hand
     return hand

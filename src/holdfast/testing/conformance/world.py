@@ -20,7 +20,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeVar
+
+import pytest
 
 from ... import aio, sync
 from ...claim import Claim, Snapshot, Traits, new_holder
@@ -30,6 +34,10 @@ T = TypeVar("T")
 Action = Callable[..., Any]  # of `locks`
 
 PATIENCE = 30.0  # no wait of the suite is longer
+
+LOOPS = ("asyncio", "uvloop") if find_spec("uvloop") else ("asyncio",)
+# For tests to which the loop matters, beyond what the fixture `world` asks of all.
+on_every_loop = pytest.mark.parametrize("world", ["threads", *LOOPS], indirect=True)
 
 
 class Cancelled(Exception):
@@ -132,14 +140,23 @@ class _ThreadActor(Actor):
         self._thread.join(PATIENCE / 10)  # one that is stuck is a daemon, and its test has failed by now
 
     def disconnect(self) -> None:
-        self.locks.close()
+        closed: Future[None] = Future()
+
+        def close() -> None:
+            try:
+                closed.set_result(self.locks.close())
+            except BaseException as error:
+                closed.set_exception(error)
+
+        threading.Thread(target=close, name=f"{self.name} goes home", daemon=True).start()
+        Pending(closed).result()  # in a thread of its own: one that is stuck fails its test, and holds up no other
 
 
 class _Loop:
     """An event loop in a thread of its own."""
 
-    def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
+    def __init__(self, name: str, flavour: str) -> None:
+        self.loop: asyncio.AbstractEventLoop = import_module(flavour).new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name=f"{name}'s loop", daemon=True)
         self._thread.start()
 
@@ -159,6 +176,8 @@ class _Loop:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+        for _ in range(3):  # what was closed is gone a turn or two later, and uvloop insists on it
+            await asyncio.sleep(0)
 
 
 class _TaskActor(Actor):
@@ -227,20 +246,20 @@ class World:
 
     @property
     def asynchronous(self) -> bool:
-        return self.flavour == "asyncio"
+        return self.flavour != "threads"
 
-    def actor(self, name: str, label: str = "") -> Actor:
-        """Somebody with a connection of their own."""
+    def actor(self, name: str, label: str = "", url: str = "") -> Actor:
+        """Somebody with a connection of their own; by `url`, on another way to the same space."""
         if self.asynchronous:
-            host = _Loop(name)
-            made: Actor = _TaskActor(name, host.run(self._connect(label)), host, owns_host=True)
+            host = _Loop(name, self.flavour)
+            made: Actor = _TaskActor(name, host.run(self._connect(url, label)), host, owns_host=True)
         else:
-            made = _ThreadActor(name, sync.connect(self.url, label=label))
+            made = _ThreadActor(name, sync.connect(url or self.url, label=label))
         self._actors.append(made)
         return made
 
-    async def _connect(self, label: str) -> aio.Locks:
-        return aio.connect(self.url, label=label)
+    async def _connect(self, url: str, label: str) -> aio.Locks:
+        return aio.connect(url or self.url, label=label)
 
     def actors(self, *names: str) -> list[Actor]:
         return [self.actor(name) for name in names]

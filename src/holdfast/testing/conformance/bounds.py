@@ -1,0 +1,152 @@
+"""Nothing outlasts what was asked: a silent server costs a caller its timeout, and at most a second to find out.
+
+Silent is not gone: the server accepts connections and answers nothing, as one that was stopped does. Here it broke: each
+layer had a timeout of its own, they added up, and a signal started the kernel's anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from ...errors import NotAcquired, Unavailable
+from .network import Network
+from .world import PATIENCE, World, on_every_loop, settled
+
+CLOSING = 5.0  # what close() takes at the most, unless told otherwise
+LEASES = 100
+
+CALLS: dict[str, tuple[float, Any]] = {
+    "acquire(timeout=1)": (1.0, lambda locks: locks.lock("x").acquire(timeout=1)),
+    "acquire(timeout=0)": (0.0, lambda locks: locks.lock("x").acquire(timeout=0)),
+    "try_acquire()": (0.0, lambda locks: locks.lock("x").try_acquire()),
+}
+
+# A signal every 50 ms, whose handler does nothing: each interrupts a system call, and Python starts that again.
+_SIGNALLED = """
+import signal, sys, time, holdfast
+locks = holdfast.connect(sys.argv[1])
+if sys.argv[2] == "warm":
+    locks.lock("warm").acquire(timeout=5).release()
+signal.signal(signal.SIGALRM, lambda *_: None)
+print("ready", flush=True)
+sys.stdin.readline()
+signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+before = time.monotonic()
+try:
+    locks.lock("x").acquire(timeout=1)
+    print("got it", flush=True)
+except (holdfast.NotAcquired, holdfast.Unavailable):
+    print(time.monotonic() - before, flush=True)
+signal.setitimer(signal.ITIMER_REAL, 0)
+sys.stdin.readline()
+"""
+
+
+class Bounds:
+    @on_every_loop
+    @pytest.mark.parametrize("call", CALLS)
+    @pytest.mark.parametrize("state", ["warm", "cold"])
+    def test_a_silent_server_costs_the_timeout_and_a_second_at_most(
+        self, world: World, network: Network, call: str, state: str
+    ) -> None:
+        if not network:
+            return
+        a = world.actor("a", url=network.url)
+        if state == "warm":
+            a.do(take_and_leave)
+        network.silence()
+        timeout, action = CALLS[call]
+        before = time.monotonic()
+        with pytest.raises((NotAcquired, Unavailable)):
+            a.do(action)
+        assert time.monotonic() - before <= timeout + 1 + world.slack
+        network.heal()  # what was on its way arrives now, and is taken back
+        world.until_nothing_is_left()
+        a.do(take_and_leave, within=5 + world.slack)
+
+    @on_every_loop
+    def test_a_waiter_whose_server_falls_silent_gives_up_in_time(self, world: World, network: Network) -> None:
+        if not network:
+            return
+        holder = world.actor("holder")
+        a = world.actor("a", url=network.url)
+        a.do(take_and_leave)
+        held = holder.do(lambda locks: locks.lock("x").acquire())
+        waiting = a.start(lambda locks: locks.lock("x").acquire(timeout=1.5))
+        before = time.monotonic()
+        world.until_waiting("x", "a")
+        network.silence()
+        with pytest.raises((NotAcquired, Unavailable)):
+            waiting.result()
+        assert time.monotonic() - before <= 1.5 + 1 + world.slack
+        network.heal()
+        world.until(lambda: world.waiters("x") == [], within=5 + world.slack)
+        holder.do(lambda _: held.release())
+
+    @pytest.mark.parametrize("state", ["warm", "cold"])
+    def test_signals_do_not_lengthen_a_call(self, world: World, network: Network, state: str) -> None:
+        if not network or world.asynchronous:
+            return  # a loop has no system call of its own to be restarted
+        with subprocess.Popen(
+            [sys.executable, "-c", _SIGNALLED, network.url, state],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as child:
+            try:
+                assert child.stdin is not None
+                assert child.stdout is not None
+                assert child.stdout.readline() == "ready\n"
+                network.silence()
+                child.stdin.write("go\n")
+                child.stdin.flush()
+                assert float(child.stdout.readline()) <= 1 + 1 + world.slack
+                network.heal()
+                child.communicate("end\n", timeout=PATIENCE)
+            finally:
+                child.kill()
+        world.until_nothing_is_left()
+
+    @on_every_loop
+    def test_close_has_one_deadline_for_all_that_is_held_and_says_what_it_left(
+        self, world: World, network: Network, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        if not network:
+            return
+        a = world.actor("a", url=network.url)
+        leases = [a.do(lambda locks, n=n: locks.lock(f"x{n}", ttl=60).acquire(timeout=5)) for n in range(LEASES)]
+        network.silence()
+        before = time.monotonic()
+        with caplog.at_level(logging.WARNING, "holdfast"):
+            a.do(lambda locks: locks.close())
+        assert time.monotonic() - before <= CLOSING + world.slack
+        assert not any(lease.held for lease in leases)
+        told = [record.getMessage() for record in caplog.records if record.name.startswith("holdfast")]
+        assert any("x" in text and "releas" in text for text in told), "nobody was told what is left behind"
+        network.cut()
+        network.heal()
+
+    @on_every_loop
+    def test_close_keeps_to_the_time_that_it_is_given(self, world: World, network: Network) -> None:
+        if not network:
+            return
+        a = world.actor("a", url=network.url)
+        for n in range(5):
+            a.do(lambda locks, n=n: locks.lock(f"x{n}", ttl=60).acquire(timeout=5))
+        network.silence()
+        before = time.monotonic()
+        a.do(lambda locks: locks.close(timeout=0.5))
+        assert time.monotonic() - before <= 0.5 + world.slack
+        network.cut()
+        network.heal()
+
+
+async def take_and_leave(locks: Any) -> None:
+    lease = await settled(locks.lock("warm").acquire(timeout=5))
+    await settled(lease.release())

@@ -1,0 +1,100 @@
+"""The loops and schedulers that people run: tasks of every making, eager ones, uvloop, gevent."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from .processes import run
+from .world import LOOPS, World
+
+# Take, wait, be let in: in greenlets that share one thread, with every blocking call replaced by gevent's.
+_GEVENT = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, sys, holdfast
+locks, others = holdfast.connect(sys.argv[1]), holdfast.connect(sys.argv[1])
+order = []
+def turn(who, locks):
+    with locks.lock("x", ttl=30).acquire(timeout=20) as lease:
+        order.append((who, lease.token))
+        gevent.sleep(0.02)
+with locks.lock("x", ttl=30) as lease:
+    order.append(("first", lease.token))
+    waiting = [gevent.spawn(turn, f"w{n}", (locks, others)[n % 2]) for n in range(4)]
+    while len(others.inspect("x").waiters) < 4:
+        gevent.sleep(0.01)
+gevent.joinall(waiting, timeout=20, raise_error=True)
+assert all(each.successful() for each in waiting)
+assert len(order) == 5 and [token for _, token in order] == sorted(token for _, token in order), order
+locks.close()
+others.close()
+print("fine")
+"""
+
+
+class Loops:
+    @pytest.mark.parametrize("world", LOOPS, indirect=True)
+    def test_what_acquire_returns_may_be_made_a_task(self, world: World) -> None:
+        a = world.actor("a")
+
+        async def take(locks: Any) -> None:
+            first = await asyncio.create_task(locks.lock("x").acquire(timeout=5))
+            async with asyncio.TaskGroup() as group:
+                second = group.create_task(locks.lock("x").acquire(timeout=5))
+                third = group.create_task(locks.all_of("y", "z").acquire(timeout=5))
+                fourth = group.create_task(locks.semaphore("s", 2).acquire(timeout=5, units=2))
+                await first.release()
+            for each in (second, third, fourth):
+                await each.result().release()
+            async with asyncio.timeout(5):
+                got = await asyncio.wait_for(locks.lock("x").acquire(), 5)
+                await got.release()
+
+        a.do(take)
+        world.until_nothing_is_left()
+
+    @pytest.mark.parametrize("world", LOOPS, indirect=True)
+    def test_one_that_was_never_awaited_asks_for_nothing(self, world: World) -> None:
+        a = world.actor("a")
+
+        async def forget(locks: Any) -> None:
+            locks.lock("x").acquire(timeout=5).close()
+
+        a.do(forget)
+        assert world.names() == []
+
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+    @pytest.mark.parametrize("world", LOOPS, indirect=True)
+    def test_eager_tasks_are_as_good_as_others(self, world: World) -> None:
+        a, holder = world.actors("a", "holder")
+        held = holder.do(lambda locks: locks.lock("x").acquire())
+
+        async def eagerly(locks: Any) -> None:
+            factory = getattr(asyncio, "eager_task_factory")  # noqa: B009 - Python 3.12
+            asyncio.get_running_loop().set_task_factory(factory)
+            kept = await locks.lock("y", ttl=world.ttl_short).acquire(timeout=5)
+            waiting = asyncio.get_running_loop().create_task(locks.lock("x").acquire(timeout=20))
+            await asyncio.to_thread(world.until, lambda: len(world.waiters("x")) == 1)
+            await asyncio.to_thread(holder.do, lambda _: held.release())
+            await (await waiting).release()
+            await asyncio.to_thread(world.until, lambda: world.inspect("y").holders[0].age > 2 * world.ttl_short)
+            assert kept.held
+            await kept.release()
+            cancelled = asyncio.get_running_loop().create_task(locks.lock("y").acquire(timeout=20))
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+
+        a.do(eagerly)
+        world.until_nothing_is_left()
+
+    @pytest.mark.skipif(not find_spec("gevent"), reason="gevent is not installed")
+    def test_greenlets_take_turns(self, world: World) -> None:
+        if world.asynchronous:
+            return  # gevent brings its own
+        assert run(_GEVENT, world.url) == "fine"
+        world.until_nothing_is_left()

@@ -1,0 +1,61 @@
+"""Who would wait for themselves for ever is told so at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ...errors import Misuse
+from .world import World, settled
+
+AGAIN: dict[str, tuple[Any, Any]] = {
+    "a writer that reads": (lambda locks: locks.rwlock("x").write(), lambda locks: locks.rwlock("x").read()),
+    "a writer that writes": (lambda locks: locks.rwlock("x").write(), lambda locks: locks.rwlock("x").write()),
+    "a reader that writes": (lambda locks: locks.rwlock("x").read(), lambda locks: locks.rwlock("x").write()),
+    "a leader that stands": (lambda locks: locks.election("x").lead(), lambda locks: locks.election("x").lead()),
+}
+
+
+class Oneself:
+    @pytest.mark.parametrize("what", AGAIN)
+    def test_one_who_would_wait_for_oneself_is_refused_at_once(self, world: World, what: str) -> None:
+        first, second = AGAIN[what]
+        a = world.actor("a")
+        lease = a.do(lambda locks: first(locks).acquire(timeout=5))
+        with pytest.raises(Misuse):
+            a.do(lambda locks: second(locks).acquire(timeout=20), within=1 + world.slack)
+        with pytest.raises(Misuse):  # nor with a short patience: the mistake is the same
+            a.do(lambda locks: second(locks).acquire(timeout=0.5), within=1 + world.slack)
+        assert lease.held
+        assert world.waiters("x") == []
+        a.do(lambda _: lease.release())
+        again = a.do(lambda locks: second(locks).acquire(timeout=5))  # with nothing held, nobody is in the way
+        a.do(lambda _: again.release())
+        world.until_nothing_is_left()
+
+    @pytest.mark.parametrize("what", AGAIN)
+    def test_another_of_the_same_process_just_waits(self, world: World, what: str) -> None:
+        first, second = AGAIN[what]
+        a = world.actor("a")
+        other = a.beside("other")
+        lease = a.do(lambda locks: first(locks).acquire(timeout=5))
+        waiting = other.start(lambda locks: second(locks).acquire(timeout=20))
+        world.until_waiting("x", "other")
+        a.do(lambda _: lease.release())
+        got = waiting.result(5 + world.slack)
+        other.do(lambda _: got.release())
+
+    def test_a_leader_that_resigned_may_stand_again(self, world: World) -> None:
+        a = world.actor("a")
+
+        async def twice(locks: Any) -> tuple[int, int]:
+            election = locks.election("x")
+            first = await settled(election.lead().acquire(timeout=5))
+            assert await settled(election.resign())
+            second = await settled(election.lead().acquire(timeout=5))
+            await settled(second.release())
+            return first.token, second.token
+
+        first, second = a.do(twice)
+        assert second > first

@@ -1,0 +1,192 @@
+"""What the suite's themes of faults are for: each of these mistakes was once ours, or nearly, and one of them finds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .test_mistakes import SUITE, Mutant, must_be_found, source
+
+__all__ = ["source"]  # a fixture
+
+MEMORY = SUITE
+LEFT = """            book = space.books.get(name)
+            if book is None:
+                return False
+"""
+AT_ONCE = """            if (left := started + ROUND - self.driver.now()) <= 0:
+                raise
+            return await self.leaving"""
+SQLITE = "tests/conformance/test_sqlite.py::TestSqlite::"
+
+MUTANTS = [
+    # ---- lost answers
+    Mutant(
+        "a release that is not repeated at once",
+        "engine.py",
+        ((AT_ONCE, "            raise\n            left = 0.0\n            return await self.leaving"),),
+        MEMORY + "test_others_come_and_go_before_a_lost_answer_is_asked_for_again[threads-release-request lost]",
+    ),
+    Mutant(
+        "a claim that is not repeated when its answer was lost",
+        "engine.py",
+        (
+            (
+                "                if (left := started + within - now()) <= 0:\n                    raise\n",
+                "                raise\n                left = 0.0\n",
+            ),
+        ),
+        MEMORY + "test_others_come_and_go_before_a_lost_answer_is_asked_for_again[threads-claim-answer lost]",
+    ),
+    Mutant(
+        "a repeated claim that is a second one",
+        "stores/memory.py",
+        (
+            (
+                "entry = book.inside.get(claim.holder)\n        if entry is not None:  # re",
+                "entry = None\n        if entry is not None:  # re",
+            ),
+        ),
+        MEMORY + "test_a_claim_that_is_inside_may_be_repeated_and_keeps_its_token",
+    ),
+    # ---- closing
+    Mutant(
+        "a close that wakes nobody",
+        "engine.py",
+        (("                wake_waiters()\n", "                pass\n"),),
+        MEMORY + "test_closing_wakes_whoever_waits_and_takes_them_from_the_line[threads]",
+    ),
+    Mutant(
+        "a closed connection that still looks",
+        "engine.py",
+        (('            raise Misuse("this connection was closed: connect() again")\n', "            pass\n"),),
+        MEMORY + "test_what_was_closed_refuses_to_be_used[threads-inspect]",
+    ),
+    # ---- abandoned leases
+    Mutant(
+        "a lease that nobody has is forgotten without a release",
+        "lease.py",
+        (("        engine._dropped(self, held)\n", ""),),
+        MEMORY + "test_a_lease_that_nobody_references_is_let_go_and_somebody_is_told[threads]",
+    ),
+    Mutant(
+        "a lease that nobody has is let go without a word",
+        "lease.py",
+        (("            warnings.warn(what, ResourceWarning, source=self, stacklevel=2)\n", "            pass\n"),),
+        MEMORY + "test_a_lease_that_nobody_references_is_let_go_and_somebody_is_told[asyncio]",
+    ),
+    # ---- interrupts
+    Mutant(
+        "only errors are cleaned up after, not interruptions",
+        "engine.py",
+        (
+            (
+                "        except BaseException as error:\n            if lease is not None:\n                self._disown(",
+                "        except Exception as error:\n            if lease is not None:\n                self._disown(",
+            ),
+        ),
+        MEMORY + "test_interrupted_at_any_line_nothing_is_left_and_nothing_is_stuck[threads-acquire and release]",
+    ),
+    Mutant(
+        "a mutex that is taken and given back in three lines",
+        "stores/memory.py",
+        (
+            (
+                "        with space.lock:\n" + LEFT,
+                "        space.lock.acquire()\n        space.lock.locked()\n        space.lock.release()\n"
+                "        with space.lock:\n" + LEFT,
+            ),
+        ),
+        MEMORY + "test_interrupted_at_any_line_nothing_is_left_and_nothing_is_stuck[threads-with]",
+    ),
+    # ---- isolation
+    Mutant(
+        "one doubt makes all doubtful",
+        "renewal.py",
+        (
+            (
+                "            self._confirm(answered, sent)\n",
+                "            if any(isinstance(one, Unavailable) for _, one in answered):\n"
+                '                answered = [(lease, Unavailable("all")) for lease, _ in answered]\n'
+                "            self._confirm(answered, sent)\n",
+            ),
+        ),
+        MEMORY + "test_what_is_unknown_of_one_lease_is_nothing_to_the_others[threads]",
+    ),
+    Mutant(
+        "a doubt is a loss",
+        "renewal.py",
+        (
+            (
+                "                if isinstance(grant, Unavailable):\n                    continue\n",
+                "                if isinstance(grant, Unavailable):\n                    grant = None\n",
+            ),
+        ),
+        MEMORY + "test_one_that_was_in_doubt_for_a_moment_is_kept[threads]",
+    ),
+    Mutant(
+        "callbacks that may end the renewer",
+        "events.py",
+        (
+            (
+                "            report(error, self._what)\n        return True",
+                "            report(error, self._what)\n        return isinstance(error, Exception)",
+            ),
+        ),
+        MEMORY + "test_no_callback_and_no_subscriber_ends_renewal[SystemExit-threads]",
+    ),
+    Mutant(
+        "a renewer that stays away when it was cancelled",
+        "renewal.py",
+        (
+            (
+                "            needed = not self._closed and self._bell is bell and any(self._all())",
+                "            needed = False",
+            ),
+        ),
+        MEMORY + "test_cancelling_every_task_does_not_end_renewal[asyncio]",
+    ),
+    # ---- forks
+    Mutant(
+        "a child of multiprocessing that is not told of its end",
+        "lifecycle.py",
+        (("    Finalize(None, _exit, exitpriority=0)\n", "    str(Finalize)\n"),),
+        SQLITE + "test_a_child_of_multiprocessing_gives_back_what_it_acquired_itself[threads]",
+    ),
+    # ---- loops
+    Mutant(
+        "what acquire returns is no coroutine",
+        "aio.py",
+        (("class Acquiring(Coroutine[Any, Any, M]):", "class Acquiring(Generic[M]):"),),
+        MEMORY + "test_what_acquire_returns_may_be_made_a_task[asyncio]",
+    ),
+    # ---- oneself
+    Mutant(
+        "a leader that waits for itself",
+        "recipes.py",
+        (
+            (
+                'note=valid_note(address, "an election\'s address"), alone=True)',
+                'note=valid_note(address, "an election\'s address"))',
+            ),
+        ),
+        MEMORY + "test_one_who_would_wait_for_oneself_is_refused_at_once[threads-a leader that stands]",
+    ),
+    Mutant(
+        "a writer that waits for itself",
+        "recipes.py",
+        (
+            (
+                "read._replace(units=rule.EVERYBODY, reads=False, alone=True)",
+                "read._replace(units=rule.EVERYBODY, reads=False)",
+            ),
+        ),
+        MEMORY + "test_one_who_would_wait_for_oneself_is_refused_at_once[threads-a writer that writes]",
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
+def test_a_mistake_is_found(mutant: Mutant, source: Path) -> None:
+    must_be_found(mutant, source)
