@@ -398,9 +398,7 @@ class Engine:
         self.closed = True
         try:
             self.renewer.close()  # first: what is acquired from now on is refused there, and taken back
-            wake_waiters: Callable[[], None] | None = getattr(self.store, "wake_waiters", None)
-            if wake_waiters is not None:
-                wake_waiters()
+            self.store.wake_waiters()
             await self.driver.shield(lambda: self._leave_everything(deadline))
         finally:
             await self.store.close()

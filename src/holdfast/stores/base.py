@@ -61,6 +61,10 @@ class Store(Protocol):
         """The names that are held or waited for."""
         ...
 
+    def wake_waiters(self) -> None:
+        """End every `wait` and `watch` of this process that is under way: the connection is being closed. From any thread."""
+        ...
+
     def forked(self) -> None:
         """In a forked child: let go of what was inherited, without a word to the server, and start afresh on next use."""
         ...

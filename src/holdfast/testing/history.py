@@ -223,9 +223,7 @@ class Recording:
         self._store.forked()
 
     def wake_waiters(self) -> None:
-        wake = getattr(self._store, "wake_waiters", None)
-        if wake is not None:
-            wake()
+        self._store.wake_waiters()
 
     async def close(self) -> None:
         await self._store.close()

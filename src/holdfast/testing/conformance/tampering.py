@@ -144,9 +144,7 @@ class Tampered:
         self.store.forked()
 
     def wake_waiters(self) -> None:
-        wake = getattr(self.store, "wake_waiters", None)
-        if wake is not None:
-            wake()
+        self.store.wake_waiters()
 
     async def close(self) -> None:
         await self.store.close()

@@ -63,6 +63,9 @@ class Local:
     async def names(self, prefix: str = "") -> Sequence[str]:
         return await self._call(lambda: self._store.names(prefix))
 
+    def wake_waiters(self) -> None:
+        self._store.wake_waiters()
+
     def forked(self) -> None:
         raise NotImplementedError("a simulated process does not fork")
 

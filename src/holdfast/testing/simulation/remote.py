@@ -104,6 +104,9 @@ class Remote:
     async def names(self, prefix: str = "") -> Sequence[str]:
         return await self._network.call(self._process, "names", lambda: self._store.names(prefix))
 
+    def wake_waiters(self) -> None:
+        self._store.wake_waiters()
+
     def forked(self) -> None:
         raise NotImplementedError("a simulated process does not fork")
 
