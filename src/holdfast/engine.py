@@ -349,7 +349,9 @@ class Engine:
         except Unavailable:
             if (left := started + ROUND - self.driver.now()) <= 0:
                 raise
-            return await self.leaving.leave(claim, lease._keep_until, left)
+            there = await self.leaving.leave(claim, lease._keep_until, left)
+            # Not there any more: since the first one arrived, as far as anybody can tell. That is no loss.
+            return there or not lease._keep_until
 
     def _hand_over(self, lease: Lease) -> None:
         """The release was not answered, or was interrupted: it goes on in the background."""
@@ -366,13 +368,28 @@ class Engine:
         self.leaving.later(claim, lease._deadline, token=lease.token, keep_until=lease._keep_until, done=done)
 
     async def downgrade(self, lease: Lease) -> None:
-        """A writer becomes a reader, and keeps its token; readers in line come in."""
+        """A writer becomes a reader, and keeps its token; readers in line come in.
+
+        Unavailable: it may have happened, so there may be readers now. It may be repeated.
+        """
         lease.check()
         claim = lease._grant.claim
         if claim.units != claim.capacity or claim.capacity == 1:
             raise Misuse(f"{lease.name!r} is not write-locked by this lease: only a writer can downgrade")
         sent = self.driver.now()
-        answer = await self.store.claim(claim._replace(units=1, queue=False))
+        reader = claim._replace(units=1, queue=False)
+        try:
+            answer = await self.store.claim(reader, ROUND)
+        except Unavailable as error:
+            try:
+                if (left := sent + ROUND - self.driver.now()) <= 0:
+                    raise
+                answer = await self.store.claim(reader, left)
+            except Unavailable:
+                raise Unavailable(
+                    f"whether {lease.name!r} was downgraded is not known, so others may be reading: "
+                    f"do not write, and downgrade() again ({error})"
+                ) from error
         same = type(answer) is Grant and answer.token == lease.token
         with self.mutex:
             held = lease._state is HELD
@@ -385,7 +402,8 @@ class Engine:
             if held:
                 self.renewer.announce([lease])
             raise lease._over()
-        self._remember(lease)
+        if lease._key is None:
+            self._remember(lease)
 
     # ---- the end
 
