@@ -135,6 +135,9 @@ class Engine:
             if reentrant or reads or alone:
                 self._remember(lease)
             self.renewer.add(lease)
+            if events.ACQUIRED in self.hook.by_kind:
+                self.hook.emit(events.ACQUIRED, name, claim.owner, answer.token, sent - started)
+            return lease
         except BaseException as error:
             if lease is not None:
                 self._disown(lease)
@@ -147,10 +150,11 @@ class Engine:
                 await self._withdraw(claim, left, unanswered=answer is None)
             raise
         finally:
-            self._over(claim.holder)
-        if events.ACQUIRED in self.hook.by_kind:
-            self.hook.emit(events.ACQUIRED, name, claim.owner, answer.token, sent - started)
-        return lease
+            try:
+                self._over(claim.holder)
+            except BaseException:  # interrupted in this very moment
+                self._over(claim.holder)
+                raise
 
     def _over(self, holder: str) -> None:
         self._under_way.pop(holder, None)
@@ -183,7 +187,7 @@ class Engine:
                 )
             except Unavailable:
                 # A server that restarts is ridden out for a ttl: whoever had a place in line joins again.
-                troubled = troubled or sent
+                troubled = troubled or now()
                 if now() >= troubled + claim.ttl or (give_up is not None and now() >= give_up):
                     raise
                 await self.driver.sleep(self.driver.uniform(0.02, 0.1))
@@ -294,50 +298,61 @@ class Engine:
 
         If the store does not answer, that is Unavailable, and the release goes on in the background; it may be repeated.
         """
-        ran_out = False
-        with self.mutex:
-            state = lease._state
-            if lease._entries > 1 and (state is HELD or state is LOST):
-                lease._entries -= 1
-                return lease.held
-            if state is HELD:
-                ran_out = self.driver.now() >= lease._deadline
+        claim = lease._grant.claim
+        try:
+            with self.mutex:
+                state = lease._state
+                if lease._entries > 1 and (state is HELD or state is LOST):
+                    lease._entries -= 1
+                    return lease.held
+                ran_out = state is HELD and self.driver.now() >= lease._deadline
                 if ran_out:  # and the renewer has not come round to it: it is over all the same
                     self.renewer.lose(lease)
-                else:
+                elif state is HELD:
                     lease._state = RELEASING
                     self.renewer.remove(lease)
-            if lease._key is not None:
-                self._forget(lease)
-        if state is RELEASED or state is LOST:
-            return False
-        claim = lease._grant.claim
-        if ran_out:
-            self.renewer.announce([lease])
-            await self._withdraw(claim, FIND_OUT, keep_until=lease._keep_until)  # the store may count a moment longer
-            return False
-        if lease._loss is not None:
-            lease._loss.over()
-        try:
+                if lease._key is not None:
+                    self._forget(lease)
+            if ran_out:
+                self.renewer.announce([lease])
+                await self._withdraw(
+                    claim, FIND_OUT, keep_until=lease._keep_until
+                )  # the store may count a moment longer
+                return False
+            if state is RELEASED or state is LOST:
+                return False
+            if lease._loss is not None:
+                lease._loss.over()
             self._under_way[claim.holder] = None
             there = await self._leave(lease, claim)
+            lease._state = RELEASED
         except BaseException as error:
-            left = False
-            try:
-                if not isinstance(error, Exception):
-                    left = await self._leave_at_once(claim, lease._keep_until, FIND_OUT)
-            finally:
-                if left:
-                    lease._state = RELEASED
-                else:
-                    self._hand_over(lease)
+            if lease._state is RELEASING:
+                await self._go_on_leaving(lease, claim, at_once=not isinstance(error, Exception))
             raise
         finally:
-            self._over(claim.holder)
-        lease._state = RELEASED
+            try:
+                self._over(claim.holder)
+            except BaseException:  # interrupted in this very moment
+                self._over(claim.holder)
+                raise
         if events.RELEASED in self.hook.by_kind:
             self.hook.emit(events.RELEASED, claim.name, claim.owner, lease.token, self.driver.now() - lease._since)
         return there
+
+    async def _go_on_leaving(self, lease: Lease, claim: Claim, at_once: bool) -> None:
+        """The release failed, or was interrupted: take it up again if there is a chance, else in the background."""
+        left = False
+        try:
+            with self.mutex:
+                self.renewer.remove(lease)
+            if at_once:
+                left = await self._leave_at_once(claim, lease._keep_until, FIND_OUT)
+        finally:
+            if left:
+                lease._state = RELEASED
+            else:
+                self._hand_over(lease)
 
     async def _leave(self, lease: Lease, claim: Claim) -> bool:
         """Now, and if the connection breaks, at once again over another."""

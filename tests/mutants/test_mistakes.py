@@ -24,7 +24,7 @@ RINGS_EARLY = """            for one in book.line.values():
                 one.bell and one.bell.ring()
                 break
 """
-FAILS = "        except BaseException as error:\n            left = False\n"
+FAILS = "        except BaseException as error:\n            if lease._state is RELEASING:\n"
 SHIELDED = "self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))"
 LEAVING = "tests/test_leaving.py::"
 SUITE = "tests/conformance/test_memory.py::TestMemory::"
@@ -134,7 +134,7 @@ MUTANTS = [
         (
             (
                 FAILS,
-                FAILS + "            lease._state = RELEASED\n",
+                "        except BaseException as error:\n            lease._state = RELEASED\n            if False:\n",
             ),
         ),
         SUITE + "test_a_release_that_failed_may_be_repeated",
