@@ -151,7 +151,9 @@ class Engine:
             raise
         finally:
             try:
-                self._over(claim.holder)
+                self._under_way.pop(claim.holder, None)
+                if self._closing is not None:
+                    self._closing.ring()
             except BaseException:  # interrupted in this very moment
                 self._over(claim.holder)
                 raise
@@ -324,7 +326,18 @@ class Engine:
             if lease._loss is not None:
                 lease._loss.over()
             self._under_way[claim.holder] = None
-            there = await self._leave(lease, claim)
+            started = self.driver.now()
+            try:
+                if lease._keep_until:
+                    there = await self.leaving.leave(claim, lease._keep_until)
+                else:
+                    there = await self.store.release(claim, ROUND)
+            except Unavailable:  # at once again, over another connection
+                if (left := started + ROUND - self.driver.now()) <= 0:
+                    raise
+                again = await self.leaving.leave(claim, lease._keep_until, left)
+                # Not there any more: since the first one arrived, as far as anybody can tell. That is no loss.
+                there = again or not lease._keep_until
             lease._state = RELEASED
         except BaseException as error:
             if lease._state is RELEASING:
@@ -332,7 +345,9 @@ class Engine:
             raise
         finally:
             try:
-                self._over(claim.holder)
+                self._under_way.pop(claim.holder, None)
+                if self._closing is not None:
+                    self._closing.ring()
             except BaseException:  # interrupted in this very moment
                 self._over(claim.holder)
                 raise
@@ -353,20 +368,6 @@ class Engine:
                 lease._state = RELEASED
             else:
                 self._hand_over(lease)
-
-    async def _leave(self, lease: Lease, claim: Claim) -> bool:
-        """Now, and if the connection breaks, at once again over another."""
-        started = self.driver.now()
-        try:
-            if lease._keep_until:
-                return await self.leaving.leave(claim, lease._keep_until)
-            return await self.store.release(claim, ROUND)
-        except Unavailable:
-            if (left := started + ROUND - self.driver.now()) <= 0:
-                raise
-            there = await self.leaving.leave(claim, lease._keep_until, left)
-            # Not there any more: since the first one arrived, as far as anybody can tell. That is no loss.
-            return there or not lease._keep_until
 
     def _hand_over(self, lease: Lease) -> None:
         """The release was not answered, or was interrupted: it goes on in the background."""
