@@ -147,7 +147,9 @@ class Engine:
                 left = (
                     min(FIND_OUT, started + timeout + FIND_OUT - now()) if bounded and timeout is not None else FIND_OUT
                 )
-                await self._withdraw(claim, left, unanswered=answer is None)
+                # Refused is refused; but what was not answered, or was interrupted, may yet arrive.
+                lost = isinstance(error, Unavailable) or (answer is None and not isinstance(error, Exception))
+                await self._withdraw(claim, left, unanswered=lost)
             raise
         finally:
             try:
@@ -211,14 +213,14 @@ class Engine:
                 self.leaving.later(claim, until, keep_until=keep_until, unanswered=unanswered)
 
     async def _leave_at_once(self, claim: Claim, keep_until: float, within: float, sure: bool = True) -> bool:
-        """One try, whatever interrupts us. True: it has left; if we are not sure that it had come, only if it was there."""
+        """One try, whatever interrupts us. True: it has left, and if we are sure that nothing of it is on its way, for good."""
         if within <= 0:
             return False
         try:
-            there = await self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))
+            await self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))
         except Exception:
             return False
-        return there or sure
+        return sure
 
     def _disown(self, lease: Lease) -> None:
         """It was never handed out: neither renew it nor find it again."""

@@ -161,7 +161,7 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "await self._withdraw(claim, left, unanswered=answer is None)",
+                "await self._withdraw(claim, left, unanswered=lost)",
                 "pass",
             ),
         ),
@@ -231,6 +231,23 @@ MUTANTS = [
         "leaving.py",
         (("            if now < owed.until:\n", "            if False:\n"),),
         LEAVING + "test_a_release_that_was_not_answered_is_repeated_until_the_lease_ends_and_only_then_told",
+    ),
+    Mutant(
+        "a worker that decides to go, and goes a moment later",
+        "leaving.py",
+        (
+            (
+                "self._workers -= 1  # under the same lock as the decision: nothing is left to nobody\n"
+                "                        return\n",
+                "break\n",
+            ),
+            (
+                "                    await self._driver.sleep(min(pause, 0.25))\n        except",
+                "                    await self._driver.sleep(min(pause, 0.25))\n"
+                "            with self._mutex:\n                self._workers -= 1\n        except",
+            ),
+        ),
+        LEAVING + "test_what_comes_while_the_last_worker_goes_home_is_not_left_to_nobody",
     ),
     Mutant(
         "a claim that lands late is never looked for",
