@@ -67,9 +67,8 @@ class Engine:
         self._whereabouts = f"{os.uname().nodename}/{os.getpid()}/"
         self._owners: dict[str, str] = {}
         self._mine: dict[tuple[str, int], list[ref[Lease]]] = {}
-        self._under_way: dict[
-            str, None
-        ] = {}  # holders of claims that are being made or released; close() waits for them
+        # Holders of claims that are being made or released; close() waits for them. True: one that was sent was not answered.
+        self._under_way: dict[str, bool] = {}
         self._closing: Bell | None = None
         self.leaving = Leaving(self.store, self.driver, self.hook)
         self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex, self.leaving)
@@ -119,13 +118,14 @@ class Engine:
         started = sent = now()
         answer: Grant | Place | None = None
         try:
-            self._under_way[claim.holder] = None
+            self._under_way[claim.holder] = False
             within = ROUND if timeout is None or timeout >= ROUND - FIND_OUT else timeout + FIND_OUT
             try:
                 answer = await self.store.claim(claim, within)
             except Unavailable:  # once more: the answer may have been lost, and repeating finds it
                 if (left := started + within - now()) <= 0:
                     raise
+                self._under_way[claim.holder] = True
                 answer = await self.store.claim(claim, left)
             if type(answer) is not Grant or now() >= sent + answer.ttl:
                 answer, sent = await self._wait_in_line(claim, answer, timeout, started)
@@ -147,7 +147,8 @@ class Engine:
                 left = (
                     min(FIND_OUT, started + timeout + FIND_OUT - now()) if bounded and timeout is not None else FIND_OUT
                 )
-                await self._withdraw(claim, left, unanswered=answer is None)
+                strays = self._under_way.get(claim.holder, False)
+                await self._withdraw(claim, left, unanswered=answer is None, strays=strays)
             raise
         finally:
             try:
@@ -184,9 +185,12 @@ class Engine:
                     if self.closed:
                         raise _closed(claim.name)
                     sent = now()
+                unanswered = self._under_way[claim.holder]
+                self._under_way[claim.holder] = True
                 answer = await self.store.claim(
                     claim, ROUND if give_up is None else max(FIND_OUT / 2, min(ROUND, give_up + FIND_OUT - sent))
                 )
+                self._under_way[claim.holder] = unanswered
             except Unavailable:
                 # A server that restarts is ridden out for a ttl: whoever had a place in line joins again.
                 troubled = troubled or now()
@@ -199,16 +203,22 @@ class Engine:
                 return answer, sent
 
     async def _withdraw(
-        self, claim: Claim, within: float, *, keep_until: float = 0.0, unanswered: bool = False
+        self,
+        claim: Claim,
+        within: float,
+        *,
+        keep_until: float = 0.0,
+        unanswered: bool = False,
+        strays: bool = False,
     ) -> None:
         """No ghost: take back a claim that may have arrived, whatever we know of it; after `within` in the background."""
         left = False
         try:
             left = await self._leave_at_once(claim, keep_until, within, sure=not unanswered)
         finally:
-            if not left:
+            if not left or strays:
                 until = self.driver.now() + claim.ttl
-                self.leaving.later(claim, until, keep_until=keep_until, unanswered=unanswered)
+                self.leaving.later(claim, until, keep_until=keep_until, unanswered=unanswered, strays=strays)
 
     async def _leave_at_once(self, claim: Claim, keep_until: float, within: float, sure: bool = True) -> bool:
         """One try, whatever interrupts us. True: it has left; if we are not sure that it had come, only if it was there."""
@@ -325,7 +335,7 @@ class Engine:
                 return False
             if lease._loss is not None:
                 lease._loss.over()
-            self._under_way[claim.holder] = None
+            self._under_way[claim.holder] = False
             started = self.driver.now()
             try:
                 if lease._keep_until:

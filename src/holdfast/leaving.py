@@ -35,6 +35,9 @@ class Owed(NamedTuple):
     token: int = 0
     keep_until: float = 0.0
     latecomers: tuple[float, ...] = ()
+    strays: bool = (
+        False  # several claims were sent, and not all were answered: to have found one is not to have found all
+    )
     done: Callable[[], object] = _nothing
     pause: float = 0.05
 
@@ -68,10 +71,11 @@ class Leaving:
         token: int = 0,
         keep_until: float = 0.0,
         unanswered: bool = False,
+        strays: bool = False,
         done: Callable[[], object] = _nothing,
     ) -> None:
         """In the background. `unanswered`: the claim itself may still be on its way; `done` is called when it has left."""
-        self.owe(Owed(claim, until, token, keep_until, _LATECOMERS if unanswered else (), done))
+        self.owe(Owed(claim, until, token, keep_until, _LATECOMERS if unanswered or strays else (), strays, done))
         with self._mutex:
             if self._closing or self._workers >= min(_WORKERS, len(self._owed)):
                 return
@@ -138,17 +142,17 @@ class Leaving:
             detail = f"{error}; it ends by itself now"
             self._hook.emit(events.RELEASE_FAILED, owed.claim.name, owed.claim.owner, owed.token, detail=detail)
             return
-        if not there and owed.latecomers:
+        if owed.latecomers and not self._closing and (owed.strays or not there):
             wait, *rest = owed.latecomers
             self.owe(owed._replace(latecomers=tuple(rest)), self._driver.now() + wait)
             return
         owed.done()
 
     async def finish(self, deadline: float) -> None:
-        """At close: do what can be done until then, and tell what could not. Latecomers are not waited for."""
+        """At close: do what can be done until then, and tell what could not. Latecomers are looked for at once, and not again."""
         self._closing = True
         with self._mutex:
-            self._owed = [(at, number, owed._replace(latecomers=())) for at, number, owed in self._owed]
+            self._owed = sorted((0.0, number, owed) for _, number, owed in self._owed)  # the numbers differ
         interruption: BaseException | None = None
         while (left := deadline - self._driver.now()) > 0:
             try:

@@ -213,7 +213,7 @@ MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("marks of many expire", also_with_many_inside, scripts.CLAIM, "math.max(self.mark, now) + retention)", "now + retention)"),
     ("marks of left expire", also_when_many_have_left, scripts.RELEASE, MARK_LEFT, "retention"),
     ("a hundred dead are enough", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, NONE_LEFT, "if true then"),
-    ("the dead are waited for", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, "math.min(e.ends, now + GRACE)", "e.ends"),
+    ("waits for the dead", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, "math.min(e.ends, now + GRACE)", "e.ends"),
     ("cut off is dead", a_waiter_that_was_cut_off_keeps_its_place, scripts.RELEASE, "GRACE = 500000", "GRACE = 0"),
     ("no bell", a_release_wakes_the_next, scripts.RELEASE, "book:ring()\nbook:save()", "book:save()"),
     ("eviction mints nothing", an_evicted_holder_is_outranked, scripts.EVICT, "book.mark = past", ""),
