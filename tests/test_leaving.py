@@ -100,6 +100,28 @@ def test_a_claim_that_was_never_answered_is_looked_for_again_after_its_withdrawa
     assert locks.names() == []
 
 
+def test_a_claim_that_lands_after_the_release_of_what_its_repetition_had_got_is_found(
+    driver: Manual, locks: Locks
+) -> None:
+    hand = tamper(locks)
+    claimed: list[Any] = []
+    whole = hand.claim
+
+    async def first_is_late(claim: Any, within: float = 3.0) -> Any:
+        claimed.append(claim)
+        if len(claimed) == 1:
+            raise Unavailable("the connection broke")
+        return await whole(claim, within)
+
+    hand.claim = first_is_late  # type: ignore[method-assign]
+    locks.lock("x", ttl=30).acquire(timeout=5).release()
+    driver.renew()
+    finish(hand.store.claim(claimed[0]))
+    assert locks.names() == ["x"]
+    driver.pass_time(5)
+    assert locks.names() == []
+
+
 def test_a_claim_that_was_refused_is_not_looked_for_again(driver: Manual, locks: Locks) -> None:
     hand = tamper(locks)
     held = locks.lock("x").acquire()
@@ -149,6 +171,35 @@ def test_releases_go_on_although_the_loop_that_they_went_on_in_is_gone(driver: M
     driver.move(60)
     leaving.later(Claim("x", "2", "host/1/me", 30.0), driver.now() + 30)
     assert driver.spawned.count("holdfast-leaving") == 2
+
+
+def test_a_claim_in_line_that_was_not_answered_is_looked_for_though_its_place_was_given_up(
+    driver: Manual, locks: Locks
+) -> None:
+    """Its place was there and is gone; but what it asked last may still be on its way, and lands after the release."""
+    others = connect(driver)
+    held = others.lock("x", ttl=600).acquire()
+    hand = tamper(locks)
+    claimed: list[Any] = []
+    whole = hand.claim
+
+    async def second_is_lost(claim: Any, within: float = 3.0) -> Any:
+        claimed.append(claim)
+        if len(claimed) == 1:
+            return await whole(claim, within)
+        driver.move(within)
+        raise Unavailable("the server has fallen silent")
+
+    hand.claim = second_is_lost  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        locks.lock("x", ttl=30).acquire(timeout=1)
+    driver.renew()
+    assert others.inspect("x").waiters == ()
+    finish(hand.store.claim(claimed[-1]))
+    assert len(others.inspect("x").waiters) == 1
+    driver.pass_time(5)
+    assert others.inspect("x").waiters == ()
+    held.release()
 
 
 def test_a_timeout_bounds_the_call_whatever_the_store_does(driver: Manual, locks: Locks) -> None:
@@ -208,6 +259,18 @@ def test_closing_asks_everybody_although_some_do_not_answer(driver: Manual, lock
     locks.close()
     assert sorted(connect(driver).names()) == ["x0", "x1", "x2"]
     assert len(leases) == 20
+
+
+def test_closing_looks_for_latecomers_at_once_and_waits_for_none(driver: Manual, locks: Locks) -> None:
+    hand = tamper(locks)
+    hand.fail("claim", times=2)
+    with pytest.raises(Unavailable):
+        locks.lock("x", ttl=30).acquire(timeout=0)
+    driver.pass_time(0.4)  # looked for twice; the next time would be in a second
+    before, asked = driver.now(), hand.calls.count("release")
+    locks.close()
+    assert driver.now() - before < 0.1
+    assert hand.calls.count("release") == asked + 1
 
 
 def test_what_was_closed_answers_no_questions(driver: Manual, locks: Locks) -> None:

@@ -67,9 +67,8 @@ class Engine:
         self._whereabouts = f"{os.uname().nodename}/{os.getpid()}/"
         self._owners: dict[str, str] = {}
         self._mine: dict[tuple[str, int], list[ref[Lease]]] = {}
-        self._under_way: dict[
-            str, None
-        ] = {}  # holders of claims that are being made or released; close() waits for them
+        # Holders of claims that are being made or released; close() waits for them. True: one that was sent was not answered.
+        self._under_way: dict[str, bool] = {}
         self._closing: Bell | None = None
         self.leaving = Leaving(self.store, self.driver, self.hook)
         self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex, self.leaving)
@@ -119,19 +118,22 @@ class Engine:
         started = sent = now()
         answer: Grant | Place | None = None
         try:
-            self._under_way[claim.holder] = None
+            self._under_way[claim.holder] = False
             within = ROUND if timeout is None or timeout >= ROUND - FIND_OUT else timeout + FIND_OUT
             try:
                 answer = await self.store.claim(claim, within)
             except Unavailable:  # once more: the answer may have been lost, and repeating finds it
                 if (left := started + within - now()) <= 0:
                     raise
+                self._under_way[claim.holder] = True
                 answer = await self.store.claim(claim, left)
             if type(answer) is not Grant or now() >= sent + answer.ttl:
                 answer, sent = await self._wait_in_line(claim, answer, timeout, started)
             lease = lease_type(self, answer, sent)
             if at_most is not None or at_least or not renew:
                 lease._bound(answer.ttl if not renew else at_most, at_least)
+            if self._under_way[claim.holder]:
+                lease._strays = True
             if reentrant or reads or alone:
                 self._remember(lease)
             self.renewer.add(lease)
@@ -148,8 +150,9 @@ class Engine:
                     min(FIND_OUT, started + timeout + FIND_OUT - now()) if bounded and timeout is not None else FIND_OUT
                 )
                 # Refused is refused; but what was not answered, or was interrupted, may yet arrive.
-                lost = isinstance(error, Unavailable) or (answer is None and not isinstance(error, Exception))
-                await self._withdraw(claim, left, unanswered=lost)
+                strays = isinstance(error, Unavailable) or self._under_way.get(claim.holder, False)
+                interrupted = answer is None and not isinstance(error, Exception)
+                await self._withdraw(claim, left, unanswered=strays or interrupted)
             raise
         finally:
             try:
@@ -186,9 +189,12 @@ class Engine:
                     if self.closed:
                         raise _closed(claim.name)
                     sent = now()
+                unanswered = self._under_way[claim.holder]
+                self._under_way[claim.holder] = True
                 answer = await self.store.claim(
                     claim, ROUND if give_up is None else max(FIND_OUT / 2, min(ROUND, give_up + FIND_OUT - sent))
                 )
+                self._under_way[claim.holder] = unanswered
             except Unavailable:
                 # A server that restarts is ridden out for a ttl: whoever had a place in line joins again.
                 troubled = troubled or now()
@@ -327,7 +333,7 @@ class Engine:
                 return False
             if lease._loss is not None:
                 lease._loss.over()
-            self._under_way[claim.holder] = None
+            self._under_way[claim.holder] = False
             started = self.driver.now()
             try:
                 if lease._keep_until:
@@ -341,6 +347,8 @@ class Engine:
                 # Not there any more: since the first one arrived, as far as anybody can tell. That is no loss.
                 there = again or not lease._keep_until
             lease._state = RELEASED
+            if lease._strays and not lease._keep_until:
+                self.leaving.later(claim, self.driver.now() + claim.ttl, unanswered=True)
         except BaseException as error:
             if lease._state is RELEASING:
                 await self._go_on_leaving(lease, claim, at_once=not isinstance(error, Exception))

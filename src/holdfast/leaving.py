@@ -151,17 +151,17 @@ class Leaving:
             detail = f"{error}; it ends by itself now"
             self._hook.emit(events.RELEASE_FAILED, owed.claim.name, owed.claim.owner, owed.token, detail=detail)
             return
-        if owed.latecomers:
+        if owed.latecomers and not self._closing:
             wait, *rest = owed.latecomers
             self.owe(owed._replace(latecomers=tuple(rest)), self._driver.now() + wait)
             return
         owed.done()
 
     async def finish(self, deadline: float) -> None:
-        """At close: do what can be done until then, and tell what could not. Latecomers are not waited for."""
+        """At close: do what can be done until then, and tell what could not. Latecomers are looked for at once, and not again."""
         self._closing = True
         with self._mutex:
-            self._owed = [(at, number, owed._replace(latecomers=())) for at, number, owed in self._owed]
+            self._owed = sorted((0.0, number, owed) for _, number, owed in self._owed)  # the numbers differ
         interruption: BaseException | None = None
         while (left := deadline - self._driver.now()) > 0:
             try:

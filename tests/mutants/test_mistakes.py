@@ -161,7 +161,7 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "await self._withdraw(claim, left, unanswered=lost)",
+                "await self._withdraw(claim, left, unanswered=strays or interrupted)",
                 "pass",
             ),
         ),
@@ -254,6 +254,18 @@ MUTANTS = [
         "leaving.py",
         (("_LATECOMERS = (0.3, 1.0, 3.0)", "_LATECOMERS = ()"),),
         LEAVING + "test_a_claim_that_was_never_answered_is_looked_for_again_after_its_withdrawal",
+    ),
+    Mutant(
+        "a claim in line that lands late is never looked for",
+        "leaving.py",
+        (("(owed.strays or not there)", "not there"),),
+        LEAVING + "test_a_claim_in_line_that_was_not_answered_is_looked_for_though_its_place_was_given_up",
+    ),
+    Mutant(
+        "close() that waits for latecomers",
+        "leaving.py",
+        (("sorted((0.0, number, owed) for _, number", "sorted((at, number, owed) for at, number"),),
+        LEAVING + "test_closing_looks_for_latecomers_at_once_and_waits_for_none",
     ),
     Mutant(
         "a timeout that the store may exceed",
