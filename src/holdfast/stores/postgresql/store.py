@@ -166,6 +166,7 @@ class PostgresStore:
         rows = await self._ask(self._sql.release, (name, holder, whole(flags | self._hasty)), deadline)
         if rows[0][0] == b"":  # NULL: somebody has its row locked
             rows = await self._ask_aside(self._sql.release, (name, holder, whole(flags)), deadline)
+        self._wire.released.add(name, holder)
         if next(self._releases) % _SWEEP_EVERY == 0:
             await self._sweep(deadline)
         return rows[0][0] == b"\1"
