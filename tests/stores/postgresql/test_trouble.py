@@ -306,6 +306,45 @@ def test_waiters_are_woken_from_any_thread(postgresql: PostgreSQL, opened: OpenS
         assert store.release(place.claim)
 
 
+@MODES
+def test_whoever_is_only_about_to_wait_is_woken_too(postgresql: PostgreSQL, opened: OpenStore, mode: str) -> None:
+    store = opened(postgresql.url, f"?mode={mode}")
+    if store._loop is not None:
+        return  # in a loop nothing comes between the last look and the wait
+    store.grant(claim_of("x"))
+    place = store.claim(claim_of("x"))
+    store.store.wake_waiters()
+    waiting = store.begin(partial(_wait, place))
+    waiting.result(SOON)
+    assert store.release(place.claim)
+
+
+def test_a_watch_that_is_only_about_to_listen_is_woken_and_leaves_no_connection(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore
+) -> None:
+    store = opened(proxy.address, PATIENT + "lease")
+    token = store.grant(claim_of("x")).token
+    proxy.to_server.hold(when=lambda chunk: b"LISTEN" in chunk)
+    watching = store.begin(lambda store: store.watch("x", token, LONG))
+    proxy.to_server.wait_for_caught(1)
+    store.store.wake_waiters()
+    store.do(lambda store: store.close())
+    proxy.flow()
+    watching.exception(SOON)
+    until(lambda: proxy.connections == 0)
+
+
+@MODES
+def test_a_watch_whose_time_runs_out_is_no_trouble(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, mode: str
+) -> None:
+    store = opened(proxy.address, PATIENT + mode)
+    token = store.grant(claim_of("x")).token
+    proxy.to_client.hold()
+    store.do(lambda store: store.watch("x", token, 0.3))
+    proxy.flow()
+
+
 async def _wait(place: Grant | Place, store: Any) -> None:
     await store.wait(place, LONG)
 

@@ -285,3 +285,4 @@ class BlockingWire:
     async def close(self) -> None:
         self._closed = True
         self.reset()
+        self.ear.close()

@@ -32,6 +32,7 @@ class AioWire:
         self.greeting = greeting
         self.released = released
         self.ear = LoopEar(self, target.schema)
+        self.closed = False
         self._fresh()
 
     def _fresh(self) -> None:
@@ -164,6 +165,9 @@ class AioWire:
             if isinstance(error, Broken):
                 raise Unavailable(str(error)) from None
             raise
+        if self.closed:  # meanwhile, when there was nothing to close yet
+            lane.fail(Unavailable("closed"))
+            raise Unavailable("this connection was closed")
         return lane
 
     async def _set_up(self, lane: Lane, deadline: float) -> None:
@@ -219,6 +223,7 @@ class AioWire:
         self.ear.forked()
 
     async def close(self) -> None:
+        self.closed = True
         self.reset()
 
 
