@@ -303,8 +303,8 @@ UNCHANGED = _Unchanged()
 async def next_leader(engine: Engine, name: str, seen: int, timeout: float | None) -> Leader | _Unchanged | None:
     """The leader, as soon as it is another than that of term `seen` (0: nobody; -1: tell at once)."""
     give_up = None if (wait := valid_timeout(timeout)) is None else engine.driver.now() + wait
-    while True:
-        try:
+    try:
+        while True:
             leader = leader_of(await engine.open_store().inspect(name))
             if (leader.term if leader else 0) != seen:
                 return leader
@@ -312,9 +312,9 @@ async def next_leader(engine: Engine, name: str, seen: int, timeout: float | Non
             if left <= 0:
                 return UNCHANGED
             await engine.open_store().watch(name, seen, left)
-        except Unavailable:
-            engine.open_store()  # what a closed connection was still doing is no trouble of the store's
-            raise
+    except Unavailable:
+        engine.open_store()  # closed in the middle of it: then that is what to say
+        raise
 
 
 async def force_release(engine: Engine, name: str, token: int) -> int | None:
