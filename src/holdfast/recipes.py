@@ -22,7 +22,7 @@ from .claim import (
     valid_units,
 )
 from .engine import PATIENCE, Ask, Engine
-from .errors import LeaseLost, Misuse, NotAcquired
+from .errors import LeaseLost, Misuse, NotAcquired, Unavailable
 from .lease import LOST, RELEASED, Lease
 from .waitfor import WaitGraph
 
@@ -302,6 +302,14 @@ UNCHANGED = _Unchanged()
 
 async def next_leader(engine: Engine, name: str, seen: int, timeout: float | None) -> Leader | _Unchanged | None:
     """The leader, as soon as it is another than that of term `seen` (0: nobody; -1: tell at once)."""
+    try:
+        return await _next_leader(engine, name, seen, timeout)
+    except Unavailable:
+        engine.open_store()  # if it was closed meanwhile, that is what is to be told
+        raise
+
+
+async def _next_leader(engine: Engine, name: str, seen: int, timeout: float | None) -> Leader | _Unchanged | None:
     give_up = None if (wait := valid_timeout(timeout)) is None else engine.driver.now() + wait
     while True:
         leader = leader_of(await engine.open_store().inspect(name))
