@@ -318,7 +318,7 @@ async def _next_leader(engine: Engine, name: str, seen: int, timeout: float | No
         left = PATIENCE if give_up is None else min(PATIENCE, give_up - engine.driver.now())
         if left <= 0:
             return UNCHANGED
-        await engine.open_store().watch(name, seen, left)
+        await engine.watch(name, seen, left)
 
 
 async def force_release(engine: Engine, name: str, token: int) -> int | None:
