@@ -320,6 +320,27 @@ def test_closing_waits_for_who_is_just_leaving(driver: Manual) -> None:
 # ---- leases that nobody has
 
 
+def test_a_lease_that_is_dropped_while_everything_is_closed_is_released_all_the_same() -> None:
+    """Here it broke: an interpreter exited while its renewer was telling of the lease, and the lock stayed."""
+    with holdfast.connect("memory://dropped at the end") as other:
+        closing = holdfast.connect("memory://dropped at the end")
+        telling, closed = threading.Event(), threading.Event()
+
+        def tell(_: Event) -> None:
+            telling.set()
+            closed.wait(10)
+
+        closing.subscribe(tell, [events.DROPPED])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            closing.lock("x", ttl=600).acquire()
+        assert telling.wait(10)
+        closing.close()
+        left = other.names()
+        closed.set()
+        assert left == []
+
+
 def test_a_dropped_lease_is_let_go_with_a_warning_that_says_where_it_came_from(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

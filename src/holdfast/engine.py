@@ -67,7 +67,8 @@ class Engine:
         self._whereabouts = f"{os.uname().nodename}/{os.getpid()}/"
         self._owners: dict[str, str] = {}
         self._mine: dict[tuple[str, int], list[ref[Lease]]] = {}
-        # Holders of claims that are being made or released; close() waits for them. True: one that was sent was not answered.
+        # Holders of claims that are made or released just now, and watches; close() waits for them.
+        # True: a claim that was sent was not answered.
         self._under_way: dict[str, bool] = {}
         self._closing: Bell | None = None
         self.leaving = Leaving(self.store, self.driver, self.hook)
@@ -101,6 +102,15 @@ class Engine:
         if self.closed:
             raise Misuse("this connection was closed: connect() again")
         return self.store
+
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        """Until there is another grant than that with `token`, or for so long. close() ends it, and waits for its end."""
+        me = new_holder()
+        try:
+            self._under_way[me] = False  # first: from here on close() knows of us, or we of it
+            await self.open_store().watch(name, token, timeout)
+        finally:
+            self._over(me)
 
     # ---- acquire
 
@@ -460,6 +470,7 @@ class Engine:
             self._hand_in(lease)
         await self.leaving.finish(deadline)
         while self._under_way and self._closing is not None and (left := deadline - self.driver.now()) > 0:
+            self.store.wake_waiters()  # again: one may have begun to wait in the moment after the first time
             await self._closing.wait(min(left, 0.1))
         await self.leaving.finish(deadline)  # what those could not take back themselves
 

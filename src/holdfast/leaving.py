@@ -74,6 +74,10 @@ class Leaving:
     ) -> None:
         """In the background. `unanswered`: the claim itself may still be on its way; `done` is called when it has left."""
         self.owe(Owed(claim, until, token, keep_until, _LATECOMERS if unanswered else (), done))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Somebody sees to what is owed, in the background."""
         with self._mutex:
             now = self._driver.now()
             if now > self._seen + _GONE:
@@ -133,10 +137,10 @@ class Leaving:
             await self._try(owed, min(within, max(owed.until - now, 0.05)))
             done = True
         finally:
-            with self._mutex:
-                self._under_way -= 1
             if not done:  # interrupted
                 self.owe(owed)
+            with self._mutex:
+                self._under_way -= 1
         return 0.0
 
     async def _try(self, owed: Owed, within: float) -> None:

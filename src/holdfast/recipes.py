@@ -311,9 +311,9 @@ async def next_leader(engine: Engine, name: str, seen: int, timeout: float | Non
             left = PATIENCE if give_up is None else min(PATIENCE, give_up - engine.driver.now())
             if left <= 0:
                 return UNCHANGED
-            await engine.open_store().watch(name, seen, left)
+            await engine.watch(name, seen, left)
     except Unavailable:
-        engine.open_store()  # closed in the middle of it: then that is what to say
+        engine.open_store()  # if it was closed meanwhile, that is what is to be told
         raise
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -390,7 +391,7 @@ MUTANTS = [
 ]
 
 
-def run(source: Path, *tests: str) -> subprocess.CompletedProcess[str]:
+def run(source: Path, *tests: str, within: float = 100.0) -> subprocess.CompletedProcess[str]:
     """Tests of this repository, against a copy of its source."""
     return subprocess.run(
         [
@@ -412,7 +413,7 @@ def run(source: Path, *tests: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(source)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=within,
         check=False,
     )
 
@@ -430,12 +431,19 @@ def must_be_found(mutant: Mutant, source: Path) -> None:
     assert "SyntaxError" not in done.stdout
 
 
+def must_be_clean(mutants: Sequence[Mutant], source: Path) -> None:
+    """What finds a mistake finds none where there is none; all in one run, which is much quicker."""
+    done = run(source, *{mutant.killer for mutant in mutants}, within=500.0)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "src" / "holdfast", tmp_path / "holdfast")
     return tmp_path
 
 
+@pytest.mark.timeout(600)
 def test_without_a_mistake_nothing_is_found_and_it_is_the_copy_that_is_tested(source: Path) -> None:
     where = subprocess.run(
         [sys.executable, "-c", "import holdfast; print(holdfast.__file__)"],
@@ -446,8 +454,7 @@ def test_without_a_mistake_nothing_is_found_and_it_is_the_copy_that_is_tested(so
         check=True,
     )
     assert Path(where.stdout.strip()).is_relative_to(source)
-    done = run(source, *{mutant.killer for mutant in MUTANTS})
-    assert done.returncode == 0, done.stdout
+    must_be_clean(MUTANTS, source)
 
 
 @pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
