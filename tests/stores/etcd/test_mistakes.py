@@ -21,7 +21,7 @@ from holdfast.stores.etcd.renewing import Renewal
 from holdfast.stores.etcd.session import Session
 from holdfast.stores.etcd.store import EtcdStore
 from holdfast.stores.etcd.sweeping import Sweeper
-from holdfast.stores.turns import Turn
+from holdfast.stores.kit.turns import Turn
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd

@@ -7,7 +7,6 @@ or stopped, the session ends, and with it all the rest.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from ...claim import Claim
 from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError
 from .ears import Ears, Heard
-from .http import Answer, told
+from .replies import Answer, told
 from .sessions import Session, Sessions
 
 _IDLE = 20.0  # with nothing to look after for so long, the keeper ends its sessions and goes home
@@ -72,7 +71,7 @@ class Keeper:
         self._timeout = timeout
         self._mine: dict[str, Mine] = {}
         self._waiting: dict[str, dict[str, Mine]] = {}  # by mailbox
-        self._mutex = threading.Lock()
+        self._mutex = driver.mutex()
         self._bell: Bell | None = None  # there while the keeper runs
         self._wake_at = _NEVER
         self._closed = False

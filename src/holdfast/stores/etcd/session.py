@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...drivers.base import Driver
 from ...errors import Unavailable
-from ..turns import Turns
+from ..kit.turns import Turns
 from .keys import holder_of
 from .proto import (
     LEASE_GRANT,
