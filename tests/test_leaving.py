@@ -16,6 +16,7 @@ import pytest
 
 import holdfast
 from holdfast import Locks, Misuse, NotAcquired, Unavailable, aio, events
+from holdfast.claim import Claim
 from holdfast.drivers.base import finish
 from holdfast.events import Event
 from holdfast.testing.conformance import tamper
@@ -92,10 +93,62 @@ def test_a_claim_that_was_never_answered_is_looked_for_again_after_its_withdrawa
     with pytest.raises(Unavailable):
         locks.lock("x", ttl=30).acquire(timeout=0)
     hand.claim = whole  # type: ignore[method-assign]
+    driver.renew()  # released in the background, and not there
     finish(hand.store.claim(claimed[-1]))
     assert locks.names() == ["x"]
     driver.pass_time(5)
     assert locks.names() == []
+
+
+def test_a_claim_that_was_refused_is_not_looked_for_again(driver: Manual, locks: Locks) -> None:
+    hand = tamper(locks)
+    held = locks.lock("x").acquire()
+    for _ in range(2):
+        with pytest.raises(Misuse):
+            locks.semaphore("x", 3).acquire(timeout=0)
+        with pytest.raises(NotAcquired):
+            locks.lock("x").acquire(timeout=1)
+    hand.calls.clear()
+    driver.pass_time(5)
+    assert "release" not in hand.calls
+    assert held.held
+
+
+def test_what_comes_while_the_last_worker_goes_home_is_not_left_to_nobody(driver: Manual, locks: Locks) -> None:
+    leaving = locks._engine.leaving
+    claims = [Claim(name, name, "host/1/me", 30.0) for name in ("first", "second")]
+
+    class Watched:
+        """A mutex after whose release, when the worker has just decided to go, somebody comes with the next release."""
+
+        def __init__(self) -> None:
+            self.inner = threading.Lock()
+
+        def __enter__(self) -> None:
+            self.inner.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.inner.release()
+            self.idle += self.at_work and not leaving._owed and not leaving._under_way
+            if self.idle == 2 and claims:  # the first was the end of the last release
+                leaving.later(claims.pop(), driver.now() + 30)
+
+        at_work = False
+        idle = 0
+
+    leaving._mutex = watched = Watched()  # type: ignore[assignment]  # only its use as a context manager counts here
+    leaving.later(claims.pop(), driver.now() + 30)
+    watched.at_work = True
+    finish(leaving._work())
+    assert driver.spawned.count("holdfast-leaving") == 2 or not leaving._owed
+
+
+def test_releases_go_on_although_the_loop_that_they_went_on_in_is_gone(driver: Manual, locks: Locks) -> None:
+    leaving = locks._engine.leaving
+    leaving.later(Claim("x", "1", "host/1/me", 30.0), driver.now() + 30)
+    driver.move(60)
+    leaving.later(Claim("x", "2", "host/1/me", 30.0), driver.now() + 30)
+    assert driver.spawned.count("holdfast-leaving") == 2
 
 
 def test_a_timeout_bounds_the_call_whatever_the_store_does(driver: Manual, locks: Locks) -> None:
@@ -247,6 +300,7 @@ def test_a_dropped_lease_of_an_at_least_stays_taken_until_then(driver: Manual, l
 
 
 def test_what_has_ended_or_was_given_back_is_dropped_without_a_word(driver: Manual, locks: Locks) -> None:
+    gc.collect()  # what other tests have dropped is not ours
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         locks.lock("released").acquire().release()

@@ -62,7 +62,10 @@ class Lease(CoreLease):
         return finish(self._engine.release(self))
 
     def downgrade(self) -> None:
-        """Of a write lock: become a reader, without letting another writer in between. The token stays."""
+        """Of a write lock: become a reader, without letting another writer in between. The token stays.
+
+        Unavailable: it may have happened, so others may be reading. Do not write; it may be repeated.
+        """
         finish(self._engine.downgrade(self))
 
     def __enter__(self) -> Lease:

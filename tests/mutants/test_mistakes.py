@@ -24,7 +24,7 @@ RINGS_EARLY = """            for one in book.line.values():
                 one.bell and one.bell.ring()
                 break
 """
-FAILS = "        except BaseException as error:\n            left = False\n"
+FAILS = "        except BaseException as error:\n            if lease._state is RELEASING:\n"
 SHIELDED = "self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))"
 LEAVING = "tests/test_leaving.py::"
 SUITE = "tests/conformance/test_memory.py::TestMemory::"
@@ -134,7 +134,7 @@ MUTANTS = [
         (
             (
                 FAILS,
-                FAILS + "            lease._state = RELEASED\n",
+                "        except BaseException as error:\n            lease._state = RELEASED\n            if False:\n",
             ),
         ),
         SUITE + "test_a_release_that_failed_may_be_repeated",
@@ -161,7 +161,7 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "await self._withdraw(claim, left, unanswered=answer is None)",
+                "await self._withdraw(claim, left, unanswered=lost)",
                 "pass",
             ),
         ),
@@ -231,6 +231,23 @@ MUTANTS = [
         "leaving.py",
         (("            if now < owed.until:\n", "            if False:\n"),),
         LEAVING + "test_a_release_that_was_not_answered_is_repeated_until_the_lease_ends_and_only_then_told",
+    ),
+    Mutant(
+        "a worker that decides to go, and goes a moment later",
+        "leaving.py",
+        (
+            (
+                "self._workers -= 1  # under the same lock as the decision: nothing is left to nobody\n"
+                "                        return\n",
+                "break\n",
+            ),
+            (
+                "                    await self._driver.sleep(min(pause, 0.25))\n        except",
+                "                    await self._driver.sleep(min(pause, 0.25))\n"
+                "            with self._mutex:\n                self._workers -= 1\n        except",
+            ),
+        ),
+        LEAVING + "test_what_comes_while_the_last_worker_goes_home_is_not_left_to_nobody",
     ),
     Mutant(
         "a claim that lands late is never looked for",
