@@ -27,6 +27,10 @@ class Unreachable(Unavailable):
     """No host could be connected to: to try again at once would not help."""
 
 
+class Closed(Unreachable, Misuse):
+    """Closed by its own user."""
+
+
 class Connection:
     """A stream, and who is at its other end."""
 
@@ -76,7 +80,7 @@ class Pool:
             self._lent.add(loan)
         while True:
             if self._closed:
-                raise Unreachable(f"this connection to {self._system} was closed")
+                raise Closed(f"this connection to {self._system} was closed: connect() again")
             if self._idle:
                 with contextlib.suppress(IndexError):  # another thread took the last one
                     loan.connection = self._idle.pop()
