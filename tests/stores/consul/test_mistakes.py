@@ -89,7 +89,7 @@ def the_next_in_line_is_rung(stage: Stage) -> None:
     place = finish(stage.b.claim(theirs))
     finish(stage.a.release(mine))
     finish(stage.b.wait(place, stage.patience))
-    assert stage.b.keeper.find(theirs.holder).rung
+    assert stage.b.keeper.mine[theirs.holder].rung
 
 
 def an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at(stage: Stage) -> None:

@@ -66,13 +66,14 @@ class Books:
 
     def put(self, name: str, book: Book, session: str) -> None:
         book.known = False
-        if not book.empty and book.keeper != session:  # a session keeps the key of a book that is all its own
+        used = bool(book.inside or book.line)
+        if used and book.keeper != session:  # a session keeps the key of a book that is all its own
             if len(self._shared) >= _MOST_KNOWN:
                 self._shared.clear()
             self._shared[name] = None
             return
         self._shared.pop(name, None)
-        if not book.empty:
+        if used:
             if len(self._books) >= _MOST_KNOWN:
                 self._books.clear()
             self._books[name] = book
@@ -89,7 +90,7 @@ class Claiming:
         self._session = session
         self._sent = sent  # before anything was asked: from here its time runs
         self._former = mine.session.id if mine is not None and not mine.session.lost else ""
-        self._who = pseudonym(claim.holder)
+        self._who = mine.who if mine is not None else pseudonym(claim.holder)
         self._dead: set[str] = set()
         self._delayed: set[str] = set()  # dead, and their lock-delay is not over
         self._doubted: set[str] = set()  # Consul would not take a bell for them
@@ -102,8 +103,9 @@ class Claiming:
         while True:
             if book is None or (book.known and not book.empty and book.capacity != claim.capacity):
                 book = await looking.read(store, claim.name, self._deadline)
-            await self._find_the_dead(book)
-            struck = self._strike(book)
+            if self._doubted or book.blocks(claim, self._who):
+                await self._find_the_dead(book)
+            struck = self._strike(book) if self._dead else []
             now, delay = store.driver.wall_us() // 1000, store.target.lock_delay
             entry, changed = book.enter(claim, self._who, self._session.id, self._former, now, delay)
             if entry is None and claim.queue:
@@ -129,8 +131,6 @@ class Claiming:
 
     async def _find_the_dead(self, book: Book) -> None:
         """Whoever is in the way has to be alive."""
-        if not self._doubted and not book.blocks(self._claim, self._who):
-            return
         asked = book.ahead_of(self._who, MOST_LOOKED_AFTER) | self._doubted
         known = {self._session.id, self._former} | self._dead | self._delayed
         self._dead |= await looking.dead_among(self._store, asked - known, self._deadline)

@@ -69,21 +69,18 @@ class Keeper:
         self._sessions = sessions
         self._put_out = put_out
         self._timeout = timeout
-        self._mine: dict[str, Mine] = {}
+        self.mine: dict[str, Mine] = {}  # by holder
         self._waiting: dict[str, dict[str, Mine]] = {}  # by mailbox
         self._mutex = driver.mutex()
         self._bell: Bell | None = None  # there while the keeper runs
         self._wake_at = _NEVER
         self._closed = False
 
-    def find(self, holder: str) -> Mine | None:
-        return self._mine.get(holder)
-
     def keep(self, claim: Claim, who: str, session: Session, deadline: float, token: int) -> Mine:
         with self._mutex:
-            mine = self._mine.get(claim.holder)
+            mine = self.mine.get(claim.holder)
             if mine is None:
-                mine = self._mine[claim.holder] = Mine(claim, who, session, self._driver.bell())
+                mine = self.mine[claim.holder] = Mine(claim, who, session, self._driver.bell())
                 session.users += 1
             elif mine.session is not session:
                 self._hush(mine)
@@ -100,15 +97,15 @@ class Keeper:
 
     def forget(self, mine: Mine) -> None:
         with self._mutex:
-            if self._mine.get(mine.claim.holder) is mine:
-                del self._mine[mine.claim.holder]
+            if self.mine.get(mine.claim.holder) is mine:
+                del self.mine[mine.claim.holder]
                 mine.session.users -= 1
             self._hush(mine)
 
     def lose(self, session: Session) -> None:
         """It is over, and all that hangs on it."""
         self._sessions.lose(session)
-        for mine in [one for one in list(self._mine.values()) if one.session is session]:
+        for mine in [one for one in list(self.mine.values()) if one.session is session]:
             mine.bell.ring()
             self.forget(mine)
 
@@ -172,7 +169,7 @@ class Keeper:
             while not self._closed:
                 with self._mutex:
                     now = self._driver.now()
-                    due = min((mine.look_at for mine in self._mine.values()), default=_NEVER)
+                    due = min((mine.look_at for mine in self.mine.values()), default=_NEVER)
                     idle_since = None if due < _NEVER else idle_since or now
                     if idle_since is not None and now >= idle_since + _IDLE:
                         self._bell, self._wake_at = None, _NEVER
@@ -189,7 +186,7 @@ class Keeper:
 
     async def _round(self) -> None:
         now = self._driver.now()
-        for mine in [one for one in list(self._mine.values()) if one.look_at <= now]:
+        for mine in [one for one in list(self.mine.values()) if one.look_at <= now]:
             if self._closed:
                 return
             if mine.session.lost:

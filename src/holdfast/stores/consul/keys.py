@@ -71,21 +71,19 @@ class Keys:
     def write(self, name: str, book: Book, dead: Container[str] = ()) -> list[Step]:
         """Keep the book as it is now, if nobody has changed it since it was read; and ring for whoever may enter."""
         key = self.book(name)
-        steps = [Step(unchanged(key, book.index), "book")]
-        if book.empty:
-            return [*steps, Step(delete(key), "book")] if book.index else []
-        value = book.packed()
-        keeper = book.only_session()
+        if not book.inside and not book.line:
+            return [Step(unchanged(key, book.index), "book"), Step(delete(key), "book")] if book.index else []
+        value, keeper, heir = book.packed(), book.only_session(), book.heir()
         if keeper in dead:  # it waits for its lock-delay to end
             keeper = ""
         book.next_keeper = keeper
+        steps = [Step(unchanged(key, book.index), "book")]
         if book.keeper and book.keeper != keeper:
             steps.append(Step(let_go(key, book.keeper, value), "book"))
         elif not keeper:
             steps.append(Step(put(key, value), "book"))
         if keeper:
             steps.append(Step(hold(key, keeper, value), "theirs", keeper))
-        heir = book.heir()
         if heir is not None:
             steps.append(Step(hold(self.bell(heir.session, heir.who), heir.session), "theirs", heir.session))
         return steps

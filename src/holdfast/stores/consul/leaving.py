@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 RETENTION = 3600.0  # how long a forced release can be looked up
 
 
-async def leave(store: ConsulStore, claim: Claim, deadline: float) -> bool:
+async def leave(store: ConsulStore, claim: Claim, mine: Mine | None, deadline: float) -> bool:
     """Was it there?"""
-    mine = store.keeper.find(claim.holder)
     leaving = _Leaving(store, claim, mine, deadline)
-    there = await store.books.writing(claim.name, deadline, lambda: store.persistently(deadline, leaving.attempt))
+    there = await store.persistently(deadline, leaving.run)
     if mine is not None:
         store.keeper.forget(mine)
     return there
@@ -36,11 +35,14 @@ class _Leaving:
         self._deadline = deadline
         self._claim = claim
         self._mine = mine
-        self._who = pseudonym(claim.holder)
+        self._who = mine.who if mine is not None else pseudonym(claim.holder)
         # If the answer was lost, the next attempt finds that we have left; also if it is another call's.
         self._sent = mine is not None and mine.leaving
 
-    async def attempt(self) -> bool:
+    async def run(self) -> bool:
+        return await self._store.books.writing(self._claim.name, self._deadline, self._attempt)
+
+    async def _attempt(self) -> bool:
         store, books, name, mine = self._store, self._store.books, self._claim.name, self._mine
         doubted: set[str] = set()
         book = books.take(name)
@@ -57,8 +59,9 @@ class _Leaving:
                     return self._sent
                 book = None
                 continue
-            dead = await looking.dead_among(store, doubted, self._deadline)
-            book.without(dead)
+            dead = await looking.dead_among(store, doubted, self._deadline) if doubted else set()
+            if dead:
+                book.without(dead)
             steps = store.keys.write(name, book, dead)
             if mine is not None and mine.token == 0:
                 bell = store.keys.bell(mine.session.id, self._who)

@@ -34,7 +34,7 @@ class Renewing:
         kept: dict[str, Mine] = {}
         by_session: dict[Session, list[Grant]] = {}
         for grant in grants:
-            mine = keeper.find(grant.claim.holder)
+            mine = keeper.mine.get(grant.claim.holder)
             if mine is not None and mine.token == grant.token and mine.deadline > now and not mine.session.lost:
                 kept[grant.claim.holder] = mine
                 by_session.setdefault(mine.session, []).append(grant)
@@ -52,7 +52,7 @@ class Renewing:
         answers: list[Verdict] = []
         for grant in grants:
             mine = kept.get(grant.claim.holder)
-            if mine is None or keeper.find(grant.claim.holder) is not mine or mine.token != grant.token:
+            if mine is None or keeper.mine.get(grant.claim.holder) is not mine or mine.token != grant.token:
                 answers.append(None)
             elif grant.claim.holder in unknown:
                 answers.append(unknown[grant.claim.holder])

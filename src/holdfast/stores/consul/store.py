@@ -116,11 +116,11 @@ class ConsulStore:
         return await self.persistently(deadline, lambda: self._claim(claim, deadline))
 
     async def _claim(self, claim: Claim, deadline: float) -> Grant | Place:
-        mine = self.keeper.find(claim.holder)
+        mine = self.keeper.mine.get(claim.holder)
         self._check_ttl(claim, mine)
         sent = self.driver.now()
         if mine is not None and mine.deadline <= sent:
-            await leaving.leave(self, claim, deadline)  # it is over: what comes now is a new claim
+            await leaving.leave(self, claim, mine, deadline)  # it is over: what comes now is a new claim
             mine = None
         session = await self.sessions.fit_for(claim.ttl, deadline)
         claiming = Claiming(self, claim, mine, session, sent, deadline)
@@ -136,7 +136,7 @@ class ConsulStore:
 
     async def wait(self, place: Place, timeout: float) -> None:
         woken = self.sleepers.woken
-        mine = self.keeper.find(place.claim.holder)
+        mine = self.keeper.mine.get(place.claim.holder)
         if mine is None:
             await self.sleepers.sleep(self.driver.bell(), min(timeout, place.wake_in), woken)
         else:
@@ -149,13 +149,13 @@ class ConsulStore:
         return await self._renewing.renew(grants, self.by(within))
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
-        mine = self.keeper.find(claim.holder)
+        mine = self.keeper.mine.get(claim.holder)
         over = mine is not None and (mine.session.lost or mine.deadline <= self.driver.now())
-        there = await leaving.leave(self, claim, self.by(within))
+        there = await leaving.leave(self, claim, mine, self.by(within))
         return there and not over
 
     async def _put_out_overdue(self, mine: Mine) -> None:
-        await leaving.leave(self, mine.claim, self.by(ROUND))
+        await leaving.leave(self, mine.claim, mine, self.by(ROUND))
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         return await leaving.evict(self, name, token, by, self.by(ROUND))
