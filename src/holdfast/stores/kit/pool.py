@@ -76,7 +76,7 @@ class Pool:
             self._apart.add(loan)
         else:
             if len(self._lent) >= self._room or self._coming:
-                await self._wait_for_room(deadline)
+                await self._wait_for_room(loan, deadline)
             self._lent.add(loan)
         while True:
             if self._closed:
@@ -105,33 +105,35 @@ class Pool:
             else:
                 connection.stream.close()
         if self._coming:
-            self._next()
+            self._ring_first()
 
-    async def _wait_for_room(self, deadline: float) -> None:
+    async def _wait_for_room(self, loan: Loan, deadline: float) -> None:
         bell = self._driver.bell()
         try:
             self._coming.append(bell)
             while len(self._lent) >= self._room or self._coming[0] is not bell:
-                left = deadline - self._driver.now()
-                if left <= 0:
+                now = self._driver.now()
+                if now >= deadline:
                     raise Unavailable(
                         f"{self._system} at {self.where}: {self._room} requests of this process were before this one"
                     )
-                self._lent.difference_update([loan for loan in list(self._lent) if loan.over < deadline - left])
-                self._next()
-                await bell.wait(left)
+                self._lent.difference_update([one for one in list(self._lent) if one.over < now])
+                if self._coming[0] is not bell:
+                    self._ring_first()  # should it be of an event loop that was closed, nobody else would notice
+                await bell.wait(deadline - now)
+            self._lent.add(loan)
         finally:
             with contextlib.suppress(ValueError):
                 self._coming.remove(bell)
-            self._next()
+            if len(self._lent) < self._room:
+                self._ring_first()
 
-    def _next(self) -> None:
-        if len(self._lent) < self._room or len(self._coming) > 1:
-            for bell in list(self._coming):
-                if bell.ring():
-                    return
-                with contextlib.suppress(ValueError):
-                    self._coming.remove(bell)  # of an event loop that was closed under it
+    def _ring_first(self) -> None:
+        for bell in list(self._coming):
+            if bell.ring():
+                return
+            with contextlib.suppress(ValueError):
+                self._coming.remove(bell)  # of an event loop that was closed under it
 
     async def _dial(self, deadline: float) -> Connection:
         failures = []
