@@ -9,6 +9,7 @@ executor, whose threads do: `asyncio.run` would wait for them.) An address in nu
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable
@@ -51,10 +52,7 @@ def _forked() -> None:
     _lookups.clear()  # their threads stayed with the parent
 
 
-with contextlib.suppress(AttributeError):  # where there is no fork
-    import os
-
-    os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_forked)
 
 
 async def look_up(address: Address, bell: Bell, deadline: float) -> Found:
