@@ -1,7 +1,7 @@
 """What Consul answers: as much of HTTP/1.1 as it speaks, and its JSON. Pure: the wire brings the bytes.
 
-Written by hand: h11, which would be some 60 lines less, takes 0.2 ms longer for each request, a tenth of all the time of a
-lock. Whatever is not exactly as expected is refused: nobody guesses where an answer ends.
+Written by hand: h11 took 229 µs for a request and its answer where this takes 18, and a lock asks twice in some 3 ms.
+Whatever is not exactly as expected is refused: nobody guesses where an answer ends.
 """
 
 from __future__ import annotations
