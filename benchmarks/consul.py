@@ -16,7 +16,7 @@ from typing import Any
 
 import holdfast
 from holdfast import aio
-from holdfast.stores.consul.http import Reader
+from holdfast.stores.consul.replies import Reader
 from holdfast.testing import servers
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul

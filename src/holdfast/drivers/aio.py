@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .base import Bell, Doorbell, Main, boot_time, never, uniform, wall_us
+from .base import Address, Bell, Doorbell, Main, Stream, boot_time, never, uniform, wall_us
 from .doorbell import Socket
 from .doorbell import ring as ring_doorbell
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 T = TypeVar("T")
 
@@ -92,6 +96,13 @@ class Asyncio:
         return LoopSocketBell(beside)
 
     ring = staticmethod(ring_doorbell)
+
+    async def connect(self, address: Address, tls: SSLContext | None, deadline: float) -> Stream:
+        from .transports import connect
+
+        return await connect(address, tls, deadline, LoopBell())
+
+    mutex = staticmethod(Lock)  # tasks of two loops may share a store
 
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         loop = asyncio.get_running_loop()

@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:  # `ssl` takes longer to import than the rest of holdfast
+    from ssl import SSLContext
 
 T = TypeVar("T")
+Address = tuple[str, int]
 
 # A clock that goes on while the machine is suspended, where there is one: a lease does not outlive its ttl in a closed laptop.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -54,6 +59,35 @@ class Doorbell(Bell, Protocol):
     def address(self) -> str: ...
 
 
+class Stream(Protocol):
+    """A connection to a server: bytes there and back, each way by one user at a time.
+
+    OSError: it is broken, and only good to be closed; TimeoutError, which is one of them: the deadline, by the driver's clock.
+    Deadlines are polled against, so that no signal restarts them. Whoever was interrupted here closes the stream: nobody
+    knows how much has been sent, and whose the next answer would be.
+    """
+
+    async def send(self, data: bytes, deadline: float) -> None: ...
+
+    async def receive(self, deadline: float) -> bytes:
+        """What is there, at least one byte; b"": the server hung up."""
+        ...
+
+    def is_stale(self) -> bool:
+        """Is it of no use for a new question? The server hung up meanwhile, or said what nobody had asked for."""
+        ...
+
+    def hang_up(self) -> None:
+        """From any thread: whoever waits here is told that the connection has ended. It is still to be closed."""
+        ...
+
+    def close(self) -> None: ...
+
+    def disown(self) -> None:
+        """In a forked child: forget it, without a word to the server or to what the parent waits by."""
+        ...
+
+
 class Driver(Protocol):
     def now(self) -> float:
         """The clock of deadlines: monotonic, suspend included."""
@@ -81,6 +115,14 @@ class Driver(Protocol):
 
     def ring(self, address: str, beside: str) -> bool | None:
         """Ring another process's doorbell. False: it is gone; None: it cannot be reached from here."""
+        ...
+
+    async def connect(self, address: Address, tls: SSLContext | None, deadline: float) -> Stream:
+        """To a host and port, its name looked up by the deadline as well. OSError: nobody is there, or not in time."""
+        ...
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """For a few lines that never wait."""
         ...
 
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .base import never
+from .base import Address, Stream, never
 from .world import Cancelled, Killed, Main, Task, World
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 T = TypeVar("T")
 
@@ -90,6 +95,16 @@ class Simulated:
         bell = self.world.doorbells.get(address)
         return bell is not None and bell.ring()
 
+    async def connect(self, address: Address, tls: SSLContext | None, deadline: float) -> Stream:
+        """Over the simulated streams of this world; TLS is left out."""
+        self._alive()
+        if self.world.streams is None:
+            raise ConnectionRefusedError("this world has no network")
+        return await self.world.streams.connect(self.process, address, deadline)
+
+    def mutex(self) -> AbstractContextManager[object]:
+        return contextlib.nullcontext()  # who does not wait is alone
+
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         self.process.spawn(main, name)
 
@@ -162,6 +177,8 @@ class Process:
         for task in [task for task in world._tasks.values() if task.process is self]:
             world._graveyard.append(task)
             task._finished()
+        if world.streams is not None:
+            world.streams.crashed(self)
         world.on_crash(self)
 
     def _resume(self) -> None:

@@ -6,9 +6,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .base import Bell, Doorbell, Main, boot_time, finish, never, uniform, wall_us
+from .base import Address, Bell, Doorbell, Main, Stream, boot_time, finish, never, uniform, wall_us
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 T = TypeVar("T")
 
@@ -71,6 +74,13 @@ class Threads:
         from .doorbell import ring
 
         return ring(address, beside)
+
+    async def connect(self, address: Address, tls: SSLContext | None, deadline: float) -> Stream:
+        from .sockets import connect
+
+        return await connect(address, tls, deadline, ThreadBell())
+
+    mutex = staticmethod(threading.Lock)
 
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         # A daemon: it must not keep the interpreter alive. What is held at exit is released by lifecycle.py.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .simulated import Bell, Process
+    from .simulated_streams import Streams
 
 Main = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -106,6 +107,7 @@ class World:
         self.steps = 0
         self.over = False
         self.doorbells: dict[str, Bell] = {}
+        self.streams: Streams | None = None  # set by the streams themselves
         self.failures: list[tuple[Task, BaseException]] = []  # of tasks that nobody was told of
         self.on_crash: Callable[[Process], object] = lambda _: None
         self._max_steps = max_steps

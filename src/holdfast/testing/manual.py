@@ -15,10 +15,11 @@ nothing runs by itself; `pass_time()` does what would have been done there by th
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from .. import sync
-from ..drivers.base import Main, finish, never
+from ..drivers.base import Address, Main, Stream, finish, never
 from ..engine import Engine
 from ..stores.memory import MemoryStore
 
@@ -104,6 +105,12 @@ class Manual:
 
     def ring(self, address: str, beside: str) -> bool | None:
         return None
+
+    async def connect(self, address: Address, tls: object, deadline: float) -> Stream:
+        raise ConnectionRefusedError("there is no network where time stands still")
+
+    def mutex(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         self.spawned.append(name)

@@ -29,4 +29,8 @@ class TestConsul(Contract):
         return f"consul://127.0.0.1:{address[1]}{options}"
 
     def forget_sessions(self, store: Any) -> None:
-        store._sessions._by_ttl.clear()
+        store.sessions._by_ttl.clear()
+
+    def asleep(self, store: Any) -> set[Any]:
+        found: set[Any] = store.sleepers._bells
+        return found

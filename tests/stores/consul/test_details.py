@@ -14,8 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Misuse, aio
-from holdfast.stores.consul.book import Book
-from holdfast.stores.consul.entry import Entry
+from holdfast.stores.consul.book import Book, Entry
 from holdfast.stores.consul.keys import pseudonym
 from holdfast.stores.consul.url import parse
 from holdfast.testing import servers
@@ -30,15 +29,15 @@ server = pytest.mark.server
 
 def counted(locks: Any) -> list[str]:
     """The requests that pass from now on."""
-    wire = locks._engine.store._wire
+    wire = locks._engine.store.wire
     passed: list[str] = []
-    plain = wire.ask_apart
+    plain = wire.ask
 
-    async def ask(method: str, path: str, body: bytes, within: float) -> Any:
+    async def ask(method: str, path: str, *args: Any, **more: Any) -> Any:
         passed.append(path)
-        return await plain(method, path, body, within)
+        return await plain(method, path, *args, **more)
 
-    wire.ask_apart = ask
+    wire.ask = ask
     return passed
 
 

@@ -11,12 +11,13 @@ import time
 import pytest
 
 from holdfast import Unavailable
-from holdfast.drivers.base import finish
+from holdfast.drivers.aio import Asyncio
+from holdfast.drivers.base import boot_time, finish
+from holdfast.drivers.threads import Threads
 from holdfast.stores.consul import open_store
-from holdfast.stores.consul.http import Reader
+from holdfast.stores.consul.replies import Reader
 from holdfast.stores.consul.url import parse
-from holdfast.stores.consul.wire import MOST_AT_ONCE, BlockingWire, Wire
-from holdfast.stores.consul.wire_aio import AioWire
+from holdfast.stores.consul.wire import MOST_AT_ONCE, Wire
 
 from ..contract import Hand
 from .hands import Background, claim_of, until
@@ -112,18 +113,17 @@ def test_who_is_no_consul_is_named_in_time(said: bytes, world: str) -> None:
 @pytest.mark.parametrize("world", ["threads", "asyncio"])
 def test_to_wait_for_a_free_connection_takes_no_longer_than_asked(world: str) -> None:
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)  # accepts, and never answers
-    wire: Wire = (AioWire if world == "asyncio" else BlockingWire)(
-        parse(f"consul://127.0.0.1:{listener.getsockname()[1]}")
-    )
+    target = parse(f"consul://127.0.0.1:{listener.getsockname()[1]}")
+    wire = Wire(target, Asyncio() if world == "asyncio" else Threads())
 
     async def one_more() -> None:
         began = time.monotonic()
         with pytest.raises(Unavailable, match="before this one"):
-            await wire.ask("GET", "/x", b"", 0.3)
+            await wire.ask("GET", "/x", b"", boot_time() + 0.3)
         assert time.monotonic() - began < 2
 
     async def in_asyncio() -> None:
-        crowd = [asyncio.create_task(wire.ask("GET", "/x", b"", 4.0)) for _ in range(MOST_AT_ONCE)]
+        crowd = [asyncio.create_task(wire.ask("GET", "/x", b"", boot_time() + 4.0)) for _ in range(MOST_AT_ONCE)]
         await asyncio.sleep(0.1)
         await one_more()
         for one in crowd:
@@ -133,10 +133,10 @@ def test_to_wait_for_a_free_connection_takes_no_longer_than_asked(world: str) ->
     if world == "asyncio":
         asyncio.run(in_asyncio())
     else:
-        crowd = [Background(lambda: finish(wire.ask("GET", "/x", b"", 4.0))) for _ in range(MOST_AT_ONCE)]
-        until(lambda: len(wire._room._line) == MOST_AT_ONCE)  # type: ignore[attr-defined]
+        crowd = [Background(lambda: finish(wire.ask("GET", "/x", b"", boot_time() + 4.0))) for _ in range(MOST_AT_ONCE)]
+        until(lambda: len(wire.pool._lent) == MOST_AT_ONCE)
         finish(one_more())
-        wire.close()
+        wire.pool.close()
         for thread in crowd:
             with pytest.raises(Unavailable):
                 thread.result()

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast.claim import Grant, Place
-from holdfast.drivers.base import finish
+from holdfast.drivers.base import boot_time, finish
+from holdfast.drivers.sockets import SocketStream
 from holdfast.drivers.threads import Threads
 from holdfast.errors import Unavailable
-from holdfast.stores.consul import keys, ledger, open_store, parts, renewing, sessions
+from holdfast.stores.consul import ConsulStore, keys, looking, open_store, renewing, sessions
 from holdfast.stores.consul.book import Book
 from holdfast.sync import Locks
 from holdfast.testing.proxy import Proxy
@@ -57,15 +58,15 @@ def nobody_gets_in_on_a_dead_session(stage: Stage) -> None:
 def a_claim_taken_back_on_its_way_is_no_ghost(stage: Stage) -> None:
     finish(stage.a.claim(claim_of("warm")))
     late = claim_of("x")
-    wire = stage.a._wire
+    wire = stage.a.wire
     plain = wire.ask
     kept: list[Any] = []
 
-    async def lose(method: str, path: str, body: bytes, within: float) -> Any:
+    async def lose(method: str, path: str, body: bytes, *args: Any, **more: Any) -> Any:
         if b"locks/x:" in body and b"lock" in body and not kept:
-            kept.append((method, path, body, within))
+            kept.append((method, path, body, boot_time() + 5))
             raise KeyboardInterrupt
-        return await plain(method, path, body, within)
+        return await plain(method, path, body, *args, **more)
 
     wire.ask = lose
     with pytest.raises(KeyboardInterrupt):
@@ -88,7 +89,7 @@ def the_next_in_line_is_rung(stage: Stage) -> None:
     place = finish(stage.b.claim(theirs))
     finish(stage.a.release(mine))
     finish(stage.b.wait(place, stage.patience))
-    assert stage.b._keeper.find(theirs.holder).rung
+    assert stage.b.keeper.mine[theirs.holder].rung
 
 
 def an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at(stage: Stage) -> None:
@@ -119,14 +120,14 @@ def no_answer_is_no_loss(stage: Stage) -> None:
         grants = [finish(far.claim(claim_of(name, ttl))) for name, ttl in (("x", 30.0), ("y", 60.0))]
         assert finish(stage.b.evict("x", grants[0].token, "admin"))  # type: ignore[union-attr]
         heard = proxy.to_client
-        plain = far._sessions.renew
+        plain = far.sessions.renew
 
         async def renew(session: Any, *args: Any, **more: Any) -> bool:
             if session.ttl == 60.0:
                 heard.hold()
             return await plain(session, *args, **more)
 
-        far._sessions.renew = renew  # type: ignore[method-assign]
+        far.sessions.renew = renew  # type: ignore[method-assign]
         verdicts = finish(far.renew(grants, 1.5))  # type: ignore[arg-type]
         proxy.flow()
         finish(far.close())
@@ -138,8 +139,8 @@ def once_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async def once(self: Any, deadline: float, attempt: Callable[[], Any]) -> Any:
         return await attempt()
 
-    monkeypatch.setattr(parts.Parts, "persistently", once)
-    monkeypatch.setattr("holdfast.stores.consul.wire._FRESH", 1000)  # it is used without a look
+    monkeypatch.setattr(ConsulStore, "persistently", once)
+    monkeypatch.setattr(SocketStream, "is_stale", lambda self: False)  # it is used without a look
 
 
 def silence_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,10 +153,10 @@ def silence_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def everybody_is_alive(monkeypatch: pytest.MonkeyPatch, found: bool) -> None:
-    async def dead_among(self: Any, asked: Any, deadline: float) -> set[str]:
+    async def dead_among(store: Any, asked: Any, deadline: float) -> set[str]:
         return set() if found else set(asked)
 
-    monkeypatch.setattr(ledger.Ledger, "dead_among", dead_among)
+    monkeypatch.setattr(looking, "dead_among", dead_among)
 
 
 def no_guard(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,12 +168,12 @@ def no_check_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         keys, "unchanged", lambda key, index: keys.tree(key) if key.endswith("/alive") else plain(key, index)
     )
-    write = ledger.Ledger.write
+    write = keys.Keys.write
 
     def by_nobody(self: Any, name: str, book: Book, dead: Any = ()) -> Any:
         return write(self, name, book, {book.only_session()})
 
-    monkeypatch.setattr(ledger.Ledger, "write", by_nobody)
+    monkeypatch.setattr(keys.Keys, "write", by_nobody)
 
 
 def no_new_stamp(monkeypatch: pytest.MonkeyPatch) -> None:

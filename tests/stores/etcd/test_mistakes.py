@@ -24,7 +24,7 @@ from holdfast.stores.etcd.session import Session
 from holdfast.stores.etcd.store import EtcdStore
 from holdfast.stores.etcd.sweeping import Sweeper
 from holdfast.stores.etcd.wire import BlockingWire, Connection
-from holdfast.stores.turns import Turn
+from holdfast.stores.kit.turns import Turn
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd

@@ -11,17 +11,4 @@ __all__ = ["ConsulStore", "open_store"]
 
 def open_store(url: str, driver: Driver) -> ConsulStore:
     """`consul://[:token@]host[:8500][,host…][/prefix][?option=value&…]`, `consuls://…` over TLS."""
-    from ...drivers.aio import Asyncio
-    from .wire import Wire
-
-    target = parse(url)
-    if isinstance(driver, Asyncio):
-        from .wire_aio import AioWire
-
-        return ConsulStore(target, lambda: AioWire(target), driver)
-    from .wire import BlockingWire
-
-    def blocking() -> Wire:
-        return BlockingWire(target)
-
-    return ConsulStore(target, blocking, driver)
+    return ConsulStore(parse(url), driver)

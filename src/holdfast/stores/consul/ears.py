@@ -6,12 +6,11 @@ hear of a key says so first and looks afterwards: then nothing can happen in bet
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError
-from .http import Answer, checked
+from .replies import Answer, checked
 from .wire import Wire
 
 Heard = Callable[[Answer], None]
@@ -33,7 +32,7 @@ class Ears:
         self._within = (_WAIT * 17 / 16 + 2) * min(hosts, 3)
         self._driver = driver
         self._ears: dict[str, _Ear] = {}
-        self._mutex = threading.Lock()
+        self._mutex = driver.mutex()
         self._closed = False
 
     def listen(self, path: str, by: object, heard: Heard, *, final: bool = False, always: bool = False) -> bool:
@@ -72,7 +71,7 @@ class Ears:
                 sign = "&" if "?" in ear.path else "?"
                 try:
                     path = f"{ear.path}{sign}index={index}&wait={_WAIT}s"
-                    answer = checked(await self._wire.ask_apart("GET", path, b"", self._within), self._wire.where)
+                    answer = checked(await self._ask(path), self._wire.where)
                     changed = answer.at != index or not index
                     if changed:
                         self._tell(ear, answer)
@@ -90,6 +89,9 @@ class Ears:
             with self._mutex:
                 if self._ears.get(ear.path) is ear:
                     del self._ears[ear.path]
+
+    async def _ask(self, path: str) -> Answer:
+        return await self._wire.ask("GET", path, b"", self._driver.now() + self._within, apart=True)
 
     def _wanted(self, ear: _Ear) -> bool:
         with self._mutex:

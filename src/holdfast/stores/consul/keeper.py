@@ -7,7 +7,6 @@ or stopped, the session ends, and with it all the rest.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from ...claim import Claim
 from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError
 from .ears import Ears, Heard
-from .http import Answer, told
+from .replies import Answer, told
 from .sessions import Session, Sessions
 
 _IDLE = 20.0  # with nothing to look after for so long, the keeper ends its sessions and goes home
@@ -70,21 +69,18 @@ class Keeper:
         self._sessions = sessions
         self._put_out = put_out
         self._timeout = timeout
-        self._mine: dict[str, Mine] = {}
+        self.mine: dict[str, Mine] = {}  # by holder
         self._waiting: dict[str, dict[str, Mine]] = {}  # by mailbox
-        self._mutex = threading.Lock()
+        self._mutex = driver.mutex()
         self._bell: Bell | None = None  # there while the keeper runs
         self._wake_at = _NEVER
         self._closed = False
 
-    def find(self, holder: str) -> Mine | None:
-        return self._mine.get(holder)
-
     def keep(self, claim: Claim, who: str, session: Session, deadline: float, token: int) -> Mine:
         with self._mutex:
-            mine = self._mine.get(claim.holder)
+            mine = self.mine.get(claim.holder)
             if mine is None:
-                mine = self._mine[claim.holder] = Mine(claim, who, session, self._driver.bell())
+                mine = self.mine[claim.holder] = Mine(claim, who, session, self._driver.bell())
                 session.users += 1
             elif mine.session is not session:
                 self._hush(mine)
@@ -101,15 +97,15 @@ class Keeper:
 
     def forget(self, mine: Mine) -> None:
         with self._mutex:
-            if self._mine.get(mine.claim.holder) is mine:
-                del self._mine[mine.claim.holder]
+            if self.mine.get(mine.claim.holder) is mine:
+                del self.mine[mine.claim.holder]
                 mine.session.users -= 1
             self._hush(mine)
 
     def lose(self, session: Session) -> None:
         """It is over, and all that hangs on it."""
         self._sessions.lose(session)
-        for mine in [one for one in list(self._mine.values()) if one.session is session]:
+        for mine in [one for one in list(self.mine.values()) if one.session is session]:
             mine.bell.ring()
             self.forget(mine)
 
@@ -173,7 +169,7 @@ class Keeper:
             while not self._closed:
                 with self._mutex:
                     now = self._driver.now()
-                    due = min((mine.look_at for mine in self._mine.values()), default=_NEVER)
+                    due = min((mine.look_at for mine in self.mine.values()), default=_NEVER)
                     idle_since = None if due < _NEVER else idle_since or now
                     if idle_since is not None and now >= idle_since + _IDLE:
                         self._bell, self._wake_at = None, _NEVER
@@ -190,7 +186,7 @@ class Keeper:
 
     async def _round(self) -> None:
         now = self._driver.now()
-        for mine in [one for one in list(self._mine.values()) if one.look_at <= now]:
+        for mine in [one for one in list(self.mine.values()) if one.look_at <= now]:
             if self._closed:
                 return
             if mine.session.lost:

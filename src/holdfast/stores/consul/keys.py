@@ -8,6 +8,10 @@
 
 Names are quoted byte by byte, so two names are two keys, and quoted prefixes are prefixes. The colon, which quoting never
 writes, ends a name: so one name's key is no prefix of another's.
+
+A book whose entries all belong to one session is held by that session, so that Consul deletes it with the session: a
+name whose only holder was killed leaves nothing behind, and Consul's own lock-delay holds for it. As soon as a second
+session writes itself into the book, the key is let go, and entries of the dead are struck out by whoever comes next.
 """
 
 from __future__ import annotations
@@ -15,11 +19,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from typing import Any
+from collections.abc import Container
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
+
+from .book import Book
 
 Operation = dict[str, Any]
 MOST_OPERATIONS = 64  # in one transaction: Consul's limit
+MOST_LOOKED_AFTER = 60  # sessions or books in one transaction
+
+
+class Step(NamedTuple):
+    """An operation, and what it means if it fails."""
+
+    operation: Operation
+    about: str  # "book": somebody else was quicker; "alive": our session is over; "theirs": that session is; "prune"
+    session: str = ""
 
 
 class Keys:
@@ -51,6 +67,26 @@ class Keys:
 
     def out(self, session: str, who: str) -> str:
         return f"{self._sessions}{session}/out-{who}"
+
+    def write(self, name: str, book: Book, dead: Container[str] = ()) -> list[Step]:
+        """Keep the book as it is now, if nobody has changed it since it was read; and ring for whoever may enter."""
+        key = self.book(name)
+        if not book.inside and not book.line:
+            return [Step(unchanged(key, book.index), "book"), Step(delete(key), "book")] if book.index else []
+        value, keeper, heir = book.packed(), book.only_session(), book.heir()
+        if keeper in dead:  # it waits for its lock-delay to end
+            keeper = ""
+        book.next_keeper = keeper
+        steps = [Step(unchanged(key, book.index), "book")]
+        if book.keeper and book.keeper != keeper:
+            steps.append(Step(let_go(key, book.keeper, value), "book"))
+        elif not keeper:
+            steps.append(Step(put(key, value), "book"))
+        if keeper:
+            steps.append(Step(hold(key, keeper, value), "theirs", keeper))
+        if heir is not None:
+            steps.append(Step(hold(self.bell(heir.session, heir.who), heir.session), "theirs", heir.session))
+        return steps
 
 
 def pseudonym(holder: str) -> str:

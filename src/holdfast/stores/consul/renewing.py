@@ -8,29 +8,33 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...claim import Grant, Verdict
 from ...errors import HoldfastError, Unavailable
 from . import keys as operations
 from .keeper import Mine
-from .keys import pseudonym
-from .ledger import Item, Step
-from .parts import MOST_LOOKED_AFTER, Parts
+from .keys import MOST_LOOKED_AFTER, Step, pseudonym
+from .looking import open_book
+from .replies import Item
 from .sessions import Session
+
+if TYPE_CHECKING:
+    from .store import ConsulStore
 
 
 class Renewing:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, store: ConsulStore) -> None:
+        self._store = store
         self.turn = 0  # of whose books are looked into next
 
     async def renew(self, grants: Sequence[Grant], deadline: float) -> Sequence[Verdict]:
-        keeper = self._parts.keeper
-        now = self._parts.driver.now()
+        keeper = self._store.keeper
+        now = self._store.driver.now()
         kept: dict[str, Mine] = {}
         by_session: dict[Session, list[Grant]] = {}
         for grant in grants:
-            mine = keeper.find(grant.claim.holder)
+            mine = keeper.mine.get(grant.claim.holder)
             if mine is not None and mine.token == grant.token and mine.deadline > now and not mine.session.lost:
                 kept[grant.claim.holder] = mine
                 by_session.setdefault(mine.session, []).append(grant)
@@ -48,7 +52,7 @@ class Renewing:
         answers: list[Verdict] = []
         for grant in grants:
             mine = kept.get(grant.claim.holder)
-            if mine is None or keeper.find(grant.claim.holder) is not mine or mine.token != grant.token:
+            if mine is None or keeper.mine.get(grant.claim.holder) is not mine or mine.token != grant.token:
                 answers.append(None)
             elif grant.claim.holder in unknown:
                 answers.append(unknown[grant.claim.holder])
@@ -59,20 +63,20 @@ class Renewing:
 
     async def _gone(self, session: Session, grants: list[Grant], deadline: float) -> list[str]:
         """Keep the session alive, and find out which holders are in the book no longer."""
-        parts, keys = self._parts, self._parts.keys
+        store, keys = self._store, self._store.keys
         holders = [grant.claim.holder for grant in grants]
-        if not await parts.persistently(deadline, lambda: parts.sessions.renew(session, deadline)):
-            parts.keeper.lose(session)
+        if not await store.persistently(deadline, lambda: store.sessions.renew(session, deadline)):
+            store.keeper.lose(session)
             return holders
         first = self.turn % len(grants)
         self.turn += MOST_LOOKED_AFTER
         some = (grants[first:] + grants[:first])[:MOST_LOOKED_AFTER]
         mailbox = keys.session(session.id)
         trees = [mailbox, *{keys.book(grant.claim.name) for grant in some}]
-        found = await parts.persistently(deadline, lambda: parts.ledger.look(trees, deadline, apart=True))
+        found = await store.persistently(deadline, lambda: store.wire.look(trees, deadline, apart=True))
         items = {item.key: item for item in found}
         if keys.alive(session.id) not in items:  # deleted by hand: everybody else takes us for dead
-            parts.keeper.lose(session)
+            store.keeper.lose(session)
             return holders
         gone = [holder for holder in holders if keys.out(session.id, pseudonym(holder)) in items]
         gone += [grant.claim.holder for grant in some if not self._is_inside(grant, items)]
@@ -80,12 +84,12 @@ class Renewing:
         if notices:  # they have been read; were this to fail, the session takes them along
             with contextlib.suppress(HoldfastError):
                 steps = [Step(operations.delete(key), "notice") for key in notices[:MOST_LOOKED_AFTER]]
-                await parts.ledger.commit(steps, deadline)
+                await store.wire.commit(steps, deadline)
         return list(dict.fromkeys(gone))
 
     def _is_inside(self, grant: Grant, items: dict[str, Item]) -> bool:
-        item = items.get(self._parts.keys.book(grant.claim.name))
+        item = items.get(self._store.keys.book(grant.claim.name))
         if item is None:
             return False
-        entry = self._parts.ledger.open(grant.claim.name, item).inside.get(pseudonym(grant.claim.holder))
+        entry = open_book(self._store, item).inside.get(pseudonym(grant.claim.holder))
         return entry is not None and entry.token == grant.token

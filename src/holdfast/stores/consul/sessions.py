@@ -15,12 +15,11 @@ import json
 
 from ...drivers.base import Driver
 from ...errors import Unavailable
-from ..turns import Turns
-from .http import Answer, checked, told
-from .keys import Keys, hold
-from .ledger import Failed, Ledger, Step
+from ..kit.turns import Turns
+from .keys import Keys, Step, hold
+from .replies import Answer, checked, told
 from .url import Target
-from .wire import Wire, left_of
+from .wire import Failed, Wire
 
 MOST_TTL = 86400.0  # Consul's limit
 _MARGIN = 1 / 8
@@ -39,13 +38,12 @@ class Session:
 
 
 class Sessions:
-    def __init__(self, target: Target, wire: Wire, driver: Driver, keys: Keys, ledger: Ledger) -> None:
+    def __init__(self, target: Target, wire: Wire, driver: Driver, keys: Keys) -> None:
         self._target = target
         self._wire = wire
         self._driver = driver
         self._keys = keys
-        self._ledger = ledger
-        self._making = Turns(driver.bell, driver.me)  # sessions are made one at a time
+        self._making = Turns(driver.bell, driver.me, 1, driver.now)  # sessions are made one at a time
         self._by_ttl: dict[float, Session] = {}
 
     async def fit_for(self, ttl: float, deadline: float) -> Session:
@@ -93,7 +91,7 @@ class Sessions:
 
     async def stamp(self, session: Session, deadline: float) -> None:
         """Write the `alive` key anew. Claims that are still on their way anywhere carry the old stamp, and come to nothing."""
-        done = await self._ledger.commit([Step(hold(self._keys.alive(session.id), session.id), "alive")], deadline)
+        done = await self._wire.commit([Step(hold(self._keys.alive(session.id), session.id), "alive")], deadline)
         if isinstance(done, Failed):
             self.lose(session)
         else:
@@ -101,7 +99,7 @@ class Sessions:
 
     async def look_after(self, session: Session, deadline: float) -> bool:
         """A claim found the stamp changed: by another thread, or because the session is over. False: it is."""
-        found = await self._ledger.look([self._keys.alive(session.id)], deadline)
+        found = await self._wire.look([self._keys.alive(session.id)], deadline)
         if not found:
             self.lose(session)
             return False
@@ -137,5 +135,4 @@ class Sessions:
             return  # its TTL ends it
 
     async def _ask(self, path: str, body: bytes, deadline: float, *, apart: bool = False) -> Answer:
-        ask = self._wire.ask_apart if apart else self._wire.ask
-        return await ask("PUT", path, body, left_of(deadline, self._wire.where))
+        return await self._wire.ask("PUT", path, body, deadline, apart=apart)

@@ -21,52 +21,80 @@ next, who listens to the session of the one before it (or, at the head, of those
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
-from ..sleepers import Sleepers
-from . import leaving, seen
-from .book import Book
-from .desk import Desk
-from .ears import Ears, any_change, its_end
-from .entering import Entering
+from ..kit.pool import Unreachable
+from ..kit.sleepers import Sleepers
+from . import leaving, looking
+from .claiming import Books, Claiming
+from .ears import Ears
 from .keeper import Keeper, Mine
-from .keys import Keys, url_of
-from .ledger import Ledger
-from .parts import Parts
+from .keys import Keys
 from .renewing import Renewing
 from .sessions import MOST_TTL, Sessions
 from .url import Target
 from .wire import Wire
 
+T = TypeVar("T")
 _GOODBYE = 0.7  # seconds, for the last words to Consul
 
 
 class ConsulStore:
-    def __init__(self, target: Target, open_wire: Callable[[], Wire], driver: Driver) -> None:
-        self._target = target
-        self._open_wire = open_wire
-        self._driver = driver
-        self._keys = Keys(target.prefix)
+    def __init__(self, target: Target, driver: Driver) -> None:
+        self.target = target
+        self.driver = driver
+        self.keys = Keys(target.prefix)
         self._start()
 
     def _start(self) -> None:
-        target, driver, keys = self._target, self._driver, self._keys
-        self._wire = wire = self._open_wire()
-        self._ledger = Ledger(wire, keys)
-        self._sleepers = Sleepers()
-        self._sessions = Sessions(target, wire, driver, keys, self._ledger)
-        self._ears = Ears(wire, driver, len(target.addresses))
-        self._keeper = Keeper(driver, self._ears, self._sessions, self._put_out_overdue, target.timeout, wire.where)
-        self._desk = Desk(driver)
-        self._parts = Parts(target, driver, keys, self._ledger, self._sessions, self._ears, self._keeper, self._desk)
-        self._renewing = Renewing(self._parts)
+        target, driver = self.target, self.driver
+        self.wire = wire = Wire(target, driver)
+        self.books = Books(driver)
+        self.sleepers = Sleepers()
+        self.sessions = Sessions(target, wire, driver, self.keys)
+        self.ears = Ears(wire, driver, len(target.addresses))
+        self.keeper = Keeper(driver, self.ears, self.sessions, self._put_out_overdue, target.timeout, wire.where)
+        self._renewing = Renewing(self)
+
+    # ---- for those who do the work
+
+    def by(self, within: float) -> float:
+        """When a conversation that may take so long is over: never longer than the URL says."""
+        return self.driver.now() + min(within, self.target.timeout)
+
+    def wall_ms(self) -> int:
+        """For people to read, and for nothing else."""
+        return self.driver.wall_us() // 1000
+
+    async def persistently(self, deadline: float, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Ride out a broken connection and the election of a leader: all that is done so may be done again."""
+        trouble: Unavailable | None = None
+        while True:
+            try:
+                return await attempt()
+            except Unreachable:
+                raise
+            except Unavailable as error:
+                left = deadline - self.driver.now()
+                if left <= 0:
+                    raise trouble or error from None  # that time ran out at last says less than what was wrong before
+                # The first time at once: a connection that lay idle may have been closed.
+                await self.driver.sleep(min(left, self.driver.uniform(0, 0.1) if trouble else 0.0))
+                trouble = error
+
+    async def try_again(self, name: str, tries: int, deadline: float) -> None:
+        """Others were quicker to write in this book: a moment later, and not all at once."""
+        if self.driver.now() >= deadline:
+            raise Unavailable(f"others were quicker to write {name!r} in Consul {tries + 1} times in a row")
+        await self.driver.sleep(self.driver.uniform(0, 0.005 * min(tries, 8)))
 
     @property
     def traits(self) -> Traits:
-        delay = f", and after {self._target.lock_delay:g} s of lock-delay" if self._target.lock_delay else ""
+        delay = f", and after {self.target.lock_delay:g} s of lock-delay" if self.target.lock_delay else ""
         return Traits(
             system="consul",
             scope="network",
@@ -77,29 +105,29 @@ class ConsulStore:
             clock="the holder's own clock while it lives; after its death the leader's, which ends a session between "
             f"9/8 and 9/4 of the ttl after its last renewal{delay}",
             survives="the loss of any minority of the servers; a partition: the side with the majority goes on",
-            min_ttl=self._target.min_ttl,
+            min_ttl=self.target.min_ttl,
             max_ttl=MOST_TTL * 8 / 9,
         )
 
     # ---- coming, waiting, going
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
-        deadline = self._parts.by(within)
-        return await self._parts.persistently(deadline, lambda: self._claim(claim, deadline))
+        deadline = self.by(within)
+        return await self.persistently(deadline, lambda: self._claim(claim, deadline))
 
     async def _claim(self, claim: Claim, deadline: float) -> Grant | Place:
-        mine = self._keeper.find(claim.holder)
+        mine = self.keeper.mine.get(claim.holder)
         self._check_ttl(claim, mine)
-        sent = self._driver.now()
+        sent = self.driver.now()
         if mine is not None and mine.deadline <= sent:
-            await leaving.leave(self._parts, claim, deadline)  # it is over: what comes now is a new claim
+            await leaving.leave(self, claim, mine, deadline)  # it is over: what comes now is a new claim
             mine = None
-        session = await self._sessions.fit_for(claim.ttl, deadline)
-        entering = Entering(self._parts, claim, mine, session, sent, deadline)
-        return await self._desk.at(claim.name, deadline, entering.run)
+        session = await self.sessions.fit_for(claim.ttl, deadline)
+        claiming = Claiming(self, claim, mine, session, sent, deadline)
+        return await self.books.writing(claim.name, deadline, claiming.run)
 
     def _check_ttl(self, claim: Claim, mine: Mine | None) -> None:
-        least, most = self._target.min_ttl, MOST_TTL * 8 / 9
+        least, most = self.target.min_ttl, MOST_TTL * 8 / 9
         if mine is None and not least <= claim.ttl <= most:
             raise Misuse(
                 f"cannot claim {claim.name!r} for {claim.ttl:g} s: Consul's sessions last from {least:g} s to {most:.0f} s. "
@@ -107,99 +135,58 @@ class ConsulStore:
             )
 
     async def wait(self, place: Place, timeout: float) -> None:
-        woken = self._sleepers.woken
-        mine = self._keeper.find(place.claim.holder)
+        woken = self.sleepers.woken
+        mine = self.keeper.mine.get(place.claim.holder)
         if mine is None:
-            await self._sleepers.sleep(self._driver.bell(), min(timeout, place.wake_in), woken)
+            await self.sleepers.sleep(self.driver.bell(), min(timeout, place.wake_in), woken)
         else:
-            await self._sleepers.sleep(mine.bell, timeout, woken)
+            await self.sleepers.sleep(mine.bell, timeout, woken)
 
     def wake_waiters(self) -> None:
-        self._sleepers.wake()
+        self.sleepers.wake()
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
-        return await self._renewing.renew(grants, self._parts.by(within))
+        return await self._renewing.renew(grants, self.by(within))
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
-        mine = self._keeper.find(claim.holder)
-        over = mine is not None and (mine.session.lost or mine.deadline <= self._driver.now())
-        there = await leaving.leave(self._parts, claim, self._parts.by(within))
+        mine = self.keeper.mine.get(claim.holder)
+        over = mine is not None and (mine.session.lost or mine.deadline <= self.driver.now())
+        there = await leaving.leave(self, claim, mine, self.by(within))
         return there and not over
 
     async def _put_out_overdue(self, mine: Mine) -> None:
-        await leaving.leave(self._parts, mine.claim, self._parts.by(ROUND))
+        await leaving.leave(self, mine.claim, mine, self.by(ROUND))
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
-        return await leaving.evict(self._parts, name, token, by, self._parts.by(ROUND))
+        return await leaving.evict(self, name, token, by, self.by(ROUND))
 
     # ---- looking
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
-        deadline = self._driver.now() + timeout
+        deadline = self.driver.now() + timeout
         try:
-            await self._watch(name, token, deadline)
+            await looking.watch(self, name, token, deadline)
         except Unavailable:
-            if self._driver.now() < deadline - 0.02:
+            if self.driver.now() < deadline - 0.02:
                 raise  # else there was no time left to ask, and it is over anyway
 
-    async def _watch(self, name: str, token: int, deadline: float) -> None:
-        woken = self._sleepers.woken
-        bell = self._driver.bell()
-        paths = [url_of(self._keys.book(name))]
-        self._ears.listen(paths[0], bell, any_change(bell))
-        try:
-            # What is on its way already may have been told to others before we listened, so look once more now.
-            soon = min(deadline, self._parts.by(ROUND))
-            book = await self._parts.persistently(soon, lambda: self._ledger.read(name, soon))
-            dead = await self._ledger.dead_among({entry.session for entry in book.inside.values()}, soon)
-            book.without(dead, delayed=True)
-            newest = max(book.inside.values(), key=lambda entry: entry.token, default=None)
-            if (newest.token if newest else 0) != token:
-                return
-            if newest is not None:
-                paths.append(url_of(self._keys.alive(newest.session)))
-                self._ears.listen(paths[1], bell, its_end(bell), final=True)
-            await self._sleepers.sleep(bell, deadline - self._driver.now(), woken)
-        finally:
-            for path in paths:
-                self._ears.forget(path, bell)
-
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        deadline = self._parts.by(within)
-
-        async def look() -> Snapshot:
-            items = await self._ledger.look([self._keys.book(name), self._keys.eviction(name)], deadline)
-            found = {item.key: item for item in items}
-            item = found.get(self._keys.book(name))
-            book = self._ledger.open(name, item) if item else Book()
-            book.without(await self._ledger.dead_among(book.sessions(), deadline), delayed=True)
-            return seen.snapshot(name, book, found.get(self._keys.eviction(name)))
-
-        return await self._parts.persistently(deadline, look)
+        deadline = self.by(within)
+        return await self.persistently(deadline, lambda: looking.inspect(self, name, deadline))
 
     async def names(self, prefix: str = "") -> Sequence[str]:
-        deadline = self._parts.by(self._target.timeout)
-
-        async def look() -> list[str]:
-            items = await self._ledger.look([self._keys.books(prefix)], deadline)
-            books = {self._keys.name_of(item.key): self._ledger.open(item.key, item) for item in items}
-            dead = await self._ledger.dead_among(set().union(*(book.sessions() for book in books.values())), deadline)
-            for name, book in books.items():
-                if book.without(dead, delayed=True) and book.empty:  # all have died: nobody else will tidy up
-                    await self._ledger.commit(self._ledger.write(name, book), deadline)
-            return sorted(name for name, book in books.items() if not book.empty)
-
-        return await self._parts.persistently(deadline, look)
+        deadline = self.by(self.target.timeout)
+        return await self.persistently(deadline, lambda: looking.names(self, prefix, deadline))
 
     def forked(self) -> None:
-        self._wire.forked()
+        self.wire.pool.forked()
         self._start()
 
     async def close(self) -> None:
         """What stays taken on purpose (`at_least`) stays, with its session, until its TTL ends it."""
-        self._ears.close()
-        self._keeper.close()
+        self.ears.close()
+        self.keeper.close()
         try:
-            await self._sessions.end_idle(self._driver.now() + _GOODBYE)
+            await self.sessions.end_idle(self.driver.now() + _GOODBYE)
         finally:
-            self._wire.close()
+            self.wire.pool.close()

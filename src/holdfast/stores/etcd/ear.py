@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...drivers.base import Bell, boot_time
 from ...drivers.threads import ThreadBell
 from ...errors import Unavailable
-from ..turns import Turns
+from ..kit.turns import Turns
 from .proto import WATCH, Garbled, read_watch, watch_cancel, watch_create
 
 if TYPE_CHECKING:

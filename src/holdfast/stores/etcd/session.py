@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...drivers.base import Driver
 from ...errors import Unavailable
-from ..turns import Turn, Turns
+from ..kit.turns import Turn, Turns
 from .proto import (
     LEASE_GRANT,
     LEASE_KEEP_ALIVE,

@@ -14,7 +14,7 @@ from typing import TypeVar
 from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
-from ..sleepers import Sleepers
+from ..kit.sleepers import Sleepers
 from . import looking
 from .ear import Watch
 from .entering import Entry, Templates, enter, look, may_enter, seen, what_to_wait_for

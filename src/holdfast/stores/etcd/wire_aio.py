@@ -11,7 +11,7 @@ from typing import cast
 from ...drivers.aio import LoopBell
 from ...drivers.base import Bell, boot_time
 from ...errors import Misuse, Unavailable
-from ..turns import Turns
+from ..kit.turns import Turns
 from .channel import Channel, Status
 from .ear import GIVE_UP_AFTER, HAS_LEADER, PING_AFTER, Watch, Watches
 from .gather import Gatherer

@@ -1,50 +1,113 @@
-"""One claim at the book of its name: written in, or into the line, as soon as nobody else is quicker."""
+"""One claim at the book of its name: written in, or into the line, as soon as nobody else is quicker.
+
+Threads and tasks of one process that want the same name would only spoil each other's transactions: they take turns. And
+if nobody of another process has come since our last write, the book need not be read again; if somebody has, the
+transaction fails, as any that is based on an old book, and it is read.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
 from ...claim import Claim, Grant, Place
+from ...drivers.base import Driver
+from ...errors import Unavailable
+from ..kit.turns import Turns
 from . import keys as operations
-from .book import Book
+from . import looking
+from .book import Book, Entry
 from .ears import its_end
-from .entry import Entry
 from .keeper import Mine
-from .keys import pseudonym, url_of
-from .ledger import Failed, Step
-from .parts import MOST_LOOKED_AFTER, Parts, wall_ms
+from .keys import MOST_LOOKED_AFTER, Step, pseudonym, url_of
 from .sessions import Session
+from .wire import Failed
+
+if TYPE_CHECKING:
+    from .store import ConsulStore
+
+T = TypeVar("T")
+_MOST_KNOWN = 1024  # names of which we remember how we left them
 
 _MOST_OBSTACLES = 4  # listened to at once by one waiter; behind more, it looks again every second
 _LOOK_AGAIN = 1.0  # seconds, where nobody would tell us: while a lock-delay lasts, or behind many
 
 
-class Entering:
+class Books:
+    """One writer a name in this process, and the book as it left it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._turns: dict[str, Turns] = {}
+        self._books: dict[str, Book] = {}
+        self._shared: dict[str, None] = {}  # names in whose book we saw other sessions: better read than guessed
+
+    async def writing(self, name: str, deadline: float, work: Callable[[], Awaitable[T]]) -> T:
+        turns = self._turns.setdefault(name, Turns(self._driver.bell, self._driver.me, 1, self._driver.now))
+        turn = turns.turn()
+        try:
+            if not await turn.come(deadline):
+                raise Unavailable(f"others of this process who ask Consul for {name!r} were before this one")
+            return await work()
+        finally:
+            turn.over()
+            # (Who comes between these two gets a turn that nobody else heeds; Consul keeps them apart all the same.)
+            if not turns and self._turns.get(name) is turns:
+                self._turns.pop(name, None)
+
+    def take(self, name: str) -> Book | None:
+        """The book as we left it, to write in; None: read it. A name of which we know nothing is taken to be free."""
+        book = self._books.pop(name, None)
+        if book is None and name not in self._shared:
+            book = Book()
+        if book is not None:
+            book.known = True
+        return book
+
+    def put(self, name: str, book: Book, session: str) -> None:
+        book.known = False
+        used = bool(book.inside or book.line)
+        if used and book.keeper != session:  # a session keeps the key of a book that is all its own
+            if len(self._shared) >= _MOST_KNOWN:
+                self._shared.clear()
+            self._shared[name] = None
+            return
+        self._shared.pop(name, None)
+        if used:
+            if len(self._books) >= _MOST_KNOWN:
+                self._books.clear()
+            self._books[name] = book
+
+
+class Claiming:
     def __init__(
-        self, parts: Parts, claim: Claim, mine: Mine | None, session: Session, sent: float, deadline: float
+        self, store: ConsulStore, claim: Claim, mine: Mine | None, session: Session, sent: float, deadline: float
     ) -> None:
-        self._parts = parts
+        self._store = store
         self._deadline = deadline
         self._claim = claim
         self._mine = mine
         self._session = session
         self._sent = sent  # before anything was asked: from here its time runs
         self._former = mine.session.id if mine is not None and not mine.session.lost else ""
-        self._who = pseudonym(claim.holder)
+        self._who = mine.who if mine is not None else pseudonym(claim.holder)
         self._dead: set[str] = set()
         self._delayed: set[str] = set()  # dead, and their lock-delay is not over
         self._doubted: set[str] = set()  # Consul would not take a bell for them
 
     async def run(self) -> Grant | Place:
-        """At the desk: nobody else of this process writes in this book meanwhile."""
-        claim, desk = self._claim, self._parts.desk
-        book = desk.take(claim.name)
+        """In its turn: nobody else of this process writes in this book meanwhile."""
+        claim, store, books = self._claim, self._store, self._store.books
+        book = books.take(claim.name)
         tries = 0
         while True:
             if book is None or (book.known and not book.empty and book.capacity != claim.capacity):
-                book = await self._parts.ledger.read(claim.name, self._deadline)
-            await self._find_the_dead(book)
-            struck = self._strike(book)
-            lock_delay = self._parts.target.lock_delay
-            entry, changed = book.enter(claim, self._who, self._session.id, self._former, wall_ms(), lock_delay)
+                book = await looking.read(store, claim.name, self._deadline)
+            if self._doubted or book.blocks(claim, self._who):
+                await self._find_the_dead(book)
+            struck = self._strike(book) if self._dead else []
+            now, delay = store.driver.wall_us() // 1000, store.target.lock_delay
+            entry, changed = book.enter(claim, self._who, self._session.id, self._former, now, delay)
             if entry is None and claim.queue:
                 self._expect_bell()
             if changed:
@@ -54,25 +117,23 @@ class Entering:
                         return Place(claim, _LOOK_AGAIN)
                     await self._learn(done)
                     book = None
-                    await self._parts.try_again(claim.name, tries, self._deadline)
+                    await store.try_again(claim.name, tries, self._deadline)
                     tries += 1
                     continue
                 book.written(done)
             elif book.known:  # nothing to write, so nobody would tell us that it is no longer true
                 book = None
                 continue
-            desk.put(claim.name, book, self._session.id)
+            books.put(claim.name, book, self._session.id)
             return self._answer(book, entry)
 
     # ---- before
 
     async def _find_the_dead(self, book: Book) -> None:
         """Whoever is in the way has to be alive."""
-        if not self._doubted and not book.blocks(self._claim, self._who):
-            return
         asked = book.ahead_of(self._who, MOST_LOOKED_AFTER) | self._doubted
         known = {self._session.id, self._former} | self._dead | self._delayed
-        self._dead |= await self._parts.ledger.dead_among(asked - known, self._deadline)
+        self._dead |= await looking.dead_among(self._store, asked - known, self._deadline)
         self._doubted = set()
 
     def _strike(self, book: Book) -> list[Step]:
@@ -82,7 +143,7 @@ class Entering:
         book.without(dead, delayed=True)
         steps = []
         for one in sorted(delays):
-            key = self._parts.keys.alive(one)
+            key = self._store.keys.alive(one)
             steps += [
                 Step(operations.hold(key, self._session.id), "prune", one),
                 Step(operations.delete(key), "prune", one),
@@ -92,33 +153,33 @@ class Entering:
     def _expect_bell(self) -> None:
         """Be ready to hear the bell before anybody can know where to ring."""
         self._mine = self._keep(0)
-        mailbox = self._parts.keys.session(self._session.id)
-        self._parts.keeper.expect_bell(self._mine, url_of(mailbox) + "?recurse")
+        mailbox = self._store.keys.session(self._session.id)
+        self._store.keeper.expect_bell(self._mine, url_of(mailbox) + "?recurse")
 
     def _keep(self, token: int) -> Mine:
         deadline = self._sent + self._claim.ttl
-        return self._parts.keeper.keep(self._claim, self._who, self._session, deadline, token)
+        return self._store.keeper.keep(self._claim, self._who, self._session, deadline, token)
 
     # ---- the write, and what it teaches
 
     async def _write(self, book: Book, entry: Entry | None, struck: list[Step]) -> int | Failed:
-        keys, ledger = self._parts.keys, self._parts.ledger
+        keys = self._store.keys
         alive = Step(operations.unchanged(keys.alive(self._session.id), self._session.stamp), "alive")
-        steps = [alive, *struck, *ledger.write(self._claim.name, book, self._dead | self._delayed)]
+        steps = [alive, *struck, *keys.write(self._claim.name, book, self._dead | self._delayed)]
         if entry is not None and self._mine is not None:
             steps.append(Step(operations.delete(keys.bell(self._mine.session.id, self._who)), "bell"))
         try:
-            return await ledger.commit(steps, self._deadline)
+            return await self._store.wire.commit(steps, self._deadline)
         except BaseException:  # it may still arrive: whoever takes the claim back has to know
             mine = self._mine or self._keep(0)
             mine.uncertain = True
             raise
 
     async def _learn(self, failed: Failed) -> None:
-        sessions = self._parts.sessions
+        sessions = self._store.sessions
         if failed.about == "alive":
             if not await sessions.look_after(self._session, self._deadline):
-                self._parts.keeper.lose(self._session)
+                self._store.keeper.lose(self._session)
                 self._session, self._former = await sessions.fit_for(self._claim.ttl, self._deadline), ""
         elif failed.about == "prune":
             self._delayed |= {failed.session} if failed.delayed else set()
@@ -136,9 +197,9 @@ class Entering:
 
     def _listen(self, book: Book, mine: Mine) -> float:
         """To the end of those in the way; returns when to look again without having heard anything."""
-        ears = self._parts.ears
+        ears = self._store.ears
         others = book.obstacles(self._who) - {mine.session.id}
-        paths = {url_of(self._parts.keys.alive(session)) for session in sorted(others)[:_MOST_OBSTACLES]}
+        paths = {url_of(self._store.keys.alive(session)) for session in sorted(others)[:_MOST_OBSTACLES]}
         heard = len(others) <= _MOST_OBSTACLES and not others & self._delayed
         for path in paths - mine.heard:
             heard &= ears.listen(path, mine, its_end(mine.bell), final=True)

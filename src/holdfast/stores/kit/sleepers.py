@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..drivers.base import Bell
+from ...drivers.base import Bell
 
 
 class Sleepers:

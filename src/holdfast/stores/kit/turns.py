@@ -10,14 +10,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from ..drivers.base import Bell, boot_time
+from ...drivers.base import Bell, boot_time
 
 
 class Turns:
-    def __init__(self, bell: Callable[[], Bell], me: Callable[[], object], room: int = 1) -> None:
+    def __init__(
+        self,
+        bell: Callable[[], Bell],
+        me: Callable[[], object],
+        room: int = 1,
+        now: Callable[[], float] = boot_time,
+    ) -> None:
         self._bell = bell
         self._me = me
         self._room = room
+        self._now = now
         self._line: list[Turn] = []  # each operation on it that is used here is a single step of the interpreter
 
     def __bool__(self) -> bool:
@@ -49,7 +56,7 @@ class Turn:
         while self in line:
             if line.index(self) < room:
                 return True
-            now = boot_time()
+            now = self._turns._now()
             for ahead in line[:room]:
                 if ahead._until < now or not ahead._bell.ring():  # not: of an event loop that was closed under it
                     ahead.over()

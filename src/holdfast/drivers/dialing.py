@@ -1,0 +1,110 @@
+"""From a host's name to a connected socket, by a deadline; written once, for threads and for asyncio.
+
+getaddrinfo() knows no deadline, and cannot be interrupted. So it runs in a thread of its own, which whoever asked waits for
+until its deadline and no longer: the thread is left to come home by itself (a resolver gives up after some seconds), is
+shared by all who ask for the same name meanwhile, and does not keep the process from ending. (asyncio's own way is its
+executor, whose threads do: `asyncio.run` would wait for them.) An address in numbers needs none of that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from ssl import SSLError
+from typing import Any, TypeVar
+
+from .base import Address, Bell, boot_time
+
+S = TypeVar("S")
+Found = list[tuple[Any, Any, int, str, Any]]
+_lookups: dict[Address, _Lookup] = {}
+
+
+class _Lookup:
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._bells: list[Bell] = []
+        self.found: Found = []
+        self.trouble: OSError | None = None
+        self.done = False
+
+    def tell(self, bell: Bell) -> None:
+        self._bells.append(bell)
+        if self.done:
+            bell.ring()
+
+    def run(self) -> None:
+        try:
+            self.found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name at all, by the rules of IDNA
+            self.trouble = error if isinstance(error, OSError) else OSError(f"no name of a host: {error}")
+        self.done = True
+        if _lookups.get(self._address) is self:
+            _lookups.pop(self._address, None)
+        for bell in list(self._bells):
+            bell.ring()
+
+
+def _forked() -> None:
+    _lookups.clear()  # their threads stayed with the parent
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+async def look_up(address: Address, bell: Bell, deadline: float) -> Found:
+    with contextlib.suppress(OSError, UnicodeError):
+        return socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    lookup = _lookups.get(address)
+    if lookup is None:
+        lookup = _lookups[address] = _Lookup(address)
+        try:
+            threading.Thread(target=lookup.run, name="holdfast-lookup", daemon=True).start()
+        except RuntimeError:  # the interpreter is about to end: no more threads
+            lookup.run()
+        except BaseException:
+            _lookups.pop(address, None)
+            raise
+    lookup.tell(bell)
+    while not lookup.done:
+        left = deadline - boot_time()
+        if left <= 0:
+            raise TimeoutError("its name was not found in time")
+        await bell.wait(left)
+    if lookup.trouble is not None:
+        raise OSError(*lookup.trouble.args)  # one of its own for each who asked
+    return lookup.found
+
+
+async def dial(
+    address: Address,
+    bell: Bell,
+    deadline: float,
+    open_one: Callable[[socket.socket, Any, float], Awaitable[S]],
+) -> S:
+    """What `open_one(socket, where, until)` makes of the first of the host's addresses that answers."""
+    trouble: OSError = TimeoutError("no answer in time")
+    found = await look_up(address, bell, deadline)
+    for at, (family, kind, protocol, _, where) in enumerate(found):
+        now = boot_time()
+        if now >= deadline:
+            break
+        plain = socket.socket(family, kind, protocol)
+        try:
+            plain.setblocking(False)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return await open_one(plain, where, now + (deadline - now) / (len(found) - at))
+        except SSLError:
+            plain.close()
+            raise  # it is the right host, and no other address of it would please us more
+        except OSError as error:
+            plain.close()
+            trouble = error
+        except BaseException:
+            plain.close()
+            raise
+    raise trouble

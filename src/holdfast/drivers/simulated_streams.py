@@ -1,0 +1,176 @@
+"""Streams between simulated processes: they delay, split and cut, so that the wires of real stores meet it all.
+
+On one connection bytes keep their order, as TCP does; between connections they do not. A connection that is cut is told to
+both ends, and what was on its way is lost: nobody knows how much of it had arrived. A silent host takes everything and says
+nothing. What a process that crashed had open is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from .base import Address
+from .simulated import Bell, Process
+from .world import World
+
+Serve = Callable[["SimulatedStream"], Coroutine[Any, Any, None]]
+
+
+class StreamFaults(NamedTuple):
+    """How likely what is, and how long bytes take."""
+
+    delay: tuple[float, float] = (0.0002, 0.004)
+    slow: float = 0.0
+    slow_by: tuple[float, float] = (0.05, 2.0)
+    split: float = 0.0  # that what was sent arrives in pieces
+    cut: float = 0.0  # that the connection breaks, before or after a piece arrives
+
+
+ROUGH_STREAMS = StreamFaults(slow=0.02, split=0.5, cut=0.02)
+
+
+class SimulatedStream:
+    """One end."""
+
+    def __init__(self, streams: Streams, process: Process, what: str) -> None:
+        self.what = what
+        self.process = process
+        self.other: SimulatedStream = self  # until it has one
+        self._streams = streams
+        self._bell: Bell = process.driver.bell()
+        self._bell.what = f"bytes of {what}"
+        self._unread = bytearray()
+        self._ended = self._broken = self._closed = False
+        self._quiet_until = 0.0  # when the last piece that is on its way arrives here
+
+    async def send(self, data: bytes, deadline: float) -> None:
+        self.process.driver._alive()
+        if self._broken or self._closed:
+            raise ConnectionResetError(f"{self.what} was cut")
+        streams = self._streams
+        for piece in streams._pieces(bytes(data)):
+            streams._carry(self, piece)
+
+    async def receive(self, deadline: float) -> bytes:
+        driver = self.process.driver
+        while True:
+            driver._alive()
+            if self._broken or self._closed:
+                raise ConnectionResetError(f"{self.what} was cut")
+            if self._unread:
+                data = bytes(self._unread)
+                self._unread.clear()
+                return data
+            if self._ended:
+                return b""
+            left = deadline - driver.now()
+            if left <= 0:
+                raise TimeoutError("no answer in time")
+            await self._bell.wait(left)
+
+    def is_stale(self) -> bool:
+        return self._broken or self._ended or self._closed or bool(self._unread)
+
+    def hang_up(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._bell.ring()
+            self._streams._carry(self, b"")
+
+    def disown(self) -> None:
+        raise NotImplementedError("a simulated process does not fork")
+
+    def cut(self) -> None:
+        """Both ends are told, at once."""
+        for end in (self, self.other):
+            end._broken = True
+            end._unread.clear()
+            end._bell.ring()
+
+    def _arrive(self, piece: bytes) -> None:
+        if self._broken or self._closed or not self.process.alive:
+            return
+        if piece:
+            self._unread += piece
+        else:
+            self._ended = True
+        self._bell.ring()
+
+
+class Streams:
+    """The network of one world: who listens where, and what becomes of bytes on their way."""
+
+    def __init__(self, world: World, faults: StreamFaults = StreamFaults()) -> None:  # noqa: B008 - immutable
+        self.faults = faults
+        self.opened = self.cuts = 0
+        self._world = world
+        self._listening: dict[Address, tuple[Process, Serve]] = {}
+        self._silent: set[Address] = set()
+        self._open: list[SimulatedStream] = []
+        world.streams = self
+
+    def listen(self, address: Address, process: Process, serve: Serve) -> None:
+        """`serve(stream)` is run for each connection, by that process."""
+        self._listening[address] = process, serve
+
+    def silence(self, address: Address) -> None:
+        """Connections to it are neither made nor refused."""
+        self._silent.add(address)
+
+    async def connect(self, process: Process, address: Address, deadline: float) -> SimulatedStream:
+        await process.driver.sleep(self._delay())
+        found = self._listening.get(address)
+        if address in self._silent:
+            await process.driver.sleep(max(deadline - process.driver.now(), 0.0))
+            raise TimeoutError("no answer in time")
+        if found is None or not found[0].alive:
+            raise ConnectionRefusedError(f"nobody listens at {address[0]}:{address[1]}")
+        server, serve = found
+        self.opened += 1
+        what = f"connection {self.opened}"
+        near, far = SimulatedStream(self, process, what), SimulatedStream(self, server, what)
+        near.other, far.other = far, near
+        self._open = [one for one in self._open if not (one._broken or one._closed)]
+        self._open.append(near)
+        server.spawn(lambda: serve(far), what)
+        return near
+
+    def cut_all(self) -> None:
+        for one in self._open:
+            one.cut()
+
+    def crashed(self, process: Process) -> None:
+        """Whoever it talked to is told."""
+        for one in self._open:
+            if process in (one.process, one.other.process):
+                one.cut()
+
+    def _pieces(self, data: bytes) -> list[bytes]:
+        random = self._world.random
+        if len(data) < 2 or random.random() >= self.faults.split:
+            return [data]
+        at = random.randint(1, len(data) - 1)
+        return [data[:at], *self._pieces(data[at:])]
+
+    def _carry(self, sender: SimulatedStream, piece: bytes) -> None:
+        world, other = self._world, sender.other
+        arrives = max(world.time + self._delay(), other._quiet_until)
+        other._quiet_until = arrives
+        if piece and self.faults.cut and world.random.random() < self.faults.cut:
+            self.cuts += 1
+            if world.random.random() < 0.5:  # it arrives, and nobody is told
+                world.at(arrives, lambda: other._arrive(piece))
+            world.at(arrives + self._delay(), sender.cut)
+            return
+        world.at(arrives, lambda: other._arrive(piece))
+
+    def _delay(self) -> float:
+        faults, random = self.faults, self._world.random
+        seconds = random.uniform(*faults.delay)
+        if faults.slow and random.random() < faults.slow:
+            seconds += random.uniform(*faults.slow_by)
+        return seconds

@@ -1,0 +1,138 @@
+"""Streams for threads: sockets that never block by themselves, and poll() against the deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import ssl
+import threading
+import weakref
+from typing import Any
+
+from .base import Address, Bell, boot_time
+from .dialing import dial
+
+CHUNK = 65536
+
+
+def until(plain: socket.socket, event: int, deadline: float) -> None:
+    """Until it is ready. TimeoutError: it was not, by then."""
+    poll = select.poll()
+    poll.register(plain, event)
+    left = deadline - boot_time()
+    if not poll.poll(max(left, 0.0) * 1000):
+        raise TimeoutError("no answer in time")
+
+
+def has_something(plain: Any) -> bool:
+    """Bytes, or the end: to be read without waiting."""
+    poll = select.poll()
+    poll.register(plain, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+class SocketStream:
+    def __init__(self, plain: socket.socket) -> None:
+        self._socket = plain
+        # Forgotten by its user (a store that was never closed), it goes without complaint.
+        weakref.finalize(self, plain.close).atexit = False
+
+    async def send(self, data: bytes, deadline: float) -> None:
+        sent = 0
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                sent += self._socket.send(data[sent:] if sent else data)
+            if sent == len(data):
+                return
+            until(self._socket, select.POLLOUT, deadline)
+
+    async def receive(self, deadline: float) -> bytes:
+        while True:
+            until(self._socket, select.POLLIN, deadline)
+            with contextlib.suppress(BlockingIOError):  # it was a false alarm
+                return self._socket.recv(CHUNK)
+
+    def is_stale(self) -> bool:
+        return has_something(self._socket)
+
+    def hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not TLS's own: it would go on without TLS
+
+    def close(self) -> None:
+        self._socket.close()
+
+    disown = close  # of our descriptor only; not a byte is sent
+
+
+class TlsStream(SocketStream):
+    """Over TLS, which must not be read and written by two threads at the same moment."""
+
+    def __init__(self, plain: ssl.SSLSocket) -> None:
+        super().__init__(plain)
+        self._tls = plain
+        self._mutex = threading.Lock()
+
+    async def send(self, data: bytes, deadline: float) -> None:
+        sent = 0
+        while sent < len(data):
+            try:
+                with self._mutex:
+                    sent += self._tls.send(data[sent:])
+            except ssl.SSLWantReadError:
+                until(self._tls, select.POLLIN, deadline)
+            except ssl.SSLWantWriteError:
+                until(self._tls, select.POLLOUT, deadline)
+
+    async def receive(self, deadline: float) -> bytes:
+        while True:  # TLS may have some bytes already that the socket does not show any more
+            try:
+                with self._mutex:
+                    return self._tls.recv(CHUNK)
+            except ssl.SSLWantReadError:
+                until(self._tls, select.POLLIN, deadline)
+            except ssl.SSLWantWriteError:
+                until(self._tls, select.POLLOUT, deadline)
+
+    def is_stale(self) -> bool:
+        try:
+            with self._mutex:
+                self._tls.recv(1)
+        except ssl.SSLWantReadError:
+            return False  # at most a word between the two TLS, such as a ticket for the next time
+        except OSError:
+            return True
+        return True
+
+
+async def connect(address: Address, tls: ssl.SSLContext | None, deadline: float, bell: Bell) -> SocketStream:
+    async def open_one(plain: socket.socket, where: Any, share: float) -> SocketStream:
+        trouble = plain.connect_ex(where)
+        if trouble and trouble != errno.EINPROGRESS:
+            raise OSError(trouble, os.strerror(trouble))
+        until(plain, select.POLLOUT, share)
+        trouble = plain.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if trouble:
+            raise OSError(trouble, os.strerror(trouble))
+        return SocketStream(plain) if tls is None else TlsStream(_shake_hands(plain, tls, address[0], deadline))
+
+    return await dial(address, bell, deadline, open_one)
+
+
+def _shake_hands(plain: socket.socket, tls: ssl.SSLContext, host: str, deadline: float) -> ssl.SSLSocket:
+    wrapped = tls.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        while True:
+            try:
+                wrapped.do_handshake()
+                return wrapped
+            except ssl.SSLWantReadError:
+                until(wrapped, select.POLLIN, deadline)
+            except ssl.SSLWantWriteError:
+                until(wrapped, select.POLLOUT, deadline)
+    except BaseException:
+        wrapped.close()
+        raise

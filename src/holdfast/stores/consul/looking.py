@@ -1,0 +1,99 @@
+"""Looking at books: of one name or many, for others who work with them and for people; and watching one."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ...claim import ROUND, Eviction, Holding, Snapshot, Waiting
+from ...errors import Misuse
+from .book import Book, Entry
+from .ears import any_change, its_end
+from .keys import url_of
+from .replies import Item
+
+if TYPE_CHECKING:
+    from .store import ConsulStore
+
+
+async def read(store: ConsulStore, name: str, deadline: float) -> Book:
+    found = await store.wire.look([store.keys.book(name)], deadline)
+    return open_book(store, found[0]) if found else Book()
+
+
+def open_book(store: ConsulStore, item: Item) -> Book:
+    try:
+        return Book.read(item.value, item.at, item.session)
+    except (ValueError, TypeError, zlib.error):
+        raise Misuse(
+            f"the key {item.key!r} in Consul at {store.wire.where} is not holdfast's: delete it, or choose another prefix"
+        ) from None
+
+
+async def dead_among(store: ConsulStore, sessions: Iterable[str], deadline: float) -> set[str]:
+    asked = set(sessions)
+    if not asked:
+        return set()
+    alive = {store.keys.alive(session): session for session in sorted(asked)}
+    found = await store.wire.look(list(alive), deadline)
+    return asked - {alive[item.key] for item in found if item.key in alive}
+
+
+async def inspect(store: ConsulStore, name: str, deadline: float) -> Snapshot:
+    keys = store.keys
+    found = {item.key: item for item in await store.wire.look([keys.book(name), keys.eviction(name)], deadline)}
+    item = found.get(keys.book(name))
+    book = open_book(store, item) if item else Book()
+    book.without(await dead_among(store, book.sessions(), deadline), delayed=True)
+    return _shown(name, book, found.get(keys.eviction(name)), store.wall_ms())
+
+
+async def names(store: ConsulStore, prefix: str, deadline: float) -> Sequence[str]:
+    found = await store.wire.look([store.keys.books(prefix)], deadline)
+    books = {store.keys.name_of(item.key): open_book(store, item) for item in found}
+    dead = await dead_among(store, set().union(*(book.sessions() for book in books.values())), deadline)
+    for name, book in books.items():
+        if book.without(dead, delayed=True) and book.empty:  # all have died: nobody else will tidy up
+            await store.wire.commit(store.keys.write(name, book), deadline)
+    return sorted(name for name, book in books.items() if not book.empty)
+
+
+async def watch(store: ConsulStore, name: str, token: int, deadline: float) -> None:
+    woken = store.sleepers.woken
+    bell = store.driver.bell()
+    paths = [url_of(store.keys.book(name))]
+    store.ears.listen(paths[0], bell, any_change(bell))
+    try:
+        # What is on its way already may have been told to others before we listened, so look once more now.
+        soon = min(deadline, store.by(ROUND))
+        book = await store.persistently(soon, lambda: read(store, name, soon))
+        dead = await dead_among(store, {entry.session for entry in book.inside.values()}, soon)
+        book.without(dead, delayed=True)
+        newest = max(book.inside.values(), key=lambda entry: entry.token, default=None)
+        if (newest.token if newest else 0) != token:
+            return
+        if newest is not None:
+            paths.append(url_of(store.keys.alive(newest.session)))
+            store.ears.listen(paths[1], bell, its_end(bell), final=True)
+        await store.sleepers.sleep(bell, deadline - store.driver.now(), woken)
+    finally:
+        for path in paths:
+            store.ears.forget(path, bell)
+
+
+def _shown(name: str, book: Book, evicted: Item | None, now: int) -> Snapshot:
+    def age(entry: Entry) -> float:
+        return max(now - entry.at, 0) / 1000
+
+    # What is left of a session only its leader knows; its owner keeps it at a whole ttl, more or less.
+    holders = tuple(
+        Holding(one.owner, one.token, one.units, age(one), one.ttl, one.note) for one in book.inside.values()
+    )
+    waiters = tuple(Waiting(one.owner, one.units, age(one), one.ttl, one.fair) for one in book.waiting())
+    eviction = None
+    if evicted is not None:
+        owner, token, by, at = json.loads(evicted.value)
+        eviction = Eviction(owner, token, evicted.at, by, max(now - at, 0) / 1000)
+    return Snapshot(name, 0 if book.empty else book.capacity, holders, waiters, eviction)

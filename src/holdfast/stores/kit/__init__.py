@@ -1,0 +1,1 @@
+"""What networked stores stand on: URLs, members, pools, turns; written once, on the driver's streams."""

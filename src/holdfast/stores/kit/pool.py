@@ -1,0 +1,192 @@
+"""Connections of one store: lent for one conversation, and taken back if nothing went wrong. Nothing is retried here.
+
+A host that cannot be reached is passed over before anything was sent. One that fails in mid-conversation ends that
+conversation, since nobody knows what became of the request, and the next one goes to the next host.
+
+A `Loan` first, then at once `try`, `lend`, talk; `finally`, `take_back`: whatever interrupts, nothing stays lent. Each step on
+the lists here is a single one of the interpreter, so threads need no mutex.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from ...drivers.base import Address, Bell, Driver, Stream
+from ...errors import Misuse, Unavailable
+from .members import Members
+from .url import show
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+_MOST_IDLE = 16
+
+
+class Unreachable(Unavailable):
+    """No host could be connected to: to try again at once would not help."""
+
+
+class Closed(Unreachable, Misuse):
+    """Closed by its own user."""
+
+
+class Connection:
+    """A stream, and who is at its other end."""
+
+    __slots__ = ("address", "shown", "stream")
+
+    def __init__(self, address: Address, stream: Stream) -> None:
+        self.address = address
+        self.shown = show(address)
+        self.stream = stream
+
+
+class Loan:
+    """One conversation: the connection that it has, and until when this one host may take."""
+
+    __slots__ = ("connection", "deadline", "over")
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.deadline = 0.0
+        self.over = float("inf")  # by then it has ended, whatever has become of whoever had it
+
+
+class Pool:
+    def __init__(
+        self, driver: Driver, system: str, members: Members, tls: SSLContext | None, most_at_once: int
+    ) -> None:
+        self.where = ",".join(map(show, members.addresses))
+        self._driver = driver
+        self._system = system
+        self._members = members
+        self._tls = tls
+        self._room = most_at_once
+        self._idle: list[Connection] = []
+        self._lent: set[Loan] = set()
+        self._apart: set[Loan] = set()
+        self._coming: list[Bell] = []  # those who wait for room, first come, first served
+        self._closed = False
+
+    async def lend(self, loan: Loan, deadline: float, *, apart: bool = False) -> Connection:
+        """`apart`: however many others are waiting for one. For renewals, and for those who listen."""
+        loan.over = deadline
+        if apart:
+            self._apart.add(loan)
+        else:
+            if len(self._lent) >= self._room or self._coming:
+                await self._wait_for_room(loan, deadline)
+            self._lent.add(loan)
+        while True:
+            if self._closed:
+                raise Closed(f"this connection to {self._system} was closed: connect() again")
+            if self._idle:
+                with contextlib.suppress(IndexError):  # another thread took the last one
+                    loan.connection = self._idle.pop()
+            found = loan.connection
+            if found is None:
+                found = loan.connection = await self._dial(deadline)
+            elif found.stream.is_stale():
+                loan.connection = None
+                found.stream.close()
+                continue
+            now = self._driver.now()
+            loan.deadline = now + (deadline - now) * self._members.share
+            return found
+
+    def take_back(self, loan: Loan, *, whole: bool) -> None:
+        self._apart.discard(loan)
+        self._lent.discard(loan)
+        connection, loan.connection = loan.connection, None
+        if connection is not None:
+            if whole and not self._closed and len(self._idle) < _MOST_IDLE:
+                self._idle.append(connection)
+            else:
+                connection.stream.close()
+        if self._coming:
+            self._ring_first()
+
+    async def _wait_for_room(self, loan: Loan, deadline: float) -> None:
+        bell = self._driver.bell()
+        try:
+            self._coming.append(bell)
+            while len(self._lent) >= self._room or self._coming[0] is not bell:
+                now = self._driver.now()
+                if now >= deadline:
+                    raise Unavailable(
+                        f"{self._system} at {self.where}: {self._room} requests of this process were before this one"
+                    )
+                self._lent.difference_update([one for one in list(self._lent) if one.over < now])
+                if self._coming[0] is not bell:
+                    self._ring_first()  # should it be of an event loop that was closed, nobody else would notice
+                await bell.wait(deadline - now)
+            self._lent.add(loan)
+        finally:
+            with contextlib.suppress(ValueError):
+                self._coming.remove(bell)
+            if len(self._lent) < self._room:
+                self._ring_first()
+
+    def _ring_first(self) -> None:
+        for bell in list(self._coming):
+            if bell.ring():
+                return
+            with contextlib.suppress(ValueError):
+                self._coming.remove(bell)  # of an event loop that was closed under it
+
+    async def _dial(self, deadline: float) -> Connection:
+        failures = []
+        for address, left in self._members.in_turn():
+            now = self._driver.now()
+            if now >= deadline:
+                break
+            try:
+                stream = await self._driver.connect(address, self._tls, now + (deadline - now) / left)
+            except OSError as error:
+                if self._tls is not None:
+                    self._no_tls(address, error)
+                failures.append(f"{show(address)}: {error}")
+                continue
+            self._members.serves(address)
+            return Connection(address, stream)
+        shown = "; ".join(failures) or f"{self.where}: no time was left"
+        raise Unreachable(f"cannot connect to {self._system} at {shown}")
+
+    def _no_tls(self, address: Address, error: OSError) -> None:
+        from ssl import SSLError
+
+        if not isinstance(error, SSLError):
+            return
+        raise Misuse(
+            f"no TLS with {self._system} at {show(address)}: {error}; see the options ca, cert, cert_key"
+        ) from error
+
+    def lost(self, connection: Connection, error: Exception, within: float) -> Unavailable:
+        """What to raise for a conversation that broke off. Others do not go there for now."""
+        self.pass_over(connection.address)
+        if isinstance(error, TimeoutError):
+            return Unavailable(f"{self._system} at {connection.shown} did not answer within {max(within, 0.0):.3g} s")
+        return Unavailable(f"lost the connection to {self._system} at {connection.shown}: {error}")
+
+    def pass_over(self, address: Address) -> None:
+        self._members.pass_over(address)
+        for one in [one for one in list(self._idle) if one.address == address]:
+            with contextlib.suppress(ValueError):  # lent meanwhile
+                self._idle.remove(one)
+                one.stream.close()
+
+    def forked(self) -> None:
+        for one in (*self._idle, *self._talking()):
+            one.stream.disown()
+
+    def close(self) -> None:
+        """Hang up, also under those who are listening."""
+        self._closed = True
+        for one in self._talking():
+            one.stream.hang_up()
+        while self._idle:
+            self._idle.pop().stream.close()
+
+    def _talking(self) -> list[Connection]:
+        return [loan.connection for loan in (*self._lent, *self._apart) if loan.connection is not None]

@@ -1,0 +1,85 @@
+"""What all URLs of networked stores have in common: addresses, numbers, words, TLS. What is not understood is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from ...drivers.base import Address
+from ...errors import Misuse
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+Options = dict[str, tuple[str, Callable[[str, str], Any]]]  # of a URL → the field it fills, and who reads it
+
+
+def addresses(hosts: str, scheme: str, default: int) -> tuple[Address, ...]:
+    """`host[:port][,host…]`, an IPv6 address in brackets."""
+    found = tuple(_address(host, default, scheme) for host in hosts.split(","))
+    if len(set(found)) != len(found):
+        raise Misuse(f"{scheme}://{hosts}: a host is named twice")
+    return found
+
+
+def _address(text: str, default: int, scheme: str) -> Address:
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]{1,5}))?", text)
+    if found is None:
+        raise Misuse(f"{scheme}://: {text!r} is no host or host:port")
+    port = int(found[2]) if found[2] else default
+    if not 0 < port < 65536:
+        raise Misuse(f"{scheme}://: {port} is no port")
+    return found[1].strip("[]") or "localhost", port
+
+
+def show(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def options(query: str, table: Options, system: str) -> dict[str, Any]:
+    """The fields that the query fills, by the store's table of options."""
+    fields = {}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key not in table:
+            raise Misuse(f"a {system} URL takes no option {key!r} (but {', '.join(table)})")
+        field, read = table[key]
+        fields[field] = read(value, "the token" if key == "token" else key)
+    return fields
+
+
+def text(value: str, what: str) -> str:
+    return value
+
+
+def word(value: str, what: str) -> str:
+    """It may be a secret: it is not shown when it is refused."""
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", value):
+        raise Misuse(f"{what} must be up to 128 letters, digits and _ . : -")
+    return value
+
+
+def seconds(least: float, most: float) -> Callable[[str, str], float]:
+    def read(value: str, what: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value) or not least <= float(value) <= most:
+            raise Misuse(f"{what} must be a number of seconds from {least:g} to {most:g}, not {value!r}")
+        return float(value)
+
+    return read
+
+
+@cache
+def tls_context(ca: str, cert: str, cert_key: str) -> SSLContext:
+    """Built once: it takes longer than to connect."""
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+        if cert:
+            context.load_cert_chain(cert, cert_key or None)
+    except OSError as error:
+        raise Misuse(f"cannot read the certificates named in the URL (ca, cert, cert_key): {error}") from error
+    return context
