@@ -177,9 +177,8 @@ class RedlockStore:
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         attempt = self._attempts.get(claim.holder)
-        waited = (
-            attempt is None or attempt.waited
-        )  # one that was released may be listed again by a claim that came late
+        # One that was released may be listed again, by a claim that came late.
+        waited = attempt is None or attempt.waited
         share = min(within, self._target.timeout)
         answers = await self._release(claim, partial(_known, self._count), share, within, waited=waited)
         there = quorum.present(answers, self._count)
