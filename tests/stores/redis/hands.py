@@ -25,6 +25,6 @@ def claim_of(name: str, ttl: float = 30.0) -> Claim:
 
 
 def in_background(action: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=action)
+    thread = threading.Thread(target=action, daemon=True)
     thread.start()
     return thread

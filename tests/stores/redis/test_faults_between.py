@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
 import redis as client
-from holdfast import NotAcquired, StaleToken, Unavailable, fenced
+from holdfast import NotAcquired, StaleToken, Unavailable, aio, fenced
 from holdfast.claim import Grant
 from holdfast.drivers.base import finish
 from holdfast.stores.redis.scripts import ALL
@@ -133,16 +135,49 @@ def test_35_all_of_that_fails_at_one_lock_keeps_none(
 
 
 def test_22_renewal_does_not_wait_for_user_work(redis: Redis, proxy: Proxy, connect: Connect) -> None:
-    locks = connect(proxy.address, "?timeout=5")
-    lease = locks.lock("held", ttl=1.0).acquire()
-    until(lambda: lease.remaining() > 0.9)
+    locks = connect(proxy.address, "?timeout=20")
+    renewed: list[str] = []
+    locks.subscribe(lambda event: renewed.append(event.name), ["renewed"])
+    lease = locks.lock("held", ttl=2.0).acquire()
     proxy.to_server.hold(chunks=1, when=lambda data: b"{busy}" in data)
-    thread = in_background(lambda: locks.lock("busy", timeout=0).acquire())
-    time.sleep(1.6)
+    asked = claim_of("busy")
+    thread = in_background(lambda: finish(locks._engine.store.claim(asked, 20.0)))
+    until(lambda: proxy.to_server.caught.chunks == 1)
+    seen = len(renewed)
+    until(lambda: len(renewed) >= seen + 3)
     assert lease.held
+    assert thread.is_alive()
     proxy.flow()
     thread.join(SOON)
     lease.release()
+
+
+def test_a_release_whose_answer_was_cut_is_repeated_and_no_loss(redis: Redis, proxy: Proxy, connect: Connect) -> None:
+    """It finds nothing the second time, since the first one arrived."""
+    locks, direct = connect(proxy.address), connect(redis.url)
+
+    def cut() -> None:
+        until(lambda: direct.names() == [])
+        proxy.cut(reset=True)
+        proxy.flow()
+
+    def leave() -> threading.Thread:
+        """What follows is answered by nobody, and then the connection breaks."""
+        proxy.to_client.hold()
+        return in_background(cut)
+
+    for pause in (0.0, 0.2):  # a connection that lay for longer is looked at before it is used
+        with locks.lock("x"):
+            time.sleep(pause)
+            thread = leave()  # LeaseLost, if the release says that it was not there
+        thread.join(SOON)
+
+    async def main() -> None:
+        host, port = proxy.address
+        async with aio.connect(f"redis://{host}:{port}") as locks, locks.lock("x"):
+            leave()
+
+    asyncio.run(main())
 
 
 def test_a_cut_connection_is_told_in_danger_and_the_renewal_recovers(

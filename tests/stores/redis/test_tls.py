@@ -62,12 +62,12 @@ def test_locks_go_over_tls(tls: tuple[Redis, int], certificate: Path) -> None:
 def test_a_certificate_that_is_not_trusted_is_refused_and_says_what_to_do(tls: tuple[Redis, int]) -> None:
     _, port = tls
     with holdfast.connect(f"rediss://127.0.0.1:{port}") as locks, pytest.raises(Misuse, match="ca, cert, cert_key"):
-        locks.lock("x").acquire(timeout=0)
+        locks.lock("x").acquire(timeout=20)
 
     async def main() -> None:
         async with aio.connect(f"rediss://127.0.0.1:{port}") as locks:
             with pytest.raises(Misuse, match="ca, cert, cert_key"):
-                await locks.lock("x").acquire(timeout=0)
+                await locks.lock("x").acquire(timeout=20)
 
     asyncio.run(main())
 

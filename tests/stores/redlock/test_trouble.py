@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redlock import scripts
 from holdfast.stores.redlock.store import RedlockStore
 from holdfast.sync import Locks
+from holdfast.testing.conformance.network import Network
 from holdfast.testing.servers.redis import Redis
 
 pytestmark = pytest.mark.server
@@ -202,7 +204,7 @@ def test_giving_it_away_is_found(three: list[Redis], monkeypatch: pytest.MonkeyP
         answers = await self._ask(
             self._claim_request(claim, attempt),  # type: ignore[arg-type]
             self._decided,
-            self._share(claim.ttl, deadline),
+            *self._shares(claim.ttl, deadline),
             claim.name,
         )
         if sum(type(answer) is int for answer in answers) >= self._majority:
@@ -279,6 +281,106 @@ def test_the_same_in_asyncio_and_on_uvloop(
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(main())
+
+
+@pytest.mark.parametrize("flavour", ["threads", "asyncio"])
+def test_a_release_whose_answers_were_cut_is_repeated_and_no_loss(three: list[Redis], flavour: str) -> None:
+    """It finds nothing the second time, since the first one arrived."""
+    with Network(url_of(three)) as network, holdfast.connect(url_of(three)) as direct:
+
+        def cut() -> None:
+            until(lambda: direct.names() == [])
+            network.cut()
+            network.heal()
+
+        thread = threading.Thread(target=cut)
+
+        async def main() -> None:
+            async with aio.connect(network.url) as locks, locks.lock("x"):
+                network.hold_answers(0)
+                thread.start()
+
+        if flavour == "asyncio":
+            asyncio.run(main())
+        else:
+            with holdfast.connect(network.url) as locks, locks.lock("x"):
+                network.hold_answers(0)
+                thread.start()
+        thread.join(10)
+
+
+@pytest.mark.parametrize(("absent", "left"), [(1, True), (2, False)])
+def test_a_release_is_a_loss_only_if_a_majority_says_so(three: list[Redis], absent: int, left: bool) -> None:
+    with holdfast.connect(url_of(three)) as locks:
+        lease = locks.lock("x").acquire()
+        for node in three[:absent]:
+            node.execute("DEL", "hf:redlock:{x}")
+        with paused(three[2:]):
+            assert lease.release() is left
+
+
+def test_a_node_that_has_to_learn_the_scripts_first_makes_no_release_a_loss(three: list[Redis]) -> None:
+    """As one that was restarted: the others have let us go by the time it is asked again."""
+    with holdfast.connect(url_of(three, "?timeout=3")) as locks:
+        lease = locks.lock("x").acquire()
+        three[0].execute("SCRIPT", "FLUSH")
+        three[1].execute("DEL", "hf:redlock:{x}")  # so that all three are asked for their opinion
+        assert lease.release()
+
+
+@pytest.mark.parametrize("flavour", ["threads", "asyncio"])
+def test_nodes_that_are_silent_for_a_moment_are_waited_for_as_long_as_was_asked(
+    three: list[Redis], flavour: str
+) -> None:
+    """Longer than a node is given when the others are enough without it."""
+
+    def resume() -> None:
+        for node in three[1:]:
+            node.resume()
+
+    def pause() -> threading.Timer:
+        for node in three[1:]:
+            node.pause()
+        timer = threading.Timer(0.8, resume)
+        timer.start()
+        return timer
+
+    async def main() -> None:
+        async with aio.connect(url_of(three)) as locks:
+            await (await locks.lock("warm").acquire()).release()
+            timer = pause()
+            lease = await locks.lock("x").acquire(timeout=20)
+            await asyncio.to_thread(timer.join)
+            timer = pause()
+            assert await lease.release()
+            await asyncio.to_thread(timer.join)
+
+    if flavour == "asyncio":
+        asyncio.run(main())
+        return
+    with holdfast.connect(url_of(three)) as locks:
+        locks.lock("warm").acquire().release()
+        timer = pause()
+        lease = locks.lock("x").acquire(timeout=20)
+        timer.join()
+        timer = pause()
+        assert lease.release()
+        timer.join()
+
+
+def test_a_claim_in_line_that_comes_after_its_release_is_not_listed_for_long(three: list[Redis]) -> None:
+    with holdfast.connect(url_of(three)) as locks, holdfast.connect(url_of(three)) as others:
+        held = others.lock("x").acquire()
+        store = store_of(locks)
+        claim = Claim("x", new_holder(), "somebody", 30.0)
+        finish(store.claim(claim))
+        request = store._claim_request(claim, store._attempts[claim.holder])
+        assert finish(store.release(claim))
+        finish(store._fan.ask(request, lambda answers: None not in answers, 3.0, 3.0))  # it comes late
+        assert len(others.inspect("x").waiters) == 1
+        finish(store.release(claim))
+        assert others.inspect("x").waiters == ()
+        held.release()
 
 
 def test_nodes_that_rest_are_asked_when_the_others_are_too_few(three: list[Redis]) -> None:

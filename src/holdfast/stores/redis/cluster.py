@@ -47,10 +47,6 @@ class ClusterWire:
         return self._home.ear
 
     async def ask(self, request: bytes, within: float) -> Reply:
-        (reply,) = await self._routed([request], within)
-        return reply
-
-    async def ask_once(self, request: bytes, within: float) -> Reply:
         (reply,) = await self._routed([request], within, once=True)
         return reply
 
@@ -154,7 +150,7 @@ class ClusterWire:
         answers: list[list[Reply]] = []
         for wire, some in asked:
             try:
-                answers.append([await wire.ask_once(some[0], within)] if once else await wire.ask_all(some, within))
+                answers.append([await wire.ask(some[0], within)] if once else await wire.ask_all(some, within))
             except HoldfastError as error:
                 answers.append([error] * len(some))
         return answers

@@ -77,7 +77,7 @@ class Wire(Protocol):
     """The connections of one store. Raises Unavailable when one fails; a server's error is a reply like any other.
 
     A conversation takes `within` seconds at most, and never longer than the URL's timeout. If its connection breaks, it is
-    repeated once, on a new one. (`ask` in asyncio leaves that to us: see RedisStore._ask.)
+    repeated once, on a new one; but not by `ask`, which leaves that to us: see RedisStore._ask.
     """
 
     @property
@@ -85,10 +85,6 @@ class Wire(Protocol):
     @property
     def ear(self) -> Ear: ...
     def ask(self, request: bytes, within: float) -> Awaitable[Reply]: ...
-    async def ask_once(self, request: bytes, within: float) -> Reply:
-        """Not repeated, whatever happens."""
-        ...
-
     async def ask_all(self, requests: Sequence[bytes], within: float) -> list[Reply]: ...
     async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:
         """On connections that user work cannot keep busy. Never raises: for a request that got no answer, why not."""
@@ -204,7 +200,8 @@ class RedisStore:
         try:
             reply = await self._wire.ask(request, within) if self._talk is None else self._talk(request, within)
         except Disconnected:
-            reply = await self._ask(request, started + within)
+            # Not there any more: since the first one arrived, as far as anybody can tell. That is no loss.
+            reply = await self._ask(request, started + within) or 1
         if type(reply) is not int:
             reply = await self._settled(request, reply, name, started + within)
             if type(reply) is not int:
@@ -236,7 +233,7 @@ class RedisStore:
         request = EVICT.call(keys, b"%d" % token, by.encode(), self._retention, long)
         deadline = _clock() + ROUND
         # Once: asked again, it would not find whom it has put out, and say that nobody was there.
-        reply = await self._settled(request, await self._wire.ask_once(request, ROUND), name, deadline)
+        reply = await self._settled(request, await self._wire.ask(request, ROUND), name, deadline)
         if type(reply) is not int:
             self._answer(name, reply)
         return reply or None

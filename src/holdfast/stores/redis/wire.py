@@ -37,16 +37,19 @@ class BlockingWire:
         self.ear = ThreadEar(self.dial, target.prefix)
 
     def talk(self, request: bytes, within: float) -> Reply:
-        """All in one function: between two round trips a processor has forgotten our code, and every call costs double."""
+        """Not repeated, whatever happens: what a second asking means, the store knows.
+
+        All in one function: between two round trips a processor has forgotten our code, and every call costs double.
+        """
         idle = self._idle
         now = _clock()
         try:
             connection = idle.pop()
         except IndexError:
-            return self.converse((request,), within)[0]
+            return self.converse((request,), within, repeat=False)[0]
         if not connection.quick or now - connection.used > _FRESH:
             idle.append(connection)
-            return self.converse((request,), within)[0]
+            return self.converse((request,), within, repeat=False)[0]
         connection.used = now
         if within > self._timeout:
             within = self._timeout
@@ -68,7 +71,7 @@ class BlockingWire:
                 raise connection.late(within) from None
             if isinstance(error, BROKEN):
                 self._forget_idle()
-                return self.converse((request,), now + within - _clock())[0]
+                raise connection.broken(error) from error
             raise
         if self._closed:
             connection.close()
@@ -78,10 +81,6 @@ class BlockingWire:
 
     async def ask(self, request: bytes, within: float) -> Reply:
         return self.talk(request, within)
-
-    async def ask_once(self, request: bytes, within: float) -> Reply:
-        """Not repeated, whatever happens."""
-        return self.converse((request,), within, repeat=False)[0]
 
     async def ask_all(self, requests: Sequence[bytes], within: float) -> list[Reply]:
         """In order, on one connection, in one piece."""

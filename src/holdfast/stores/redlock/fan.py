@@ -93,15 +93,15 @@ class Fan:
     def __init__(self, targets: Sequence[Target]) -> None:
         self.nodes = [Node(target) for target in targets]
 
-    def ask(self, request: bytes, enough: Enough, within: float, *, everybody: bool) -> list[Reply]:
+    def ask(self, request: bytes, enough: Enough, share: float, within: float, *, leaving: bool) -> list[Reply]:
         now = _clock()
-        deadline = now + within
+        deadlines = now + share, now + max(share, within)
         nodes = self.nodes
         answers: list[Reply] = [None] * len(nodes)
         waiting: set[int] = set()
         again: set[int] = set()
         resting = [
-            at for at, node in enumerate(nodes) if node.connection is None and now < node.rests_until and not everybody
+            at for at, node in enumerate(nodes) if node.connection is None and now < node.rests_until and not leaving
         ]
         for at, node in enumerate(nodes):
             if at not in resting and node.ask(request):
@@ -112,6 +112,8 @@ class Fan:
                 resting = []
             if not waiting or enough(answers):
                 break
+            # A majority is waited for, the rest only for its share of the time.
+            deadline = deadlines[2 * answers.count(None) > len(nodes)]
             ready = self._ready(waiting, deadline)
             if not ready:
                 break
@@ -120,13 +122,15 @@ class Fan:
                 answers[at] = node.read()
                 if answers[at] is not None:
                     waiting.discard(at)
+                    if leaving and at in again and answers[at] == 0:
+                        answers[at] = 1  # not there any more: since the first one arrived, as far as anybody can tell
                 elif node.connection is None:
                     # It hung up, which a healthy node does with old connections: once more, on a new one.
                     repeated = at not in again and isinstance(node.trouble, Disconnected) and node.ask(request)
                     again.add(at)
                     if not repeated:
                         waiting.discard(at)
-        late = _clock() >= deadline
+        late = _clock() >= deadlines[0]
         for at in waiting:
             nodes[at].leave(late=late)
         return answers
@@ -156,30 +160,34 @@ class BlockingFan:
         self._closed = False
         self.trouble: list[HoldfastError | None] = []
 
-    async def ask(self, request: bytes, enough: Enough, within: float, *, everybody: bool = False) -> list[Reply]:
+    async def ask(
+        self, request: bytes, enough: Enough, share: float, within: float, *, leaving: bool = False
+    ) -> list[Reply]:
         try:
             fan = self._idle.pop()
         except IndexError:
             fan = self._open()
-        answers = self._asked(fan, request, enough, within, everybody=everybody)
+        answers = self._asked(fan, request, enough, share, within, leaving=leaving)
         if self._closed:
             fan.drop()
         else:
             self._idle.append(fan)
         return answers
 
-    async def ask_apart(self, request: bytes, enough: Enough, within: float) -> list[Reply]:
+    async def ask_apart(self, request: bytes, enough: Enough, share: float, within: float) -> list[Reply]:
         fan, self._renewing = self._renewing or self._open(), None
-        answers = self._asked(fan, request, enough, within, everybody=False)
+        answers = self._asked(fan, request, enough, share, within, leaving=False)
         if self._closed:
             fan.drop()
         else:
             self._renewing = fan
         return answers
 
-    def _asked(self, fan: Fan, request: bytes, enough: Enough, within: float, *, everybody: bool) -> list[Reply]:
+    def _asked(
+        self, fan: Fan, request: bytes, enough: Enough, share: float, within: float, *, leaving: bool
+    ) -> list[Reply]:
         try:
-            answers = fan.ask(request, enough, within, everybody=everybody)
+            answers = fan.ask(request, enough, share, within, leaving=leaving)
         except BaseException:
             fan.drop()
             raise

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+from ...claim import ROUND
 from ...errors import HoldfastError
 from ..redis.connection import Disconnected
 from ..redis.replies import Reply
@@ -16,30 +17,36 @@ from .fan import REST, Enough
 
 class AioFan:
     def __init__(self, target: Target) -> None:
-        targets = [target._replace(kind="redis", addresses=(address,)) for address in target.addresses]
+        # What is late is still an answer, and a connection that is slow is kept: those who ask have deadlines of their own.
+        patient = target._replace(kind="redis", timeout=max(target.timeout, ROUND))
+        targets = [patient._replace(addresses=(address,)) for address in target.addresses]
         self._wires = [AioWire(one) for one in targets]
         self._renewals = [AioWire(one) for one in targets]
         self._rests_until: dict[AioWire, float] = {}
         self._late: set[asyncio.Task[Reply]] = set()
         self.trouble: list[HoldfastError | None] = [None] * len(targets)
 
-    async def ask(self, request: bytes, enough: Enough, within: float, *, everybody: bool = False) -> list[Reply]:
-        return await self._ask(self._wires, request, enough, within, everybody=everybody)
+    async def ask(
+        self, request: bytes, enough: Enough, share: float, within: float, *, leaving: bool = False
+    ) -> list[Reply]:
+        return await self._ask(self._wires, request, enough, share, within, leaving=leaving)
 
-    async def ask_apart(self, request: bytes, enough: Enough, within: float) -> list[Reply]:
-        return await self._ask(self._renewals, request, enough, within, everybody=False)
+    async def ask_apart(self, request: bytes, enough: Enough, share: float, within: float) -> list[Reply]:
+        return await self._ask(self._renewals, request, enough, share, within, leaving=False)
 
     async def _ask(
-        self, wires: Sequence[AioWire], request: bytes, enough: Enough, within: float, *, everybody: bool
+        self, wires: Sequence[AioWire], request: bytes, enough: Enough, share: float, within: float, *, leaving: bool
     ) -> list[Reply]:
         loop = asyncio.get_running_loop()
         answers: list[Reply] = [None] * len(wires)
         open_ = 0
         resting: list[int] = []
+        repeated: set[int] = set()
+        overdue = False  # a majority is waited for, the rest only for its share of the time
         done = loop.create_future()
 
         def anew(index: int) -> asyncio.Future[Reply]:
-            task = loop.create_task(wires[index].ask_once(request, within))
+            task = loop.create_task(wires[index].ask_once(request, max(share, within)))
             self._late.add(task)
             task.add_done_callback(self._late.discard)
             return task
@@ -56,16 +63,22 @@ class AioFan:
             if isinstance(error, HoldfastError):
                 self.trouble[index] = error
                 if isinstance(error, Disconnected) and not again and not done.done():
+                    repeated.add(index)
                     begin(index, anew(index), again=True)  # a healthy node hangs up, too: once more, on a new one
                     return
                 self._rests_until[wires[index]] = loop.time() + REST
             elif error is None and not future.cancelled() and not done.done():
                 answers[index] = future.result()
                 self.trouble[index] = None
+                if leaving and index in repeated and answers[index] == 0:
+                    answers[index] = 1  # not there any more: since the first one arrived, as far as anybody can tell
             if not done.done():
                 wake_if_few()
-            if not done.done() and (open_ == 0 or enough(answers)):
+            if not done.done() and (open_ == 0 or (overdue and majority()) or enough(answers)):
                 done.set_result(None)
+
+        def majority() -> bool:
+            return 2 * answers.count(None) < len(wires)
 
         def wake_if_few() -> None:
             """Without those who rest, there may be no majority."""
@@ -75,6 +88,12 @@ class AioFan:
                 for index in some:
                     begin(index, anew(index), again=True)
 
+        def late() -> None:
+            nonlocal overdue
+            overdue = True
+            if majority():
+                too_late()
+
         def too_late() -> None:
             if not done.done():
                 done.set_result(None)
@@ -83,17 +102,18 @@ class AioFan:
             pipe = wire.ready()
             if pipe is not None:
                 begin(index, pipe.ask(request), again=False)
-            elif not everybody and loop.time() < self._rests_until.get(wire, 0.0):
+            elif not leaving and loop.time() < self._rests_until.get(wire, 0.0):
                 resting.append(index)
             else:
                 begin(index, anew(index), again=True)
         wake_if_few()
         if open_ > 0:
-            timer = loop.call_later(within, too_late)
+            timers = loop.call_later(share, late), loop.call_later(max(share, within), too_late)
             try:
                 await done
             finally:
-                timer.cancel()
+                for timer in timers:
+                    timer.cancel()
                 if not done.done():
                     done.cancel()
         return answers

@@ -45,15 +45,23 @@ _REMEMBER_EVICTIONS_MS = 24 * 3600 * 1000
 
 
 class Fan(Protocol):
-    """Asks all nodes at once, until `enough` is true of the answers, or `within` seconds. None: no answer (yet)."""
+    """Asks all nodes at once, until `enough` is true of the answers. None: no answer (yet).
+
+    A majority is waited for `within` seconds at most, the others `share`.
+    """
 
     @property
     def trouble(self) -> Sequence[HoldfastError | None]: ...
-    async def ask(self, request: bytes, enough: Enough, within: float, *, everybody: bool = False) -> list[Reply]:
-        """Nodes that could not be reached a moment ago are asked only if the others are too few, or `everybody` is."""
+    async def ask(
+        self, request: bytes, enough: Enough, share: float, within: float, *, leaving: bool = False
+    ) -> list[Reply]:
+        """Nodes that could not be reached a moment ago are asked only if the others are too few.
+
+        Leaving, they are asked in any case; and who was there is not forgotten if a node has to be asked twice.
+        """
         ...
 
-    async def ask_apart(self, request: bytes, enough: Enough, within: float) -> list[Reply]: ...
+    async def ask_apart(self, request: bytes, enough: Enough, share: float, within: float) -> list[Reply]: ...
     def forked(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -111,7 +119,7 @@ class RedlockStore:
         for _ in range(_RAISES):
             request = self._claim_request(claim, attempt)
             attempt.waited = attempt.waited or claim.queue  # from now on, until a node is told otherwise
-            answers = await self._ask(request, self._decided, self._share(claim.ttl, deadline), claim.name)
+            answers = await self._ask(request, self._decided, *self._shares(claim.ttl, deadline), claim.name)
             counted = quorum.tally(answers)
             self._tell(claim.name, counted.highest)
             if counted.granted(self._count, attempt.token):
@@ -131,7 +139,7 @@ class RedlockStore:
         nothing is given back; only when a majority says that it is gone, it is.
         """
         request = self._claim_request(claim, attempt)
-        answers = await self._ask(request, self._decided, self._share(claim.ttl, deadline), claim.name)
+        answers = await self._ask(request, self._decided, *self._shares(claim.ttl, deadline), claim.name)
         counted = quorum.tally(answers)
         if counted.yes + counted.silent < self._majority:
             return await self._refused(claim, attempt, answers, deadline)
@@ -169,13 +177,15 @@ class RedlockStore:
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         attempt = self._attempts.get(claim.holder)
-        waited = attempt is not None and attempt.waited
-        answers = await self._release(claim, partial(_known, self._count), within, waited=waited)
+        # One that was released may be listed again, by a claim that came late.
+        waited = attempt is None or attempt.waited
+        share = min(within, self._target.timeout)
+        answers = await self._release(claim, partial(_known, self._count), share, within, waited=waited)
         there = quorum.present(answers, self._count)
         if there is None and sum(answer is not None for answer in answers) < self._majority:
             raise self._no_quorum(claim.name, answers)
         self._attempts.pop(claim.holder, None)
-        return bool(there)
+        return there is not False  # of those who answered, nobody has it any more: what the silent would say is no loss
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         await self._driver.sleep(min(timeout, self._driver.uniform(0.05, 0.15)))
@@ -189,7 +199,7 @@ class RedlockStore:
                 b"%d" % token, b"%d" % (self._target.retention * 1_000_000), b"%d" % past, by.encode(),
                 b"%d" % _REMEMBER_EVICTIONS_MS,
             )  # fmt: skip
-            answers = await self._ask(request, lambda answers: None not in answers, self._target.timeout, name)
+            answers = await self._ask(request, _all_answered, self._target.timeout, ROUND, name)
             counted = quorum.tally([answer if type(answer) is not int else None for answer in answers])
             self._tell(name, counted.highest)
             if counted.foreign:
@@ -210,12 +220,13 @@ class RedlockStore:
         start = state_key(self._prefix, prefix) if prefix else b"%b:{}" % self._prefix
         pattern = start[:-1].replace(b"\\", b"\\\\") + b"*}"
         seen: set[str] = set()
+        timeout = self._target.timeout
         # Every node has its own cursor, but the question goes to all: those who are through are asked again from 0.
         for index in range(self._count):
             cursor = b"0"
             while True:
                 request = pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN)
-                answers = await self._ask(request, partial(_answered, index), self._target.timeout, "")
+                answers = await self._ask(request, partial(_answered, index), timeout, timeout, "")
                 if answers[index] is None:
                     break
                 cursor, keys = answers[index]
@@ -236,12 +247,13 @@ class RedlockStore:
 
     # ---- proposals
 
-    def _share(self, ttl: float, deadline: float) -> float:
-        """What one question may take: half of what is left, so that what it did can still be undone."""
+    def _shares(self, ttl: float, deadline: float) -> tuple[float, float]:
+        """What one question may take, with a majority of answers and without: then all that is left, but what undoing takes."""
         left = deadline - self._driver.now()
         if left <= 0:
             raise Unavailable(f"the {self._count} Redlock nodes came to no agreement in time")
-        return min(self._target.timeout, max(ttl * _NODE_SHARE, _LEAST), left / 2)
+        timeout = self._target.timeout
+        return min(timeout, max(ttl * _NODE_SHARE, _LEAST), left / 2), min(ttl, max(left / 2, left - timeout))
 
     def _mint(self, name: str) -> int:
         told = self._told.get(name, 0)
@@ -294,22 +306,29 @@ class RedlockStore:
         self,
         request: bytes,
         enough: Enough,
+        share: float,
         within: float,
         name: str,
         *,
         apart: bool = False,
-        everybody: bool = False,
+        leaving: bool = False,
     ) -> list[Reply]:
         """Errors of single nodes count as no answer; those that are the user's to mend, on a majority, are raised."""
         deadline = self._driver.now() + within
-        ask = self._fan.ask_apart if apart else partial(self._fan.ask, everybody=everybody)
-        answers = await ask(request, enough, within)
+        ask = self._fan.ask_apart if apart else partial(self._fan.ask, leaving=leaving)
+        answers = await ask(request, enough, share, within)
         ignorant = [at for at, answer in enumerate(answers) if is_missing_script(answer)]
         if ignorant:
             for script in ALL:
                 left = max(0.0, deadline - self._driver.now())
-                await ask(script.load, lambda got: all(got[at] is not None for at in ignorant), left)
-            answers = await ask(request, enough, max(0.0, deadline - self._driver.now()))
+                await ask(script.load, lambda got: all(got[at] is not None for at in ignorant), min(share, left), left)
+            left = max(0.0, deadline - self._driver.now())
+            again = await ask(request, enough, min(share, left), left)
+            # Who has answered has done already what was asked; and whoever leaves may have been let go by the silent, too.
+            answers = [
+                again[at] if at in ignorant or (answer is None and not leaving) else answer
+                for at, answer in enumerate(answers)
+            ]
         failures = [
             explained(
                 answer, show(address), self._target.prefix, state_key(self._prefix, name).decode() if name else ""
@@ -325,10 +344,10 @@ class RedlockStore:
 
     _failures: Sequence[HoldfastError] = ()
 
-    async def _release(self, claim: Claim, enough: Enough, within: float, *, waited: bool) -> list[Reply]:
+    async def _release(self, claim: Claim, enough: Enough, share: float, within: float, *, waited: bool) -> list[Reply]:
         who = (self._keys(claim.name, b"", b":waiting"), word(claim.holder.encode()), self._retention)
         request = b"".join((RELEASE.head, *who, b"$1\r\n%d\r\n" % waited))
-        answers = await self._ask(request, enough, min(within, self._target.timeout), claim.name, everybody=True)
+        answers = await self._ask(request, enough, share, within, claim.name, leaving=True)
         if any(type(answer) is list for answer in answers):
             raise foreign(state_key(self._prefix, claim.name).decode(), self._target.shown())
         return answers
@@ -338,10 +357,11 @@ class RedlockStore:
         if all(type(answer) is list for answer in answers):
             return
         sent = [type(answer) is int for answer in answers]
-        left = max(0.0, deadline - self._driver.now())
+        left = min(max(0.0, deadline - self._driver.now()), self._target.timeout)
         await self._release(
             claim,
             lambda got: all(one is not None for one, yes in zip(got, sent, strict=True) if yes),
+            left,
             left,
             waited=False,
         )
@@ -355,7 +375,9 @@ class RedlockStore:
         request = RENEW.call_many(
             keys, len(grants), b"".join((word(b""), self._retention, *terms)), 2 + 3 * len(grants)
         )
-        answers = await self._ask(request, partial(_all_known, self._count, len(grants)), within, "", apart=True)
+        answers = await self._ask(
+            request, partial(_all_known, self._count, len(grants)), within, within, "", apart=True
+        )
         verdicts: list[Verdict] = []
         for index, grant in enumerate(grants):
             kept = _kept(answers, index, self._count)
@@ -367,8 +389,7 @@ class RedlockStore:
     async def _inspect(self, name: str, within: float) -> list[Reply]:
         keys = self._keys(name, b"", b":waiting", b":evicted")
         request = b"".join((INSPECT.head, keys, word(b""), self._retention))
-        within = min(within, self._target.timeout)
-        answers = await self._ask(request, lambda answers: None not in answers, within, name)
+        answers = await self._ask(request, _all_answered, min(within, self._target.timeout), within, name)
         if any(answer is not None and len(answer) == 1 for answer in answers):
             raise foreign(state_key(self._prefix, name).decode(), self._target.shown())
         return answers
@@ -383,6 +404,10 @@ class RedlockStore:
             f"only {reached} of {self._count} Redlock nodes answered in time for {name!r}, and {self._majority} are "
             f"needed{': ' + '; '.join(dict.fromkeys(map(str, known))) if known else ''}"
         )
+
+
+def _all_answered(answers: Sequence[Reply]) -> bool:
+    return None not in answers
 
 
 def _answered(index: int, answers: Sequence[Reply]) -> bool:

@@ -116,7 +116,7 @@ class LostAnswers:
             assert others.tokens == sorted(set(others.tokens)), f"struck at its piece {number}, tokens went back"
             if not struck:
                 break
-        assert 0 < number < MANY - 1
+        assert 0 < number < MANY - 1 or not world.traits.bell  # without one it asks again and again
         world.until_nothing_is_left(soon)
 
     @pytest.mark.parametrize("fault", FAULTS)

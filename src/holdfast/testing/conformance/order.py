@@ -33,7 +33,7 @@ class Order:
     def test_a_place_is_kept_for_as_long_as_one_waits(self, world: World) -> None:
         """Longer than the ttl of a place: its owner asks again in time."""
         a, first, second = world.actors("a", "first", "second")
-        ttl = world.ttl_short
+        ttl = max(world.ttl_short, 1.0)  # it asks every third of it, and has two more for a moment without a processor
         lease = a.do(lambda locks: locks.lock("x").acquire())
         served: list[str] = []
         pending = [first.start(lambda locks: inside(locks.lock("x", ttl=ttl), lambda _: served.append("first")))]

@@ -1,0 +1,73 @@
+"""The tests can fail: each of these mistakes, made in a copy of the source, is found by the test that is meant to find it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ...mutants.test_mistakes import Mutant, must_be_found, source
+
+__all__ = ["source"]  # a fixture
+pytestmark = pytest.mark.server
+
+TROUBLE = "tests/stores/redlock/test_trouble.py::"
+BETWEEN = "tests/stores/redis/test_faults_between.py::"
+CUT = "test_a_release_whose_answers_were_cut_is_repeated_and_no_loss"
+SILENT = "test_nodes_that_are_silent_for_a_moment_are_waited_for_as_long_as_was_asked"
+
+MUTANTS = [
+    Mutant(
+        "a second release that is believed to find nothing",
+        "stores/redis/store.py",
+        (("started + within) or 1\n", "started + within)\n"),),
+        BETWEEN + "test_a_release_whose_answer_was_cut_is_repeated_and_no_loss",
+    ),
+    Mutant(
+        "the same of a node, in threads",
+        "stores/redlock/fan.py",
+        (("if leaving and at in again and answers[at] == 0:", "if False:"),),
+        f"{TROUBLE}{CUT}[threads]",
+    ),
+    Mutant(
+        "the same of a node, in asyncio",
+        "stores/redlock/fan_aio.py",
+        (("if leaving and index in repeated and answers[index] == 0:", "if False:"),),
+        f"{TROUBLE}{CUT}[asyncio]",
+    ),
+    Mutant(
+        "silence is a no",
+        "stores/redlock/store.py",
+        (("return there is not False", "return bool(there)"),),
+        TROUBLE + "test_a_release_is_a_loss_only_if_a_majority_says_so",
+    ),
+    Mutant(
+        "everybody is asked again when one did not know the scripts",
+        "stores/redlock/store.py",
+        (("if at in ignorant or (answer is None and not leaving) else answer", "if True else answer"),),
+        TROUBLE + "test_a_node_that_has_to_learn_the_scripts_first_makes_no_release_a_loss",
+    ),
+    Mutant(
+        "a majority that is given up after a node's share, in threads",
+        "stores/redlock/fan.py",
+        (("deadlines = now + share, now + max(share, within)", "deadlines = now + share, now + share"),),
+        f"{TROUBLE}{SILENT}[threads]",
+    ),
+    Mutant(
+        "a majority that is given up after a node's share, in asyncio",
+        "stores/redlock/fan_aio.py",
+        (("loop.call_later(max(share, within), too_late)", "loop.call_later(share, too_late)"),),
+        f"{TROUBLE}{SILENT}[asyncio]",
+    ),
+    Mutant(
+        "who was released once is listed for ever",
+        "stores/redlock/store.py",
+        (("waited = attempt is None or attempt.waited", "waited = attempt is not None and attempt.waited"),),
+        TROUBLE + "test_a_claim_in_line_that_comes_after_its_release_is_not_listed_for_long",
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
+def test_a_mistake_is_found(mutant: Mutant, source: Path) -> None:
+    must_be_found(mutant, source)
