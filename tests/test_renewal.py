@@ -274,6 +274,32 @@ def test_a_conversation_ends_in_time_to_tell_whoever_runs_out_meanwhile(
     assert told_at[0] - start <= 30 + 30 / 12 + 0.1
 
 
+def test_who_had_little_time_because_another_runs_out_is_not_told_of_as_a_danger(
+    driver: Manual, locks: Locks, hand: Tampered, told: list[Event]
+) -> None:
+    whole = hand.renew
+    allowed: list[float] = []
+
+    async def renew(grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
+        allowed.append(within)
+        answers = await whole(grants, within)
+        late = Unavailable("no answer in time")
+        quick = within > 30 / 6
+        return [
+            answer if quick and grant.claim.name == "fine" else late
+            for grant, answer in zip(grants, answers, strict=True)
+        ]
+
+    hand.renew = renew  # type: ignore[method-assign]  # takes a sixth of the ttl, and of one it knows nothing
+    leases = {"fine": locks.lock("fine", ttl=30).acquire()}
+    driver.pass_time(1)
+    leases["hung"] = locks.lock("hung", ttl=30).acquire()  # it runs out just after the other is renewed a third time
+    driver.pass_time(300)
+    assert min(allowed) == 30 / 12
+    assert {name: lease.held for name, lease in leases.items()} == {"fine": True, "hung": False}
+    assert [event.name for event in told if event.kind == events.IN_DANGER] == ["hung"]
+
+
 def test_short_and_long_leases_do_not_hold_each_other_up(driver: Manual, locks: Locks) -> None:
     leases = [locks.lock(f"x{ttl}", ttl=ttl).acquire() for ttl in (0.3, 3, 30, 300)]
     driver.pass_time(1000)

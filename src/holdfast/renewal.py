@@ -325,7 +325,7 @@ class Renewer:
                     over.append(lease)
                     continue
                 ttl, left = lease._grant.ttl, lease._deadline - now
-                if not lease._troubled and (within >= ttl / 12 or left < ttl / 3):
+                if not lease._troubled and (within > ttl / 12 or left < ttl / 3):
                     fresh.append((lease, left, error))
                     lease._troubled = True
                 self.remove(lease)

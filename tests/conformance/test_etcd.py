@@ -26,7 +26,9 @@ def etcd() -> Iterator[Cluster[Etcd]]:
 
 
 class TestEtcd(Suite):
-    lines_at_a_time = 5
+    lines_at_a_time = 11
+    turns_at_a_time = 3
+    ttl_short = 0.6  # three members and a busy machine: a third of it must be enough for a renewal
 
     @pytest.fixture
     def url(self, etcd: Cluster[Etcd]) -> str:

@@ -75,6 +75,12 @@ MUTANTS = [
         "tests/test_renewal.py::test_a_renewal_counts_from_before_it_was_sent",
     ),
     Mutant(
+        "a neighbour's lack of time is a danger",
+        "renewal.py",
+        (("within > ttl / 12", "within >= ttl / 12"),),
+        "tests/test_renewal.py::test_who_had_little_time_because_another_runs_out_is_not_told_of_as_a_danger",
+    ),
+    Mutant(
         "a late yes brings a lost lease back",
         "renewal.py",
         (

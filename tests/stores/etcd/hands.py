@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from holdfast.claim import Claim, new_holder
 from holdfast.drivers.base import finish
@@ -17,6 +18,7 @@ from holdfast.testing.servers.etcd import Etcd
 
 SOON = 20.0
 Connect = Callable[..., Locks]
+T = TypeVar("T")
 
 
 def until(condition: Callable[[], Any], within: float = SOON) -> None:
@@ -52,6 +54,14 @@ def admin(member: Etcd, path: str, **body: Any) -> Any:
 
 def base64(data: bytes) -> str:
     return b64encode(data).decode()
+
+
+async def by_the_hundred(actions: Sequence[Awaitable[T]]) -> list[T]:
+    """At once, but no more than a slow machine gets done in the time that each has."""
+    done: list[T] = []
+    for at in range(0, len(actions), 100):
+        done += await asyncio.gather(*actions[at : at + 100])
+    return done
 
 
 def in_background(action: Callable[[], object]) -> threading.Thread:

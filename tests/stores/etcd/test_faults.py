@@ -22,7 +22,19 @@ from holdfast.stores.etcd.store import EtcdStore
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
-from .hands import SOON, Connect, admin, ask, base64, claim_of, in_background, leases_of, store_of, until
+from .hands import (
+    SOON,
+    Connect,
+    admin,
+    ask,
+    base64,
+    by_the_hundred,
+    claim_of,
+    in_background,
+    leases_of,
+    store_of,
+    until,
+)
 
 pytestmark = pytest.mark.server
 
@@ -238,12 +250,12 @@ def test_a_thousand_locks_are_one_lease_and_one_keep_alive(url: str) -> None:
                 calls.extend(path for path, _ in some)
                 return await ask_apart(some, within)
 
-            leases = await asyncio.gather(*(locks.lock(f"x{n}", ttl=60).acquire() for n in range(1000)))
+            leases = await by_the_hundred([locks.lock(f"x{n}", ttl=60).acquire() for n in range(1000)])
             assert len(store._sessions._sessions) == 1
             store._wire.ask_apart = counted  # type: ignore[method-assign, assignment]
             grants = [lease._grant for lease in leases]
             assert await store.renew(grants, 20) == grants
-            await asyncio.gather(*(lease.release() for lease in leases))
+            await by_the_hundred([lease.release() for lease in leases])
         return calls
 
     calls = asyncio.run(asyncio.wait_for(main(), 60))

@@ -9,6 +9,8 @@ import pytest
 
 from holdfast import aio
 
+from .hands import by_the_hundred
+
 pytestmark = pytest.mark.server
 
 
@@ -16,9 +18,9 @@ def test_a_list_of_names_that_is_longer_than_a_window(url: str) -> None:
     async def use() -> None:
         async with aio.connect(url) as locks:
             names = [f"{number:03}" + "x" * 500 for number in range(300)]
-            leases = await asyncio.gather(*(locks.lock(name).acquire() for name in names))
+            leases = await by_the_hundred([locks.lock(name).acquire() for name in names])
             assert await locks.names() == names
-            await asyncio.gather(*(lease.release() for lease in leases))
+            await by_the_hundred([lease.release() for lease in leases])
 
     asyncio.run(asyncio.wait_for(use(), 60))
 

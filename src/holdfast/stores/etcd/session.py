@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...drivers.base import Driver
 from ...errors import Unavailable
-from ..kit.turns import Turn, Turns
+from ..kit.turns import Turns
 from .proto import (
     LEASE_GRANT,
     LEASE_KEEP_ALIVE,
@@ -28,6 +28,8 @@ from .proto import (
 from .refusals import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from .talk import Wire
 
 LATE = 60  # seconds: so long after a claim was given up in mid-flight, it may yet land
@@ -80,26 +82,37 @@ class Sessions:
     async def fresh(self, ttl: float, deadline: float, this: Session | None = None) -> Session:
         """The one for this ttl (or `this`, while it lives), long enough for a grant of now; opened if there is none."""
         length = length_for(ttl)
-        session = this or self._sessions.get(length)
-        if session is not None and session.covers(self._driver.now() + ttl):
-            return session
-        turn = self._opening.turn()
-        try:
-            await self._come(turn, deadline)
-            return await self._renewed(ttl, deadline, this)
-        finally:
-            turn.over()
 
-    async def _come(self, turn: Turn, deadline: float) -> None:
-        if not await turn.come(deadline):
-            raise Unavailable(f"etcd at {self._wire.where} did not answer in time: no lease could be had")
+        def known() -> Session | None:
+            session = this or self._sessions.get(length)
+            return session if session is not None and session.covers(self._driver.now() + ttl) else None
 
-    async def _renewed(self, ttl: float, deadline: float, this: Session | None) -> Session:
-        length = length_for(ttl)
+        return known() or await self._once(known, lambda: self._renewed(length, deadline, this), deadline)
+
+    async def _once(
+        self, known: Callable[[], Session | None], had: Callable[[], Awaitable[Session]], deadline: float
+    ) -> Session:
+        """What many need at once is asked for by one of them, and then the others find it there."""
+        while True:
+            turn = self._opening.turn()
+            try:
+                came = await turn.come(deadline)
+                session = known()
+                if session is None and came:
+                    session = await had()
+                    self._opening.dismiss()
+            finally:
+                turn.over()
+            if session is not None:
+                return session
+            if self._driver.now() >= deadline:
+                raise Unavailable(f"etcd at {self._wire.where} did not answer in time: no lease could be had")
+
+    async def _renewed(self, length: int, deadline: float, this: Session | None) -> Session:
         session = this or self._sessions.get(length)
         now = self._driver.now()
         if session is not None and session.live_until > now:
-            if session.covers(now + ttl) or await self._keep(session, now, deadline):
+            if await self._keep(session, now, deadline):
                 return session
             self.end(session)
         for idle in [one for one in self._sessions.values() if one.live_until <= now]:
@@ -122,14 +135,16 @@ class Sessions:
 
     async def for_late_arrivals(self, deadline: float) -> Session:
         """One that lives for LATE at least, and is never kept alive: what is put on it goes by itself."""
-        turn = self._opening.turn()
-        try:
-            await self._come(turn, deadline)
-            if self._late is None or self._late.live_until < self._driver.now() + LATE:
-                self._late = await self.open(2 * LATE, deadline)
-            return self._late
-        finally:
-            turn.over()
+
+        def known() -> Session | None:
+            session = self._late
+            return session if session is not None and session.live_until >= self._driver.now() + LATE else None
+
+        async def had() -> Session:
+            session = self._late = await self.open(2 * LATE, deadline)
+            return session
+
+        return known() or await self._once(known, had, deadline)
 
     def end(self, session: Session) -> None:
         if self._late is session:

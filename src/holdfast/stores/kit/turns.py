@@ -33,6 +33,13 @@ class Turns:
     def turn(self) -> Turn:
         return Turn(self)
 
+    def dismiss(self) -> None:
+        """What they came for may be done: all who wait look, at once, and come again if it is not."""
+        waiting = list(self._line)
+        self._line.clear()
+        for one in waiting:
+            one._bell.ring()
+
 
 class Turn:
     """One time through: `turn = turns.turn()`, then at once `try`, `come`, work; `finally`, `over`."""

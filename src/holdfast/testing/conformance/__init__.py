@@ -120,6 +120,8 @@ class Suite(
             "network" in request.fixturenames
         ):  # first, and so it ends last: whoever goes home still has something to say
             request.getfixturevalue("network")
+        if "network" in request.fixturenames:
+            request.getfixturevalue("network")  # so that it is there until everybody has said goodbye
         stage = World(url, request.param, self.ttl_short, self.slack)
         yield stage
         stage.end()
