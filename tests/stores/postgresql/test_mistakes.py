@@ -11,6 +11,7 @@ from holdfast.stores.postgresql import session_wire, session_wire_aio, store
 from holdfast.stores.postgresql.released import Released
 from holdfast.stores.postgresql.session import SessionStore
 from holdfast.stores.postgresql.statements import Row, Statement, Statements
+from holdfast.stores.postgresql.url import Target
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
@@ -83,3 +84,20 @@ def test_found_silence_that_is_no_loss(
     monkeypatch.setattr(session_wire_aio, "SILENCE", 1000.0)
     with pytest.raises(FOUND):
         trouble.test_a_session_that_falls_silent_is_a_loss_long_before_its_ttl(postgresql, proxy, opened)
+
+
+def test_found_a_silent_host_that_uses_up_the_time_of_all(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Target, "of_each_host", lambda self: [self])
+    with pytest.raises(FOUND):
+        trouble.test_of_several_hosts_a_silent_one_takes_no_more_than_its_share(postgresql, proxy, opened, "lease")
+
+
+def test_found_a_watch_that_cannot_be_woken_before_it_listens(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store.PostgresStore, "wake_waiters", lambda self: self._wire.ear.wake_all())
+    monkeypatch.setattr(trouble, "SOON", 3.0)
+    with pytest.raises((*FOUND, TimeoutError)):
+        trouble.test_a_watch_that_is_only_about_to_listen_is_woken(postgresql, proxy, opened)
