@@ -16,6 +16,7 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
 from . import test_trouble as trouble
+from .hands import until
 from .stores import OpenStore
 
 pytestmark = pytest.mark.server
@@ -64,6 +65,7 @@ def test_found_a_wait_for_a_row_that_outlasts_whoever_asked(
     postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store.PostgresStore, "_patience", lambda self, within: 0)
+    monkeypatch.setattr(trouble, "until", lambda condition: until(condition, 2.0))
     with pytest.raises(FOUND):
         trouble.test_what_was_given_up_is_not_done_later(postgresql, opened)
 
