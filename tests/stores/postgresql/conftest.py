@@ -38,11 +38,18 @@ def own_postgresql() -> Iterator[PostgreSQL]:
         yield server
 
 
-@pytest.fixture
-def forgetful() -> Iterator[PostgreSQL]:
-    """What did not wait for the disk is not on it for ten seconds."""
+@pytest.fixture(scope="session")
+def shared_forgetful() -> Iterator[PostgreSQL]:
     with servers.start("postgresql", "-c", "wal_writer_delay=10000") as server:
         yield server
+
+
+@pytest.fixture
+def forgetful(shared_forgetful: PostgreSQL) -> PostgreSQL:
+    """What did not wait for the disk is not on it for ten seconds; to be killed, and restarted."""
+    shared_forgetful.query(schema(shared_forgetful.url))
+    shared_forgetful.query("TRUNCATE holdfast.locks")
+    return shared_forgetful
 
 
 @pytest.fixture(scope="session")

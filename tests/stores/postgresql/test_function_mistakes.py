@@ -113,6 +113,10 @@ def a_sweep_frees_the_units_of_the_dead(locks: Locks, server: PostgreSQL) -> Non
     time.sleep(0.2)
     for _ in range(3):
         server.query("SELECT mutant.sweep(1000)")
+    of_rows = "SELECT sum(units) FROM mutant.locks WHERE holder <> ''"
+    assert server.query(of_rows) == server.query("SELECT used FROM mutant.locks WHERE place = 0"), (
+        "counted without a row"
+    )
     assert isinstance(ask(locks, claim(capacity=3)), Grant), "its units were counted still"
 
 
@@ -171,7 +175,12 @@ def a_waiter_that_was_cut_off_keeps_its_place(locks: Locks, server: PostgreSQL) 
         ask(locks, one)
     server.query("UPDATE mutant.locks SET ear = 1 WHERE place = 1")  # nobody's: as if its connection had just ended
     finish(locks._engine.store.release(inside))
+    kept = "SELECT w.ends > n.ends FROM mutant.locks AS n, mutant.locks AS w WHERE n.place = 0 AND w.place = 1"
+    assert server.query(kept) == [("t",)], "its place ended with its connection"
+    no_hurry = "UPDATE mutant.locks SET ends = ends + 20000000 WHERE place = 1"  # half a second may pass in no time
+    server.query(no_hurry)
     assert isinstance(ask(locks, next_in_line), Place), "the next came first"
+    server.query(no_hurry)
     assert isinstance(ask(locks, cut_off), Grant)
 
 
@@ -216,6 +225,8 @@ MINE = "IF book.holder = a_holder THEN\n        value"
 COUNTED = """    SELECT coalesce(sum(p.units), 0) + CASE WHEN book.holder = '' THEN 0 ELSE book.units END INTO book.used
         FROM "holdfast".locks AS p WHERE p.name = book.name AND p.place < 0;
 """
+NAMELESS = """ AND NOT EXISTS (
+                    SELECT FROM "holdfast".locks AS p WHERE p.name = o.name AND p.place = 0)"""
 CUT_OFF = "least(w.ends, now_us + 500000)"
 IS_THERE = 'IF NOT FOUND OR NOT "holdfast".session_is_there(gone) OR NOT pg_term'
 BEGAN = "s.backend_start <= to_timestamp(party.since / 1000000.0)"
@@ -233,7 +244,7 @@ MUTANTS: list[tuple[str, Scenario, str, str]] = [
     ("eviction mints nothing", an_evicted_holder_is_outranked, "        book.last := past;\n", ""),
     ("a sweep of the living", a_sweep_leaves_the_living_alone, "swept.name AND (p.ends >= old", "swept.name AND (false"),
     ("units are remembered", units_of_a_row_that_is_gone_do_not_count, COUNTED, ""),
-    ("units of the swept", a_sweep_frees_the_units_of_the_dead, COUNTED, ""),
+    ("the sweep takes what a name counts", a_sweep_frees_the_units_of_the_dead, NAMELESS, ""),
     ("renewed before the name is locked", a_renewal_waits_with_nothing_locked, 'IF "holdfast".is_busy(asked.name)', "IF false"),
     ("cut off is dead", a_waiter_that_was_cut_off_keeps_its_place, CUT_OFF, CUT_OFF.replace("500000", "0")),
     ("the dead are waited for", one_that_does_not_come_back_is_passed, CUT_OFF, CUT_OFF.replace("500000", "500000000")),

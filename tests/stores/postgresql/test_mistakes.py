@@ -11,10 +11,12 @@ from holdfast.stores.postgresql import session_wire, session_wire_aio, store
 from holdfast.stores.postgresql.released import Released
 from holdfast.stores.postgresql.session import SessionStore
 from holdfast.stores.postgresql.statements import Row, Statement, Statements
+from holdfast.stores.postgresql.url import Target
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
 from . import test_trouble as trouble
+from .hands import until
 from .stores import OpenStore
 
 pytestmark = pytest.mark.server
@@ -63,6 +65,7 @@ def test_found_a_wait_for_a_row_that_outlasts_whoever_asked(
     postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store.PostgresStore, "_patience", lambda self, within: 0)
+    monkeypatch.setattr(trouble, "until", lambda condition: until(condition, 2.0))
     with pytest.raises(FOUND):
         trouble.test_what_was_given_up_is_not_done_later(postgresql, opened)
 
@@ -83,3 +86,20 @@ def test_found_silence_that_is_no_loss(
     monkeypatch.setattr(session_wire_aio, "SILENCE", 1000.0)
     with pytest.raises(FOUND):
         trouble.test_a_session_that_falls_silent_is_a_loss_long_before_its_ttl(postgresql, proxy, opened)
+
+
+def test_found_a_silent_host_that_uses_up_the_time_of_all(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Target, "of_each_host", lambda self: [self])
+    with pytest.raises(FOUND):
+        trouble.test_of_several_hosts_a_silent_one_takes_no_more_than_its_share(postgresql, proxy, opened, "lease")
+
+
+def test_found_a_watch_that_cannot_be_woken_before_it_listens(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store.PostgresStore, "wake_waiters", lambda self: self._wire.ear.wake_all())
+    monkeypatch.setattr(trouble, "SOON", 3.0)
+    with pytest.raises((*FOUND, TimeoutError)):
+        trouble.test_a_watch_that_is_only_about_to_listen_is_woken(postgresql, proxy, opened)

@@ -27,8 +27,11 @@ def role(postgresql: PostgreSQL, name: str, *grants: str) -> str:
 
 
 def database(postgresql: PostgreSQL, name: str, more: str = "") -> str:
-    postgresql.query(f"DROP DATABASE IF EXISTS {name}")
-    postgresql.query(f"CREATE DATABASE {name} {more}")
+    with psycopg.connect(
+        postgresql.url, autocommit=True
+    ) as administrator:  # who has time: it copies some hundred files
+        administrator.execute(f"DROP DATABASE IF EXISTS {name}")
+        administrator.execute(f"CREATE DATABASE {name} {more}")
     return postgresql.url.removesuffix("postgres") + name
 
 

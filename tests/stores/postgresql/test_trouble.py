@@ -83,6 +83,17 @@ def test_on_a_silent_server_every_call_ends_when_it_was_told_to(
 
 
 @MODES
+def test_of_several_hosts_a_silent_one_takes_no_more_than_its_share(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, mode: str
+) -> None:
+    proxy.to_client.hold()
+    hosts = ",".join(f"{host}:{port}" for host, port in (proxy.address, postgresql.address))
+    store = opened(f"postgresql://postgres@{hosts}/postgres", PATIENT + mode)
+    store.do(lambda store: store.inspect("x", 12.0))
+    proxy.flow()
+
+
+@MODES
 def test_a_server_that_is_silent_does_not_hold_up_the_end(
     postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, mode: str
 ) -> None:
@@ -319,7 +330,18 @@ def test_whoever_is_only_about_to_wait_is_woken_too(postgresql: PostgreSQL, open
     assert store.release(place.claim)
 
 
-def test_a_watch_that_is_only_about_to_listen_is_woken_and_leaves_no_connection(
+def test_a_watch_that_is_only_about_to_listen_is_woken(postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore) -> None:
+    store = opened(proxy.address, PATIENT + "lease")
+    token = store.grant(claim_of("x")).token
+    proxy.to_server.hold(when=lambda chunk: b"LISTEN" in chunk)
+    watching = store.begin(lambda store: store.watch("x", token, LONG))
+    proxy.to_server.wait_for_caught(1)
+    store.store.wake_waiters()
+    proxy.flow()
+    watching.result(SOON)
+
+
+def test_an_ear_that_opens_while_all_is_closed_is_closed_too(
     postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore
 ) -> None:
     store = opened(proxy.address, PATIENT + "lease")
@@ -327,10 +349,9 @@ def test_a_watch_that_is_only_about_to_listen_is_woken_and_leaves_no_connection(
     proxy.to_server.hold(when=lambda chunk: b"LISTEN" in chunk)
     watching = store.begin(lambda store: store.watch("x", token, LONG))
     proxy.to_server.wait_for_caught(1)
-    store.store.wake_waiters()
     store.do(lambda store: store.close())
     proxy.flow()
-    watching.exception(SOON)
+    assert isinstance(watching.exception(SOON), Unavailable)
     until(lambda: proxy.connections == 0)
 
 

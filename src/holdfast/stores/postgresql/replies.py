@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...errors import HoldfastError, Misuse, Unavailable
 
 
@@ -57,9 +59,9 @@ def not_created(error: ServerError, where: str, schema: str) -> HoldfastError:
     )
 
 
-def not_connected(message: str, where: str) -> HoldfastError:
-    """libpq gives no code for a connection that failed, so its words decide whether trying again may help."""
-    told = " ".join(message.split())
+def not_connected(messages: Sequence[str], where: str) -> HoldfastError:
+    """Of each host. libpq gives no code for a connection that failed, so its words decide whether trying again may help."""
+    told = "; ".join(" ".join(message.split()) for message in messages)
     if any(part in told for part in _LOGIN) and "starting up" not in told:
         return Misuse(f"cannot log in to PostgreSQL at {where}: {told}")
     return Unavailable(f"cannot connect to PostgreSQL at {where}: {told}")

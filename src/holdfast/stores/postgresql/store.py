@@ -29,7 +29,7 @@ TRAITS = Traits(
     fair=True,
     bell=True,
     durable="every grant, by the database's own log; a release or renewal of the last 0.6 s may be lost in a crash of the "
-    "server, which only delays the next holder or shortens the lease",
+    "server, which only delays the next holder (until its client says it again, or the ttl ends) or shortens the lease",
     clock="the server's wall clock: set forward it ends leases early, set back it lengthens them by a ttl at most",
     survives="kill -9 of any client; crash and restart of the server. A failover to an asynchronous replica may forget the "
     "latest grants: two then believe they hold it; only fenced storage stays correct",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
-from ...errors import Misuse
+from ...errors import Misuse, Unavailable
 
 OURS = ("mode", "schema", "durability", "timeout", "pool", "retention", "bell", "create")
 
@@ -18,6 +19,7 @@ class Target(NamedTuple):
     where: str  # fit to be shown
     hosts: tuple[str, ...]
     has_address: bool  # the URL says hostaddr itself
+    apart: tuple[str, ...] = ()  # what to add to `conninfo` for each of several hosts alone
     mode: str = "lease"  # or session
     schema: str = "holdfast"
     relaxed: bool = False
@@ -29,6 +31,14 @@ class Target(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<{self.where}>"
+
+    def late(self, share: float) -> Unavailable:
+        return Unavailable(f"{self.hosts[0] or 'localhost'} did not answer within {max(0.0, share):.3g} s")
+
+    def of_each_host(self) -> list[Target]:
+        """To be tried in this order, so that each has its share of the time: left to libpq, a silent one would use up all."""
+        hosts = zip(self.hosts, self.apart, strict=True) if self.apart else ()
+        return [self._replace(conninfo=self.conninfo + one, hosts=(host,), apart=()) for host, one in hosts] or [self]
 
 
 def parse(url: str) -> Target:
@@ -76,7 +86,18 @@ def _resolved(conninfo: str) -> Target:
     }
     more = {key: value for key, value in usual.items() if key not in said}
     joint = "&" if "?" in conninfo else "?"
-    return Target(conninfo + joint + urlencode(more, quote_via=quote), where, hosts, "hostaddr" in said)
+    whole = conninfo + joint + urlencode(more, quote_via=quote)
+    return Target(whole, where, hosts, "hostaddr" in said, _apart(said, len(hosts)))
+
+
+def _apart(said: Mapping[str, object], hosts: int) -> tuple[str, ...]:
+    if hosts == 1 or said.get("load_balance_hosts") == "random" or said.get("target_session_attrs") == "prefer-standby":
+        return ()  # of which libpq knows more
+    lists = {key: str(said[key]).split(",") for key in ("host", "hostaddr", "port") if said.get(key)}
+    return tuple(
+        "&" + urlencode({key: some[min(at, len(some) - 1)] for key, some in lists.items()}, quote_via=quote)
+        for at in range(hosts)
+    )
 
 
 def _plain(error: Exception) -> str:

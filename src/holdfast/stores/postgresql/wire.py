@@ -85,16 +85,25 @@ class BlockingLine(Line):
 
 
 def dial(target: Target, timeout: float) -> BlockingLine:
-    """A bare connection, logged in."""
+    """A bare connection, logged in: to the first host that lets us in within its share of the time."""
     deadline = _clock() + timeout
-    line = BlockingLine.begin(target)
+    told: list[str] = []
+    hosts = target.of_each_host()
+    for at, host in enumerate(hosts):
+        try:
+            return _dial_one(host, (deadline - _clock()) / (len(hosts) - at))
+        except Unavailable as error:
+            told.append(str(error))
+    raise replies.not_connected(told, target.where)
+
+
+def _dial_one(host: Target, share: float) -> BlockingLine:
+    deadline = _clock() + share
+    line = BlockingLine.begin(host)
     try:
         while (what := line.step()) is not None:
             if not line._ready(what, deadline - _clock()):
-                raise Unavailable(f"cannot connect to PostgreSQL at {target.where} within {max(0.0, timeout):.3g} s")
-    except Broken as error:
-        line.close()
-        raise replies.not_connected(str(error), target.where) from None
+                raise host.late(share)
     except BaseException:
         line.close()
         raise

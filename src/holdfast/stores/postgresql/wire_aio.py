@@ -134,21 +134,17 @@ class AioWire:
             raise Unavailable(f"{told} within {max(0.0, deadline - began):.3g} s") from None
 
     async def dial(self, factory: LaneFactory, deadline: float) -> Lane:
-        """A bare connection, logged in."""
-        line: Line | None = None
-        deadline = min(deadline, asyncio.get_running_loop().time() + self.target.timeout)
-        try:
-            async with self.by(deadline):
-                addresses = await _addresses(self.target)
-                line = Line.begin(self.target, addresses)
-                await dialled(line)
-            return factory(line)
-        except Broken as error:
-            _close(line)
-            raise replies.not_connected(str(error), self.where) from None
-        except BaseException:
-            _close(line)
-            raise
+        """A bare connection, logged in: to the first host that lets us in within its share of the time."""
+        now = asyncio.get_running_loop().time
+        deadline = min(deadline, now() + self.target.timeout)
+        told: list[str] = []
+        hosts = self.target.of_each_host()
+        for at, host in enumerate(hosts):
+            try:
+                return factory(await _dial_one(host, (deadline - now()) / (len(hosts) - at)))
+            except Unavailable as error:
+                told.append(str(error))
+        raise replies.not_connected(told, self.where)
 
     async def open(self, factory: LaneFactory, deadline: float) -> Lane:
         """Connected, and agreed on the schema."""
@@ -243,9 +239,20 @@ async def _hold(
         return
 
 
-def _close(line: Line | None) -> None:
-    if line is not None:
-        line.close()
+async def _dial_one(host: Target, share: float) -> Line:
+    line: Line | None = None
+    try:
+        async with asyncio.timeout(share):
+            addresses = await _addresses(host)
+            line = Line.begin(host, addresses)
+            await dialled(line)
+        return line
+    except BaseException as error:
+        if line is not None:
+            line.close()
+        if isinstance(error, TimeoutError):
+            raise host.late(share) from None
+        raise
 
 
 async def _addresses(target: Target) -> str:
