@@ -403,8 +403,6 @@ def run(source: Path, *tests: str, within: float = 100.0) -> subprocess.Complete
             "-p",
             "no:cacheprovider",
             "-p",
-            "no:logging",
-            "-p",
             "no:doctest",
             "--tb=line",
             *tests,
@@ -427,6 +425,7 @@ def must_be_found(mutant: Mutant, source: Path) -> None:
     file.write_text(text)
     done = run(source, mutant.killer)
     assert done.returncode == 1, f"{mutant.what} was not found:\n{done.stdout}{done.stderr}"
+    assert "failed" in done.stdout.splitlines()[-1], f"it was not the test that found it:\n{done.stdout}"
     assert "ImportError" not in done.stdout
     assert "SyntaxError" not in done.stdout
 
