@@ -391,7 +391,7 @@ MUTANTS = [
 ]
 
 
-def run(source: Path, *tests: str, within: float = 100.0) -> subprocess.CompletedProcess[str]:
+def run(source: Path, *tests: str, within: float = 300.0) -> subprocess.CompletedProcess[str]:
     """Tests of this repository, against a copy of its source."""
     return subprocess.run(
         [
@@ -425,7 +425,7 @@ def must_be_found(mutant: Mutant, source: Path) -> None:
     file.write_text(text)
     done = run(source, mutant.killer)
     assert done.returncode == 1, f"{mutant.what} was not found:\n{done.stdout}{done.stderr}"
-    assert "failed" in done.stdout.splitlines()[-1], f"it was not the test that found it:\n{done.stdout}"
+    assert "\nFAILED " in done.stdout, f"it was not the test that found it:\n{done.stdout}"
     assert "ImportError" not in done.stdout
     assert "SyntaxError" not in done.stdout
 
@@ -456,6 +456,7 @@ def test_without_a_mistake_nothing_is_found_and_it_is_the_copy_that_is_tested(so
     must_be_clean(MUTANTS, source)
 
 
+@pytest.mark.timeout(400)  # seconds of work, but many at a time on a busy machine
 @pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
 def test_a_mistake_is_found(mutant: Mutant, source: Path) -> None:
     must_be_found(mutant, source)

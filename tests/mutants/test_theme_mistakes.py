@@ -226,6 +226,7 @@ def test_without_a_mistake_nothing_is_found(source: Path) -> None:
     must_be_clean(MUTANTS, source)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
 def test_a_mistake_is_found(mutant: Mutant, source: Path) -> None:
     must_be_found(mutant, source)
