@@ -56,8 +56,8 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "sent = now()\n                answer = await self.store.claim(\n",
-                "sent = now()\n                answer = Grant(claim, 1, claim.ttl) or (\n",
+                "= True\n                answer = await self.store.claim(\n",
+                "= True\n                answer = Grant(claim, 1, claim.ttl) or (\n",
             ),
         ),
         "tests/test_engine.py::test_after_waiting_it_is_asked_again_and_never_assumed",
@@ -259,7 +259,10 @@ MUTANTS = [
     Mutant(
         "a claim in line that lands late is never looked for",
         "leaving.py",
-        (("(owed.strays or not there)", "not there"),),
+        (
+            ("            await self.leave(owed.claim, owed", "            there = await self.leave(owed.claim, owed"),
+            ("if owed.latecomers and not self._closing", "if owed.latecomers and not there and not self._closing"),
+        ),
         LEAVING + "test_a_claim_in_line_that_was_not_answered_is_looked_for_though_its_place_was_given_up",
     ),
     Mutant(
