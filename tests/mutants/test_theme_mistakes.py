@@ -15,9 +15,9 @@ LEFT = """            book = space.books.get(name)
             if book is None:
                 return False
 """
-AT_ONCE = """            if (left := started + ROUND - self.driver.now()) <= 0:
-                raise
-            there = await self.leaving"""
+AT_ONCE = """                if (left := started + ROUND - self.driver.now()) <= 0:
+                    raise
+                again = await self.leaving"""
 WAKES = "            self.store.wake_waiters()\n"
 WAKES_AGAIN = (
     "            self.store.wake_waiters()  # again: one may have begun to wait in the moment after the first time\n"
@@ -29,7 +29,7 @@ MUTANTS = [
     Mutant(
         "a release that is not repeated at once",
         "engine.py",
-        ((AT_ONCE, "            raise\n            left = 0.0\n            there = await self.leaving"),),
+        ((AT_ONCE, "                raise\n                left = 0.0\n                again = await self.leaving"),),
         MEMORY + "test_others_come_and_go_before_a_lost_answer_is_asked_for_again[threads-release-request lost]",
     ),
     Mutant(
@@ -70,7 +70,7 @@ MUTANTS = [
     Mutant(
         "a close that does not wait for who watches",
         "engine.py",
-        (("            self._under_way[me] = None  #", "            str(me)  #"),),
+        (("            self._under_way[me] = False  #", "            str(me)  #"),),
         MEMORY + "test_closing_wakes_also_whoever_begins_to_watch_in_that_moment[asyncio]",
     ),
     Mutant(
@@ -226,6 +226,7 @@ def test_without_a_mistake_nothing_is_found(source: Path) -> None:
     must_be_clean(MUTANTS, source)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
 def test_a_mistake_is_found(mutant: Mutant, source: Path) -> None:
     must_be_found(mutant, source)

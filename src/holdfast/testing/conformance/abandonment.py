@@ -140,7 +140,7 @@ class Abandonment:
             a.do(give_back)
             gc.collect()
         assert [str(one.message) for one in told] == []
-        assert [one.getMessage() for one in caplog.records] == []
+        assert [one.getMessage() for one in caplog.records if one.name.startswith("holdfast")] == []
         world.until_nothing_is_left()
 
     @pytest.mark.parametrize("world", LOOPS, indirect=True)

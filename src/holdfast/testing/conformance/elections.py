@@ -78,10 +78,10 @@ class Elections:
 
     def test_those_who_watch_are_told_when_a_leader_dies(self, world: World) -> None:
         follower = world.actor("follower")
-        dead = world.looker.store(lambda store: store.claim(claim("boss", world.ttl_short, note="dead")))
+        dead = world.looker.store(lambda store: store.claim(claim("boss", world.ttl_kept, note="dead")))
         told = followed(follower, "boss", last="dead")
         assert told.get(timeout=10).term == dead.token
-        assert told.get(timeout=world.ttl_short + world.slack + 5) is None
+        assert told.get(timeout=world.ttl_kept + world.slack + 5) is None
 
     def test_watching_ends_when_nothing_happens(self, world: World) -> None:
         a = world.actor("a")

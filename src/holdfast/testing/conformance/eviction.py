@@ -11,13 +11,13 @@ from .world import World, claim
 class Evictions:
     def test_only_the_holder_of_that_token_is_put_out(self, world: World) -> None:
         a, b, admin = world.actors("a", "b", "admin")
-        one = a.do(lambda locks: locks.semaphore("pool", 2, ttl=world.ttl_short).acquire())
-        two = b.do(lambda locks: locks.semaphore("pool", 2, ttl=world.ttl_short).acquire())
+        one = a.do(lambda locks: locks.semaphore("pool", 2, ttl=world.ttl_kept).acquire())
+        two = b.do(lambda locks: locks.semaphore("pool", 2, ttl=world.ttl_kept).acquire())
         assert admin.do(lambda locks: locks.force_release("pool", token=one.token + 10**12)) is None
         assert admin.do(lambda locks: locks.force_release("other", token=one.token)) is None
         assert admin.do(lambda locks: locks.force_release("pool", token=one.token)) > two.token
         assert world.holders("pool") == ["b"]
-        assert a.do(lambda _: one.lost.wait(world.ttl_short + world.slack + 5)) is True
+        assert a.do(lambda _: one.lost.wait(world.ttl_kept + world.slack + 5)) is True
         assert two.held
         assert admin.do(lambda locks: locks.force_release("pool", token=one.token)) is None
         b.do(lambda _: two.release())

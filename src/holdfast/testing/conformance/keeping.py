@@ -17,11 +17,10 @@ from .world import Cancelled, World, inside, settled
 class Keeping:
     def test_a_lease_outlives_its_ttl_while_its_holder_lives(self, world: World) -> None:
         actors = world.actors("a", "b")
-        ttl = max(world.ttl_short, 1.0)  # renewed after a third of it, and the rest is for a moment without a processor
         for number, make in enumerate(MUTEXES.values()):
             name = f"x{number}"
-            actors[0].do(lambda locks, make=make, name=name: make(locks, name, ttl=ttl).acquire())
-        world.until(lambda: all(world.inspect(n).holders[0].age > 2 * ttl for n in world.names()))
+            actors[0].do(lambda locks, make=make, name=name: make(locks, name, ttl=world.ttl_kept).acquire())
+        world.until(lambda: all(world.inspect(n).holders[0].age > 1.2 * world.ttl_kept for n in world.names()))
         assert len(world.names()) == len(MUTEXES)
         for number, make in enumerate(MUTEXES.values()):
             name = f"x{number}"
@@ -69,10 +68,10 @@ class Keeping:
             async def body(held: Any, name: str = name) -> None:
                 lease = held[name] if hasattr(held, "tokens") else held
                 assert world.looker.do(lambda locks: locks.force_release(name, token=lease.token))
-                await settled(lease.lost.wait(world.ttl_short + world.slack + 5))
+                await settled(lease.lost.wait(world.ttl_kept + world.slack + 5))
 
             with pytest.raises(LeaseLost):
-                a.do(lambda locks, make=make, n=name, body=body: inside(make(locks, n, ttl=world.ttl_short), body))
+                a.do(lambda locks, make=make, n=name, body=body: inside(make(locks, n, ttl=world.ttl_kept), body))
 
     def test_a_body_that_ends_before_it_was_told_is_told_at_its_end(self, world: World) -> None:
         for number, make in enumerate(MUTEXES.values()):
@@ -107,7 +106,7 @@ class Keeping:
             return task.cancelling()
 
         with pytest.raises(LeaseLost):
-            a.do(lambda locks: inside(locks.lock("x", ttl=world.ttl_short), body))
+            a.do(lambda locks: inside(locks.lock("x", ttl=world.ttl_kept), body))
         assert cancelled == ["lost the lock 'x'"]
         assert a.do(task_is_clean) == 0
 
@@ -124,14 +123,14 @@ class Keeping:
             await asyncio.sleep(600)
 
         with pytest.raises(Cancelled):
-            a.do(lambda locks: inside(locks.lock("x", ttl=world.ttl_short), body))
+            a.do(lambda locks: inside(locks.lock("x", ttl=world.ttl_kept), body))
 
     def test_a_renewal_that_fails_is_tried_again_and_the_holder_is_warned(self, world: World) -> None:
         a = world.actor("a")
         hand = tamper(a.locks)
         told: list[str] = []
         a.do(lambda locks: locks.subscribe(lambda event: told.append(event.kind), [events.IN_DANGER, events.RENEWED]))
-        ttl = 2 * world.ttl_short
+        ttl = world.ttl_kept
         lease = a.do(lambda locks: locks.lock("x", ttl=ttl).acquire())
         hand.fail("renew", times=2)
         world.until(lambda: events.RENEWED in told)
@@ -152,19 +151,19 @@ class Keeping:
         """Elsewhere: renewal outlived unlock, and took the lock again."""
         a = world.actor("a")
         hand = tamper(a.locks)
-        lease = a.do(lambda locks: locks.lock("x", ttl=world.ttl_short).acquire())
+        lease = a.do(lambda locks: locks.lock("x", ttl=world.ttl_kept).acquire())
         world.until(lambda: "renew" in hand.calls)
         a.do(lambda _: lease.release())
         hand.calls.clear()
-        other = a.do(lambda locks: locks.lock("y", ttl=world.ttl_short).acquire())
+        other = a.do(lambda locks: locks.lock("y", ttl=world.ttl_kept).acquire())
         world.until(lambda: hand.calls.count("renew") >= 2)
         assert world.names() == ["y"]
         a.do(lambda _: other.release())
 
     def test_one_lost_lease_does_not_take_the_others_along(self, world: World) -> None:
         a = world.actor("a")
-        leases = [a.do(lambda locks, n=n: locks.lock(f"x{n}", ttl=world.ttl_short).acquire()) for n in range(3)]
+        leases = [a.do(lambda locks, n=n: locks.lock(f"x{n}", ttl=world.ttl_kept).acquire()) for n in range(3)]
         world.looker.do(lambda locks: locks.force_release("x1", token=leases[1].token))
-        assert a.do(lambda _: leases[1].lost.wait(world.ttl_short + world.slack + 5)) is True
-        world.until(lambda: all(world.inspect(f"x{n}").holders[0].age > 1.5 * world.ttl_short for n in (0, 2)))
+        assert a.do(lambda _: leases[1].lost.wait(world.ttl_kept + world.slack + 5)) is True
+        world.until(lambda: all(world.inspect(f"x{n}").holders[0].age > 1.2 * world.ttl_kept for n in (0, 2)))
         assert [lease.held for lease in leases] == [True, False, True]

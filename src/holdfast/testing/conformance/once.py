@@ -40,7 +40,7 @@ class Once:
 
     def test_the_name_stays_taken_for_at_least_so_long(self, world: World) -> None:
         a, b = world.actors("a", "b")
-        keep = world.ttl_short
+        keep = world.ttl_kept
         before = time.monotonic()
         assert a.do(lambda locks: guarded(world, locks.once("job", at_least=keep), lambda: "ran")()) == "ran"
         assert b.do(lambda locks: guarded(world, locks.once("job", at_least=keep), lambda: "ran")()) is None
