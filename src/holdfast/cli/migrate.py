@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from ..connecting import BUILT_IN, redacted, resolve
+from ..connecting import BUILT_IN, resolve
 from ..errors import Misuse
+from ..secret import redacted
 from . import exits
 from .options import Options, Usage
 
@@ -19,7 +20,7 @@ def migrate(options: Options) -> int:
     schema = getattr(import_module(BUILT_IN[scheme]), "schema", None) if scheme in BUILT_IN else None
     if schema is None:
         raise Misuse(f"{redacted(url)!r} is no store that creates a schema in a database: name one with --url")
-    text: str = schema(url)
+    text: str = schema(url.plain)
     if options.flag("json"):
         import json
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 from ...errors import Misuse
+from ...secret import Secret
 
 OURS = ("mode", "schema", "durability", "timeout", "pool", "retention", "bell", "create")
 
@@ -14,7 +15,7 @@ OURS = ("mode", "schema", "durability", "timeout", "pool", "retention", "bell", 
 class Target(NamedTuple):
     """Where to connect, and how. `conninfo` holds the password: it is for libpq only."""
 
-    conninfo: str
+    conninfo: Secret
     where: str  # fit to be shown
     hosts: tuple[str, ...]
     has_address: bool  # the URL says hostaddr itself
@@ -34,6 +35,8 @@ class Target(NamedTuple):
 def parse(url: str) -> Target:
     """`postgresql://[user[:password]@][host][:port][,host…][/database][?option=value&…]`."""
     base, _, query = url.partition("?")
+    if base.count("@") > 1:  # libpq ends the password at the first, and would call the rest of it a host
+        raise Misuse("a PostgreSQL URL has one @, before the host: write another, in a user or a password, as %40")
     own: dict[str, str] = {}
     passed: list[tuple[str, str]] = []
     for key, value in parse_qsl(query, keep_blank_values=True):
@@ -44,20 +47,23 @@ def parse(url: str) -> Target:
         else:
             own[key] = value
     conninfo = base + ("?" + urlencode(passed, quote_via=quote) if passed else "")
-    return _with_options(_resolved(conninfo), own)
+    return _with_options(_resolved(conninfo, {key for key, _ in passed}), own)
 
 
-def _resolved(conninfo: str) -> Target:
+def _resolved(conninfo: str, options: set[str]) -> Target:
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
+    said, why = None, ""
     try:
         said = conninfo_to_dict(conninfo)
     except ProgrammingError as error:
+        why = _plain(str(error), options)
+    if said is None:  # raised here, and not above: libpq's own words are not to be found in its context
         raise Misuse(
-            f"libpq does not understand the PostgreSQL URL ({_plain(error)}). Besides libpq's own options it takes "
+            f"libpq does not understand the PostgreSQL URL ({why}). Besides libpq's own options it takes "
             f"{', '.join(OURS)}; write special characters of a password as %XX"
-        ) from None
+        )
     hosts = tuple(str(said.get("host") or "").split(","))
     ports = str(said.get("port") or "").split(",")
     shown = ",".join(
@@ -76,12 +82,12 @@ def _resolved(conninfo: str) -> Target:
     }
     more = {key: value for key, value in usual.items() if key not in said}
     joint = "&" if "?" in conninfo else "?"
-    return Target(conninfo + joint + urlencode(more, quote_via=quote), where, hosts, "hostaddr" in said)
+    return Target(Secret(conninfo + joint + urlencode(more, quote_via=quote)), where, hosts, "hostaddr" in said)
 
 
-def _plain(error: Exception) -> str:
-    """libpq quotes what it stumbled over, which may be a piece of the password."""
-    return re.sub(r'"[^"]*"', "…", str(error).strip()) if "parameter" not in str(error) else str(error).strip()
+def _plain(text: str, options: set[str]) -> str:
+    """libpq quotes what it stumbled over, which may be a piece of the password; only the name of an option is let through."""
+    return re.sub(r'"(.*)"', lambda it: it[0] if it[1] in options else "…", text.strip(), flags=re.DOTALL)
 
 
 def _with_options(target: Target, own: dict[str, str]) -> Target:

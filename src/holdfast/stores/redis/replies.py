@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from ...errors import HoldfastError, Misuse, Unavailable, Unsupported
+from ...secret import SecretBytes
 from .keys import pack
 from .url import Address, Target, show
 
@@ -34,10 +35,10 @@ GRANTS += (
 
 def greeting(target: Target, *, known: bool) -> list[bytes]:
     """Sent on a new connection before anything else, in one piece. `known`: this server took our login before."""
-    requests = []
+    requests: list[bytes] = []
     if target.password:
-        login = (target.username, target.password) if target.username else (target.password,)
-        requests.append(pack("AUTH", *login))
+        name = (target.username,) if target.username else ()
+        requests.append(SecretBytes(pack("AUTH", *name, target.password.plain)))
     elif not known:
         requests.append(
             pack("PING")

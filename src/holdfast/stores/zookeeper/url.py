@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from ...errors import Misuse
+from ...secret import Secret
 
 DEFAULT_PORT = 2181
 DEFAULT_ROOT = "/holdfast"
@@ -20,7 +21,7 @@ class Target(NamedTuple):
     addresses: tuple[tuple[str, int], ...]
     root: str = DEFAULT_ROOT
     username: str = ""
-    password: str = ""
+    password: Secret = Secret("")
     auth: str = ""  # "", "digest" or "sasl"
     acl: str = "open"  # "open" or "creator": who may touch what we create
     tls: bool = False
@@ -51,7 +52,9 @@ def parse(url: str) -> Target:
     addresses = tuple(_address(host, scheme) for host in hosts.split(","))
     if len(set(addresses)) != len(addresses):
         raise Misuse(f"{scheme}://{hosts}: a host is named twice")
-    target = Target(addresses, tls=scheme == "zookeepers", username=unquote(username), password=unquote(password))
+    target = Target(
+        addresses, tls=scheme == "zookeepers", username=unquote(username), password=Secret(unquote(password))
+    )
     if slash and path:
         target = target._replace(root=_root(unquote(path), scheme))
     if at:
@@ -64,7 +67,7 @@ def parse(url: str) -> Target:
 def _address(text: str, scheme: str) -> tuple[str, int]:
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]+))?", text)
     if found is None:
-        raise Misuse(f"{scheme}://: {text!r} is no host or host:port")
+        raise Misuse(f"{scheme}://…: one of the hosts is no host or host:port")  # not shown: see plausible
     port = int(found[2]) if found[2] else DEFAULT_PORT
     if not 0 < port < 65536:
         raise Misuse(f"{scheme}://: {port} is no port")
