@@ -12,7 +12,7 @@ __all__ = ["source"]  # a fixture
 
 SECRETS = "tests/security/test_secrets.py::"
 URLS = SECRETS + "test_a_url_that_is_not_understood_shows_nothing_of_its_password"
-PASSWORDS = "tests/cli/test_passwords.py::"
+ROGUE = "tests/security/test_rogue_redis.py::test_a_bomb_is_unavailable_soon_and_costs_little"
 
 MUTANTS = [
     Mutant("a ? in a password is not noticed", "secret.py", (('if "@" in query:', "if False:"),), URLS),
@@ -52,6 +52,31 @@ MUTANTS = [
         "events.py",
         (('printable(detail) if detail else ""', "detail"),),
         SECRETS + "test_what_a_server_said_forges_no_line_of_a_log",
+    ),
+    # ---- rogue servers
+    Mutant(
+        "a reply without a bound",
+        "stores/redis/replies.py",
+        (("if self._size > most:", "if False:"),),
+        ROGUE + "[a text without an end-threads]",
+    ),
+    Mutant(
+        "a list without a bound",
+        "stores/redis/replies.py",
+        (("if _LONG_LIST.search(self._tail + data):", "if False:"),),
+        ROGUE + "[a list that no memory holds-asyncio]",
+    ),
+    Mutant(
+        "a password in clear text, if it is asked for",
+        "stores/postgresql/url.py",
+        (('usual["require_auth"] = "!password"', "pass"),),
+        "tests/security/test_postgresql.py::test_a_password_goes_in_clear_text_only_if_the_url_allows_it",
+    ),
+    Mutant(
+        "a superuser executes the functions of others",
+        "stores/postgresql/greeting.py",
+        (("        if owner:\n", "        if owner and not owner:\n"),),
+        "tests/security/test_postgresql.py::test_a_superuser_does_not_execute_functions_that_others_own[lease]",
     ),
 ]
 

@@ -87,6 +87,8 @@ def _with_options(target: Target, query: str) -> Target:
                 target = target._replace(cert_key=value)
         else:
             raise Misuse(f"an etcd URL takes no option {key!r} (but timeout, ca, cert, cert_key)")
+    if target.cert_key and not target.cert:
+        raise Misuse("cert_key is the key of a certificate: name that with cert")
     return target
 
 

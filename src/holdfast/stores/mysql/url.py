@@ -61,6 +61,8 @@ def parse(url: str) -> Target:
         target = _with(target, key, value)
     if ("tls", "no") in options and (target.ca or target.cert or target.cert_key):
         raise Misuse("ca, cert and cert_key are for TLS, which tls=no switches off: leave out the one or the other")
+    if target.cert_key and not target.cert:
+        raise Misuse("cert_key is the key of a certificate: name that with cert")
     return target
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 from ...errors import Misuse
 from ...secret import Secret
 
+_KNOWS_REQUIRE_AUTH = 160000  # libpq
+_TLS = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir", "sslcertmode")
 OURS = ("mode", "schema", "durability", "timeout", "pool", "retention", "bell", "create")
 
 
@@ -80,9 +83,27 @@ def _resolved(conninfo: str, options: set[str]) -> Target:
         "tcp_user_timeout": "5000",  # what was sent is not confirmed for so long, by the kernel's count: it is over
         "client_encoding": "UTF8",
     }
+    _check_tls(said)
+    if _is_open(said, hosts):
+        # A server, or whoever is in its place, that asks for the password itself is not given it for anybody to read.
+        usual["require_auth"] = "!password"
     more = {key: value for key, value in usual.items() if key not in said}
     joint = "&" if "?" in conninfo else "?"
     return Target(Secret(conninfo + joint + urlencode(more, quote_via=quote)), where, hosts, "hostaddr" in said)
+
+
+def _check_tls(said: dict[str, Any]) -> None:
+    if said.get("sslmode") == "disable" and (found := [key for key in _TLS if key in said]):
+        raise Misuse(f"{', '.join(found)}: for TLS, which sslmode=disable switches off: leave out the one or the other")
+
+
+def _is_open(said: dict[str, Any], hosts: tuple[str, ...]) -> bool:
+    """May the password travel where others can read it? `prefer`, libpq's default, makes do without TLS."""
+    from psycopg import pq
+
+    mode = said.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
+    local = all(host.startswith(("/", "@")) for host in hosts)
+    return mode in ("disable", "allow", "prefer") and not local and pq.version() >= _KNOWS_REQUIRE_AUTH
 
 
 def _plain(text: str, options: set[str]) -> str:

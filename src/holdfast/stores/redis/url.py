@@ -91,11 +91,23 @@ def parse(url: str) -> Target:
         if tail:
             target = target._replace(database=_whole(tail, "the database", 0, 2**31))
     target = _with_options(target, query)
+    if not target.tls and (target.ca or target.cert or target.cert_key):
+        raise Misuse(
+            f"ca, cert and cert_key are for TLS, which {scheme}:// does not speak: write {_with_tls(scheme)}://"
+        )
+    if target.cert_key and not target.cert:
+        raise Misuse("cert_key is the key of a certificate: name that with cert")
     if kind == "cluster" and target.database:
         raise Misuse("a Redis Cluster has only database 0")
     if target.replicas and kind in ("cluster", "redlock"):
         raise Misuse(f"{scheme}:// takes no replicas option: use it with redis:// or redis+sentinel://")
     return target
+
+
+def _with_tls(scheme: str) -> str:
+    if scheme == "unix":
+        return "rediss"
+    return "redlocks" if scheme == "redlock" else scheme.replace("redis", "rediss", 1)
 
 
 def _address(text: str, default: int, scheme: str) -> Address:
