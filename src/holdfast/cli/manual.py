@@ -12,7 +12,7 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast release NAME --token T        put out one holder, the one you looked at
   holdfast fence install --table T       print or apply the trigger that refuses a stale token in a table
   holdfast advise                        do you need the lock at all? Asks, explains, ends in code to run
-  holdfast migrate --sql                 print what a SQL store creates in its database
+  holdfast migrate --sql                 print what a SQL store creates in its database; --acl: the rights that it needs
   holdfast demo                          see updates get lost, and then not (10 s)
   holdfast COMMAND --help                more, with examples
 
@@ -158,12 +158,14 @@ Examples:
 
 MIGRATE = """\
 holdfast migrate --sql [--json]   print the tables and functions that the store of --url creates in its database
+holdfast migrate --acl [--json]   print the rights that the user of --url needs, and no more, for the store's own tool
 
 For those whose application may not create: have it run by one who may. Running it again does no harm. The database is
 not contacted.
 
-Example:
-  holdfast migrate --sql --url postgresql://localhost/shop | psql shop"""
+Examples:
+  holdfast migrate --sql --url postgresql://localhost/shop | psql shop
+  holdfast migrate --acl --url redis://billing@cache/0?prefix=billing"""
 
 PAGES = {
     "": OVERVIEW,

@@ -127,7 +127,7 @@ ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imp
     },
     "--code": ("code", None),
 }
-MIGRATE: Spec = {"--sql": ("sql", None)}
+MIGRATE: Spec = {"--sql": ("sql", None), "--acl": ("acl", None)}
 
 COMMANDS: dict[str, Spec] = {
     "run": RUN,

@@ -34,10 +34,24 @@ MOST_GREETING = 1 << 16  # and of a server that has not even let us in
 _LONG_LIST = re.compile(rb"\n[*%~>|][0-9]{7}")
 Reply: TypeAlias = Any  # bytes, int, None, a list of them, or a ReplyError
 
-GRANTS = "~{prefix}:* &{prefix}:* +@connection +@scripting +get +set +setrange +del +exists +pexpire +pttl +hget +hset "
-GRANTS += (
-    "+hdel +hgetall +zadd +zrem +zcard +zrange +zrangebyscore +time +publish +subscribe +unsubscribe +scan +wait +role"
+# What the scripts and the wires use, and nothing besides: no category, which would bring CLIENT KILL or SCRIPT FLUSH along.
+_COMMANDS = (
+    "auth ping evalsha script|load get set setrange del exists pexpire pttl hget hset hdel hgetall zadd zrem zcard "
 )
+_COMMANDS += "zrange zrangebyscore time publish subscribe unsubscribe scan"
+_REDLOCK = "auth ping evalsha script|load get set setrange del exists pexpire pttl hget hset hdel hgetall time scan"
+
+
+def rights(target: Target) -> str:
+    """The rules of an ACL for exactly this URL."""
+    if target.kind == "redlock":
+        keys, commands = f"~{target.prefix}:redlock:{{*", _REDLOCK
+    else:
+        keys = f"~{target.prefix}:{{* &{target.prefix}:{{* &{target.prefix}:bell:*"
+        commands = _COMMANDS
+    commands += " select" * bool(target.database) + " wait" * bool(target.replicas)
+    commands += {"sentinel": " role", "cluster": " cluster|slots asking"}.get(target.kind, "")
+    return f"{keys} {' '.join(f'+{word}' for word in commands.split())}"
 
 
 class Bounds:
@@ -117,7 +131,8 @@ def explained(reply: ReplyError, where: str, prefix: str = "hf", key: str = "") 
         return Misuse(f"Redis at {where} refuses the login: put the right user:password into the URL ({text:.200})")
     if code == "NOPERM":
         return Misuse(
-            f"Redis at {where} forbids what locks need ({text:.200}). Grant the user: {GRANTS.format(prefix=prefix)}"
+            f"Redis at {where} forbids what locks need ({text:.200}). Grant the user what `holdfast migrate --acl` prints "
+            f"for this URL: {rights(Target('redis', (), prefix=prefix))}"
         )
     if code == "WRONGTYPE" or "WRONGTYPE" in text or "Bad data format" in text:
         return foreign(key, where)

@@ -247,9 +247,9 @@ class RedisStore:
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         reply = await self._run(INSPECT.call(self._keys.counted(name, 5)), name, _clock() + within)
+        if reply == [3]:
+            self._answer(name, reply)
         try:
-            if len(reply) == 1:
-                self._answer(name, reply)
             return _snapshot(name, reply)
         except NONSENSE as error:
             raise nonsense(reply, self._wire.where) from error

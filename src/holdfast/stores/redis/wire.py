@@ -66,7 +66,7 @@ class BlockingWire:
             if isinstance(error, BlockingIOError):
                 self._forget_idle()
                 raise connection.late(within) from None
-            if isinstance(error, BROKEN):
+            if isinstance(error, BROKEN) and not isinstance(error, Misuse):
                 self._forget_idle()
                 return self.converse((request,), now + within - _clock())[0]
             raise

@@ -82,7 +82,11 @@ def _root(path: str, scheme: str) -> str:
 
 
 def _with_options(target: Target, query: str) -> Target:
-    for key, value in parse_qsl(query, keep_blank_values=True):
+    options = parse_qsl(query, keep_blank_values=True)
+    if target.tls and any(key == "cert" for key, _ in options):
+        # Whoever shows a certificate is somebody: what they create is theirs, unless acl=open is said.
+        target = target._replace(acl="creator", cert="named below")
+    for key, value in options:
         if key == "timeout":
             if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or not 0.05 <= float(value) <= 600:
                 raise Misuse(f"timeout must be a number of seconds from 0.05 to 600, not {value!r}")
@@ -92,8 +96,8 @@ def _with_options(target: Target, query: str) -> Target:
                 raise Misuse("auth is digest or sasl (DIGEST-MD5), with user:password@ before the hosts")
             target = target._replace(auth=value)
         elif key == "acl":
-            if value not in ("open", "creator") or (value == "creator" and not target.username):
-                raise Misuse("acl is creator (needs user:password@ before the hosts) or open")
+            if value not in ("open", "creator") or (value == "creator" and not (target.username or target.cert)):
+                raise Misuse("acl is creator (needs user:password@ before the hosts, or cert) or open")
             target = target._replace(acl=value)
         elif key in ("ca", "cert", "cert_key"):
             if not target.tls:
