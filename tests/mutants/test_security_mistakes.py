@@ -12,7 +12,7 @@ __all__ = ["source"]  # a fixture
 
 SECRETS = "tests/security/test_secrets.py::"
 URLS = SECRETS + "test_a_url_that_is_not_understood_shows_nothing_of_its_password"
-ROGUE = "tests/security/test_rogue_redis.py::test_a_bomb_is_unavailable_soon_and_costs_little"
+ROGUE = "tests/security/test_rogue_redis.py::"
 
 MUTANTS = [
     Mutant("a ? in a password is not noticed", "secret.py", (('if "@" in query:', "if False:"),), URLS),
@@ -58,13 +58,13 @@ MUTANTS = [
         "a reply without a bound",
         "stores/redis/replies.py",
         (("if self._size > most:", "if False:"),),
-        ROGUE + "[a text without an end-threads]",
+        ROGUE + "test_a_reply_has_a_bound_and_the_next_one_has_it_anew",
     ),
     Mutant(
         "a list without a bound",
         "stores/redis/replies.py",
         (("if _LONG_LIST.search(self._tail + data):", "if False:"),),
-        ROGUE + "[a list that no memory holds-asyncio]",
+        ROGUE + "test_a_long_list_is_seen_in_whatever_pieces_it_is_told",
     ),
     Mutant(
         "a password in clear text, if it is asked for",

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import holdfast
 import holdfast.aio
 from holdfast import HoldfastError, Misuse, NotAcquired, Unavailable
+from holdfast.stores.redis.replies import Bounds, ProtocolError
 
 Answer = Callable[[socket.socket], None]
 
@@ -101,6 +102,24 @@ def test_a_bomb_is_unavailable_soon_and_costs_little(bomb: str, attempt: Callabl
         assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 200  # MB
     assert isinstance(error, Unavailable)
     assert "127.0.0.1:" in str(error)
+
+
+def test_a_reply_has_a_bound_and_the_next_one_has_it_anew() -> None:
+    bounds = Bounds()
+    bounds.check(b"x" * 90, 100)
+    bounds.whole()
+    bounds.check(b"x" * 90, 100)
+    with pytest.raises(ProtocolError, match="more than 100 bytes"):
+        bounds.check(b"x" * 20, 100)
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_a_long_list_is_seen_in_whatever_pieces_it_is_told(at: int) -> None:
+    told, bounds = b":1\r\n*10000000\r\n", Bounds()
+    with pytest.raises(ProtocolError, match="million"):
+        for piece in (told[:at], told[at:]):
+            bounds.check(piece)
+    Bounds().check(b"*999999\r\n")
 
 
 REPLIES = st.recursive(
