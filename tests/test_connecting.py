@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import Misuse, connecting
 from holdfast.drivers.base import Driver
+from holdfast.secret import redacted
 from holdfast.stores.memory import MemoryStore
 
 
@@ -142,7 +143,7 @@ def test_a_bad_label_is_refused_before_anything_is_opened(tmp_path: Path) -> Non
     ],
 )
 def test_a_password_is_not_shown(url: str, shown: str) -> None:
-    assert connecting.redacted(url) == shown
+    assert redacted(url) == shown
 
 
 def test_an_error_about_a_url_does_not_show_its_password() -> None:

@@ -450,7 +450,7 @@ class Locks:
 
 def connect(url: str | None = None, *, label: str = "") -> Locks:
     """Open a store for asyncio; see `holdfast.connect`."""
-    target = connecting.resolve(url)
+    url = target = connecting.resolve(url)  # a secret, also in this frame
     engine = connecting.open_engine(target, Asyncio(), label)
     lifecycle.adopt(engine, lambda held: _release_at_exit(held, target))
     return Locks(engine)

@@ -176,6 +176,13 @@ def valid_note(note: object, what: str) -> str:
     return note
 
 
+def printable(text: str, most: int = MAX_NOTE_BYTES) -> str:
+    """Fit for a log or a terminal. A thread may be called anything, and what others wrote into the store is not to be trusted:
+    neither a forged line of a log nor an escape sequence gets through, nor more than `most` characters."""
+    shown = text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
+    return shown if len(shown) <= most else shown[:most] + "…"
+
+
 def _number(value: object, what: str) -> float:
     if type(value) is float or type(value) is int:
         if type(value) is int or math.isfinite(value):

@@ -13,9 +13,11 @@ from .claim import valid_note
 from .drivers.base import Driver
 from .engine import Engine
 from .errors import Misuse, Unavailable
+from .secret import Secret, plausible, redacted
 from .stores.base import Store
 
 ENTRY_POINTS = "holdfast.stores"
+WITHHELD = "withheld"  # stands in for HOLDFAST_URL in a command that was not given it
 _told: set[str] = set()  # the embedded files whose path was logged
 
 Opener = Callable[[str, Driver], Store]
@@ -50,9 +52,17 @@ def open_engine(url: str | None, driver: Driver, label: str = "") -> Engine:
     """Find the store's opener by the scheme of its URL, and open it."""
     target = resolve(url)
     label = valid_note(label, "a label")  # before anything is opened
-    engine = Engine(opener(target)(target, driver), driver, label)
+    engine = Engine(open_store(target, driver), driver, label)
     engine.hook.subscribe(_log, events.ALARMING)
     return engine
+
+
+def open_store(url: Secret, driver: Driver) -> Store:
+    try:
+        return opener(url)(url.plain, driver)
+    except Misuse as error:
+        # Without the frames in which the URL was taken apart: their variables are the password, and are recorded by some.
+        raise error.with_traceback(None) from None
 
 
 def _log(event: events.Event) -> None:
@@ -64,13 +74,15 @@ def _log(event: events.Event) -> None:
     write(event, logging.getLogger("holdfast"))
 
 
-def resolve(url: str | None) -> str:
+def resolve(url: str | None) -> Secret:
     """The URL itself, or HOLDFAST_URL, or the embedded SQLite file in the state folder of this user."""
     if url is None:
         url = os.environ.get("HOLDFAST_URL") or _embedded_url()
+    if type(url) is Secret:
+        return url
     if type(url) is not str:
         raise Misuse(f"a store's URL must be a str, not {type(url).__name__}")  # not shown: it may hold a password
-    return url
+    return Secret(url)
 
 
 def _embedded_url() -> str:
@@ -113,6 +125,7 @@ def opener(url: str) -> Opener:
     if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         raise Misuse(f"{redacted(url)!r} is no store's URL: write it like sqlite:///path/to/file or memory://")
     if scheme in BUILT_IN:
+        plausible(url)
         found: Opener = import_module(BUILT_IN[scheme]).open_store
         return found
     from importlib.metadata import entry_points
@@ -126,15 +139,12 @@ def opener(url: str) -> Opener:
                 f"the store for {scheme!r} is installed but cannot be imported ({error}): install what it needs"
             ) from error
         return loaded
+    if scheme == WITHHELD:
+        raise Misuse(
+            "`holdfast run` keeps HOLDFAST_URL from its command, which asks for it: say holdfast run --pass-url"
+        )
     known = ", ".join(sorted({*BUILT_IN, *others}))
     raise Misuse(
         f"no store is known by the scheme {scheme!r} (known: {known}). "
         f"Is the package that brings it installed? It registers in the entry-point group {ENTRY_POINTS!r}"
     )
-
-
-def redacted(url: str) -> str:
-    """The URL without its password, and without values of its query: fit to be shown."""
-    # The slashes may be mistyped: whoever forgot one shall not find the password in the log of the error.
-    shown = re.sub(r"^([^:/]*(?::/{0,2}|//)(?!/)[^/?#@:]*:).*@", r"\1***@", url)
-    return re.sub(r"([?&][^=&]*(?:pass|pwd|token|secret|key)[^=&]*=)[^&#]*", r"\1***", shown, flags=re.IGNORECASE)

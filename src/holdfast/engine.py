@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from weakref import ref
 
 from . import events, rule
-from .claim import ROUND, Claim, Grant, Place, Snapshot, new_holder
+from .claim import ROUND, Claim, Grant, Place, Snapshot, new_holder, printable
 from .drivers.base import Bell, Driver
 from .errors import Misuse, NotAcquired, Unavailable
 from .events import Hook
@@ -512,24 +512,20 @@ def _closed(name: str) -> Misuse:
     return Misuse(f"cannot acquire {name!r}: this connection was closed")
 
 
-def printable(text: str) -> str:
-    """A thread may be called anything; whoever lists locks shall not have their terminal played with."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
 def tell(snapshot: Snapshot, besides: Claim | None = None) -> str:
     """Who is in the way, as a person on call wants to read it."""
     parts = []
     for holding in snapshot.holders[:3]:
         what = f" {holding.units} of {snapshot.capacity} units" if 1 < snapshot.capacity < 2**31 - 1 else ""
         parts.append(
-            f"held by {holding.owner}{what} for {holding.age:.1f} s ({holding.left:.1f} s of its ttl left, token {holding.token})"
+            f"held by {printable(holding.owner)}{what} for {holding.age:.1f} s "
+            f"({holding.left:.1f} s of its ttl left, token {holding.token})"
         )
     if len(snapshot.holders) > 3:
         parts.append(f"and {len(snapshot.holders) - 3} more holders")
     waiting = [one for one in snapshot.waiters if besides is None or one.owner != besides.owner]
     if waiting:
-        parts.append(f"{len(waiting)} in line, first {waiting[0].owner} since {waiting[0].age:.1f} s")
+        parts.append(f"{len(waiting)} in line, first {printable(waiting[0].owner)} since {waiting[0].age:.1f} s")
     if not parts:
         return "it has become free since"
     return "; ".join(parts)

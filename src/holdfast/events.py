@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import NamedTuple
 
+from .claim import printable
 from .errors import Misuse
 
 ACQUIRED = "acquired"  # seconds: how long it waited
@@ -73,7 +74,7 @@ class Hook:
         subscribers = self.by_kind.get(kind)
         if not subscribers:
             return
-        event = Event(kind, name, owner, token, seconds, detail)
+        event = Event(kind, name, owner, token, seconds, printable(detail) if detail else "")
         interruption: BaseException | None = None
         for subscriber in subscribers:
             try:

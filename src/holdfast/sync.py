@@ -385,6 +385,7 @@ def connect(url: str | None = None, *, label: str = "") -> Locks:
     >>> with locks.lock("invoice:42") as lease:
     ...     lease.check()
     """
+    url = connecting.resolve(url)  # a secret, also in this frame
     engine = connecting.open_engine(url, Threads(), label)
     lifecycle.adopt(engine, lambda held: finish(held.close()))
     return Locks(engine)

@@ -50,6 +50,10 @@ def _dispatch(options: Options) -> int:
 
         print(page(options.command))
         return exits.OK if options.flag("help") else exits.TROUBLE
+    if any(options.get(key) is not None for key in ("url", "url_file", "database", "database_file")):
+        from .passwords import collect
+
+        collect(options)
     if options.command == "run":
         from .run import run
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from ..errors import Misuse, Unavailable
 from ..fenced import schema, triggers
 from ..fenced.sql.statements import DIALECTS, MYSQL, POSTGRESQL, SQLITE
+from ..secret import plausible
 from . import exits
 from .options import Options, Usage
 
@@ -44,8 +45,8 @@ def _dialect(options: Options) -> str:
     if options.name != "table" and not options.get("table"):
         raise Usage("which table? Say --table T", "fence")
     if options.flag("apply") and not database:
-        raise Usage("--apply needs --database URL", "fence")
-    found = _SCHEMES.get(urlsplit(database).scheme.partition("+")[0]) if database else said
+        raise Usage("--apply needs --database URL, or --database-file", "fence")
+    found = _SCHEMES.get(database.partition("://")[0].partition("+")[0]) if database else said
     if database and found is None:
         raise Usage(f"--database wants a URL that begins with one of {', '.join(_SCHEMES)}", "fence")
     if found is None:
@@ -92,22 +93,52 @@ def _check_column(cursor: Any, table: str, column: str) -> None:
 
 
 def _connect(url: str, dialect: str) -> tuple[Any, type[Exception]]:
-    parts = urlsplit(url)
+    scheme, _, rest = url.partition("://")
+    url = f"{scheme.partition('+')[0]}://{rest}"  # SQLAlchemy's way of naming a driver
     if dialect == SQLITE:
         import sqlite3
 
-        connection = sqlite3.connect(unquote(parts.netloc + parts.path), isolation_level=None)
+        connection = sqlite3.connect(unquote(rest), isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
         return connection, sqlite3.Error
-    driver = _driver("psycopg" if dialect == POSTGRESQL else "pymysql")
+    plausible(url)
+    return _postgresql(url) if dialect == POSTGRESQL else _mysql(url)
+
+
+# Both by the parsers of the stores, which know what of a URL may be shown, and how TLS is asked for. The driver's error is
+# no cause of ours: its frames hold the password.
+def _postgresql(url: str) -> tuple[Any, type[Exception]]:
+    driver = _driver("psycopg")
+    from ..stores.postgresql.url import parse
+
+    target, why = parse(url), ""
     try:
-        if dialect == POSTGRESQL:
-            return driver.connect(url), driver.Error
-        database = unquote(parts.path.lstrip("/"))
-        who = {"user": unquote(parts.username or ""), "password": unquote(parts.password or "")}
-        return driver.connect(host=parts.hostname, port=parts.port or 3306, database=database, **who), driver.Error
+        return driver.connect(target.conninfo.plain), driver.Error
     except driver.Error as error:
-        raise Unavailable(f"cannot connect to {parts.hostname}:{parts.port or ''}: {error}") from error
+        why = str(error).strip()
+    raise Unavailable(f"cannot connect to PostgreSQL at {target.where}: {why}")
+
+
+def _mysql(url: str) -> tuple[Any, type[Exception]]:
+    driver = _driver("pymysql")
+    from ..stores.mysql.line import refused_logins, tls_context_of
+    from ..stores.mysql.url import parse
+
+    target, why = parse(url), ""
+    try:
+        return driver.connect(
+            host=target.host,
+            port=target.port,
+            user=target.user,
+            password=target.password,
+            database=target.database,
+            unix_socket=target.socket or None,
+            auth_plugin_map=refused_logins(target),
+            **({"ssl": tls_context_of(target)} if target.tls else {}),
+        ), driver.Error
+    except driver.Error as error:
+        why = str(error)
+    raise Unavailable(f"cannot connect to MySQL at {target.shown()}: {why}")
 
 
 def _driver(name: str) -> Any:

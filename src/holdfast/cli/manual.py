@@ -12,12 +12,13 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast release NAME --token T        put out one holder, the one you looked at
   holdfast fence install --table T       print or apply the trigger that refuses a stale token in a table
   holdfast advise                        do you need the lock at all? Asks, explains, ends in code to run
-  holdfast migrate --sql                 print what a SQL store creates in its database
+  holdfast migrate --sql                 print what a SQL store creates in its database; --acl: the rights that it needs
   holdfast demo                          see updates get lost, and then not (10 s)
   holdfast COMMAND --help                more, with examples
 
 Everywhere:
   --url URL    the store; else $HOLDFAST_URL, else an SQLite file of your own in ~/.local/state/holdfast
+  --url-file F the same, read from a file: other users see your command line, and the password in it
   --json       print JSON
   --version    print the version
 
@@ -43,6 +44,8 @@ If the lock is lost, the command is ended before anybody else can have it: it ne
                       machines start at the same moment by clocks that differ a little. Use it with -n
   --label TEXT        shown to whoever asks who holds the lock
   --url URL           the store; else $HOLDFAST_URL, else an SQLite file in ~/.local/state/holdfast
+  --url-file FILE     the same, read from a file: for a URL with a password
+  --pass-url          let the command have HOLDFAST_URL, if it takes locks itself; else that is withheld from it
 
 The command runs without a shell, in its own process group, with this standard input. Signals are passed on to it.
 What it leaves running in its process group is ended when it ends. It finds in its environment:
@@ -116,6 +119,7 @@ Prints the SQL, for your migrations; with --apply it is done at once.
   --add-column         add the column first
   --dialect D          postgresql, mysql or sqlite
   --database URL       postgresql://…, mysql://… or sqlite:///path; says the dialect as well
+  --database-file F    the same URL, read from a file: for one with a password
   --apply              apply it to the database
 
 An update that does not mention the column passes: the trigger cannot know who sent it. And a check on writes alone still
@@ -154,12 +158,14 @@ Examples:
 
 MIGRATE = """\
 holdfast migrate --sql [--json]   print the tables and functions that the store of --url creates in its database
+holdfast migrate --acl [--json]   print the rights that the user of --url needs, and no more, for the store's own tool
 
 For those whose application may not create: have it run by one who may. Running it again does no harm. The database is
 not contacted.
 
-Example:
-  holdfast migrate --sql --url postgresql://localhost/shop | psql shop"""
+Examples:
+  holdfast migrate --sql --url postgresql://localhost/shop | psql shop
+  holdfast migrate --acl --url redis://billing@cache/0?prefix=billing"""
 
 PAGES = {
     "": OVERVIEW,

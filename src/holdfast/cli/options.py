@@ -69,6 +69,7 @@ Spec = dict[str, tuple[str, Callable[[str], object] | None]]
 
 EVERYWHERE: Spec = {
     "--url": ("url", str),
+    "--url-file": ("url_file", str),
     "--json": ("json", None),
     "-h": ("help", None),
     "--help": ("help", None),
@@ -89,6 +90,7 @@ RUN: Spec = {
     "--slots": ("slots", _whole(1, 2**31 - 2, "how many may be inside at once")),
     "--at-least": ("at_least", _seconds),
     "--label": ("label", str),
+    "--pass-url": ("pass_url", None),
 }
 
 RELEASE: Spec = {
@@ -104,6 +106,7 @@ FENCE: Spec = {
     "--add-column": ("add_column", None),
     "--apply": ("apply", None),
     "--database": ("database", str),
+    "--database-file": ("database_file", str),
 }
 
 ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imported for every command
@@ -124,7 +127,7 @@ ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imp
     },
     "--code": ("code", None),
 }
-MIGRATE: Spec = {"--sql": ("sql", None)}
+MIGRATE: Spec = {"--sql": ("sql", None), "--acl": ("acl", None)}
 
 COMMANDS: dict[str, Spec] = {
     "run": RUN,

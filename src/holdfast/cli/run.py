@@ -16,7 +16,7 @@ import sys
 import time
 
 from ..claim import valid_note
-from ..connecting import opener, resolve
+from ..connecting import WITHHELD, open_store, resolve
 from ..drivers.base import boot_time, finish
 from ..drivers.threads import Threads
 from ..engine import Ask, Engine
@@ -66,7 +66,7 @@ def _connected(options: Options, ask: Ask, child: Child, signals: Signals, watch
     label = valid_note(options.get("label", ""), "a label")
     driver, url = Threads(), resolve(options.get("url"))
     # Not through connecting.open_engine, which logs what is alarming: here it is told, once, by us.
-    engine = Engine(opener(url)(url, driver), driver, label)
+    engine = Engine(open_store(url, driver), driver, label)
     store = engine.store
     if store.traits.scope == "process":
         raise Misuse("locks in memory end with this process, and no other sees them: run needs another store")
@@ -80,7 +80,7 @@ def _connected(options: Options, ask: Ask, child: Child, signals: Signals, watch
         except Misuse as error:
             raise _explained(error, options) from None
         engine.store = store
-        return _Run(engine, lease, child, signals, watch).command()
+        return _Run(engine, lease, child, signals, watch, _withheld(options)).command()
     except BaseException:
         engine.store = store
         finish(engine.close())  # whatever went wrong, nothing stays locked
@@ -112,13 +112,23 @@ def _explained(error: Misuse, options: Options) -> Misuse:
     return error
 
 
+def _withheld(options: Options) -> dict[str, str]:
+    """The command need not know the store's password. HOLDFAST_URL is not simply taken away: who asks for it would then be
+    given the embedded store, which has other locks, and would not notice."""
+    secret = "HOLDFAST_URL" in os.environ and not options.flag("pass_url")
+    return {"HOLDFAST_URL": f"{WITHHELD}://say-pass-url"} if secret else {}
+
+
 class _Run:
-    def __init__(self, engine: Engine, lease: Lease, child: Child, signals: Signals, watch: Watch) -> None:
+    def __init__(
+        self, engine: Engine, lease: Lease, child: Child, signals: Signals, watch: Watch, withheld: dict[str, str]
+    ) -> None:
         self._engine = engine
         self._lease = lease
         self._child = child
         self._signals = signals
         self._watch = watch
+        self._withheld = withheld
         self._grace = min(lease.ttl / 4, MAX_GRACE)
         self._margin = min(lease.ttl / 10, MAX_MARGIN)
         self._deadline = boot_time() + lease.remaining()
@@ -141,6 +151,7 @@ class _Run:
                     "HOLDFAST_TOKEN": str(lease.token),
                     "HOLDFAST_EXPIRES_AT": f"{time.time() + lease.remaining():.3f}",
                     "HOLDFAST_OWNER": lease.owner,
+                    **self._withheld,
                 }
             )
             code = self._until_it_ends(child, inbox)

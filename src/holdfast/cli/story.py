@@ -104,7 +104,7 @@ def release_command(snapshot: Snapshot, one: Holding, url: str | None = None) ->
     """To copy into a shell: so no name in it may be more than a word there."""
     from shlex import quote
 
-    from ..connecting import redacted
+    from ..secret import redacted
 
     word = quote(snapshot.name) if snapshot.name.isprintable() else _ansi_c(snapshot.name)
     dashes = "-- " if snapshot.name.startswith("-") else ""

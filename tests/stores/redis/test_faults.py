@@ -284,10 +284,11 @@ def test_logins_that_are_refused_say_so_and_never_show_the_password(own_redis: R
 
 
 def test_the_documented_rights_are_enough_and_less_is_explained(own_redis: Redis, connect: Connect) -> None:
-    from holdfast.stores.redis.replies import GRANTS
+    from holdfast.stores.redis.replies import rights
+    from holdfast.stores.redis.url import Target
 
-    rights = GRANTS.format(prefix="hf").split()
-    own_redis.execute("ACL", "SETUSER", "locker", "on", ">pw", *rights)
+    granted = rights(Target("redis", ())).split()
+    own_redis.execute("ACL", "SETUSER", "locker", "on", ">pw", *granted)
     own_redis.execute("ACL", "SETUSER", "reader", "on", ">pw", "~hf:*", "+get")
     host = own_redis.url.removeprefix("redis://")
     locks, others = connect(f"redis://locker:pw@{host}"), connect(f"redis://locker:pw@{host}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ...secret import SecretBytes
+
 TXN = b"/etcdserverpb.KV/Txn"
 RANGE = b"/etcdserverpb.KV/Range"
 LEASE_GRANT = b"/etcdserverpb.Lease/LeaseGrant"
@@ -120,7 +122,7 @@ def watch_cancel(watch_id: int) -> bytes:
 
 
 def login(name: str, password: str) -> bytes:
-    return data(1, name.encode()) + data(2, password.encode())
+    return SecretBytes(data(1, name.encode()) + data(2, password.encode()))
 
 
 # ---- reading

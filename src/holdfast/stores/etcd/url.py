@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from ...errors import Misuse
+from ...secret import Secret
 
 DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "holdfast"
@@ -20,7 +21,7 @@ class Target(NamedTuple):
     addresses: tuple[Address, ...]
     prefix: str = DEFAULT_PREFIX
     username: str = ""
-    password: str = ""
+    password: Secret = Secret("")
     tls: bool = False
     ca: str = ""  # the file of certificates to trust; "": the system's
     cert: str = ""  # the client's own certificate, and its key
@@ -55,14 +56,14 @@ def parse(url: str) -> Target:
     prefix = unquote(path).strip("/") or DEFAULT_PREFIX
     if not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,128}", prefix):
         raise Misuse(f"{scheme}://…/{prefix}: the prefix of the keys is up to 128 letters, digits and _ . : - /")
-    target = Target(addresses, prefix, unquote(username), unquote(password), tls=scheme == "etcds")
+    target = Target(addresses, prefix, unquote(username), Secret(unquote(password)), tls=scheme == "etcds")
     return _with_options(target, query)
 
 
 def _address(text: str, scheme: str) -> Address:
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]+))?", text)
     if found is None:
-        raise Misuse(f"{scheme}://: {text!r} is no host or host:port")
+        raise Misuse(f"{scheme}://…: one of the hosts is no host or host:port")  # not shown: see plausible
     port = int(found[2]) if found[2] else DEFAULT_PORT
     if not 0 < port < 65536:
         raise Misuse(f"{scheme}://: {port} is no port")
@@ -86,6 +87,8 @@ def _with_options(target: Target, query: str) -> Target:
                 target = target._replace(cert_key=value)
         else:
             raise Misuse(f"an etcd URL takes no option {key!r} (but timeout, ca, cert, cert_key)")
+    if target.cert_key and not target.cert:
+        raise Misuse("cert_key is the key of a certificate: name that with cert")
     return target
 
 

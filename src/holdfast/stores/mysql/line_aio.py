@@ -33,7 +33,7 @@ async def dial(target: Target, within: float) -> Line:
             connection = await asyncmy.connect(
                 **options,
                 user=target.user,
-                password=target.password,
+                password=target.password.plain,  # its frames are compiled, and have no variables to be recorded
                 database=target.database,
                 charset="utf8mb4",
                 autocommit=True,

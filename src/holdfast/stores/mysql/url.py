@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from ...errors import Misuse
+from ...secret import Secret
 
 DEFAULT_PORT = 3306
 _OPTIONS = "mode, durability, timeout, retention, pool, socket, ca, cert, cert_key, tls"
@@ -18,7 +19,7 @@ class Target(NamedTuple):
     host: str
     port: int
     user: str
-    password: str
+    password: Secret
     database: str
     socket: str = ""  # of a Unix socket: its path
     mode: str = "lease"
@@ -47,19 +48,21 @@ def parse(url: str) -> Target:
     host, _, database = place.partition("/")
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s,]*)(?::([0-9]+))?", host)
     if found is None:
-        raise Misuse(f"{scheme}://: {host!r} is no host or host:port")
+        raise Misuse(f"{scheme}://…: the host is no host or host:port")  # not shown: see plausible
     port = int(found[2]) if found[2] else DEFAULT_PORT
     if not 0 < port < 65536:
         raise Misuse(f"{scheme}://: {port} is no port")
     database = unquote(database)
     if not database or "/" in database or "\0" in database or len(database) > 64:
         raise Misuse(f"{scheme}://{host}/…: name the database that keeps the locks, as in {scheme}://user@{host}/app")
-    target = Target(found[1].strip("[]") or "localhost", port, unquote(user), unquote(password), database)
+    target = Target(found[1].strip("[]") or "localhost", port, unquote(user), Secret(unquote(password)), database)
     options = parse_qsl(query, keep_blank_values=True)
     for key, value in options:
         target = _with(target, key, value)
     if ("tls", "no") in options and (target.ca or target.cert or target.cert_key):
         raise Misuse("ca, cert and cert_key are for TLS, which tls=no switches off: leave out the one or the other")
+    if target.cert_key and not target.cert:
+        raise Misuse("cert_key is the key of a certificate: name that with cert")
     return target
 
 

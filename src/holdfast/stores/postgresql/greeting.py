@@ -42,12 +42,17 @@ class Greeting:
     def conversation(self, introduced: int) -> Generator[str, list[Row], None]:
         """With a server that introduced itself by that pid."""
         target = self._target
-        ((pid, version, there),) = yield migration.question(target.schema)
+        ((pid, version, there, owner),) = yield migration.question(target.schema)
         if int(version) < OLDEST:
             raise Misuse(
                 f"PostgreSQL at {target.where} is of version {int(version) // 10000}; holdfast needs 14 or later"
             )
         self.pooled = int(pid) != introduced
+        if owner:
+            raise Misuse(
+                f"this login to PostgreSQL at {target.where} is a superuser, and the schema {target.schema!r} belongs to the "
+                f"role {owner.decode()!r}, which is none: its functions would act with all your rights. Connect as that role"
+            )
         if there != b"t":
             if not target.create:
                 raise Misuse(

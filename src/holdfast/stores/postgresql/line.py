@@ -46,7 +46,7 @@ class Line:
     @classmethod
     def begin(cls, target: Target, addresses: str = "") -> Self:
         more = f"{'&' if '?' in target.conninfo else '?'}hostaddr={addresses}" if addresses else ""
-        return cls(pq.PGconn.connect_start((target.conninfo + more).encode()), target.where)
+        return cls(pq.PGconn.connect_start((target.conninfo.plain + more).encode()), target.where)
 
     def step(self) -> int | None:
         """What to wait for: select.POLLIN or POLLOUT; None: connected."""

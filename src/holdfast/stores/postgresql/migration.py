@@ -20,9 +20,9 @@ def watch(schema: str) -> str:
     return f"holdfast_watch_{schema}"
 
 
+@cache
 def question(schema: str) -> str:
-    """Who is asked (for a pooler gives itself another pid), how new it is, and whether the schema is there."""
-    return (
-        "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('server_version_num'), "
-        f"""pg_catalog.to_regprocedure('"{schema}".version()') IS NOT NULL"""
-    )
+    """Who is asked (for a pooler gives itself another pid), how new it is, whether the schema is there; and, of a superuser,
+    which role that is none owns something in it."""
+    plain = files(__package__).joinpath("question.sql").read_text(encoding="utf-8")
+    return plain.replace("holdfast", schema)

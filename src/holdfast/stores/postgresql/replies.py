@@ -63,5 +63,8 @@ def not_connected(messages: Sequence[str], where: str) -> HoldfastError:
     """Of each host. libpq gives no code for a connection that failed, so its words decide whether trying again may help."""
     told = "; ".join(" ".join(message.split()) for message in messages)
     if any(part in told for part in _LOGIN) and "starting up" not in told:
-        return Misuse(f"cannot log in to PostgreSQL at {where}: {told}")
+        hint = ""
+        if "requested a cleartext password" in told or 'requirement "!password" failed' in told:
+            hint = ". It would be readable on the way: add sslmode=verify-full (or allow it: require_auth=password)"
+        return Misuse(f"cannot log in to PostgreSQL at {where}: {told}{hint}")
     return Unavailable(f"cannot connect to PostgreSQL at {where}: {told}")

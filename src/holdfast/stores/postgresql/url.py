@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 from ...errors import Misuse, Unavailable
+from ...secret import Secret
 
+_KNOWS_REQUIRE_AUTH = 160000  # libpq
+_TLS = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir", "sslcertmode")
 OURS = ("mode", "schema", "durability", "timeout", "pool", "retention", "bell", "create")
 
 
 class Target(NamedTuple):
     """Where to connect, and how. `conninfo` holds the password: it is for libpq only."""
 
-    conninfo: str
+    conninfo: Secret
     where: str  # fit to be shown
     hosts: tuple[str, ...]
     has_address: bool  # the URL says hostaddr itself
@@ -38,12 +42,14 @@ class Target(NamedTuple):
     def of_each_host(self) -> list[Target]:
         """To be tried in this order, so that each has its share of the time: left to libpq, a silent one would use up all."""
         hosts = zip(self.hosts, self.apart, strict=True) if self.apart else ()
-        return [self._replace(conninfo=self.conninfo + one, hosts=(host,), apart=()) for host, one in hosts] or [self]
+        return [self._replace(conninfo=Secret(self.conninfo.plain + one), hosts=(host,), apart=()) for host, one in hosts] or [self]
 
 
 def parse(url: str) -> Target:
     """`postgresql://[user[:password]@][host][:port][,host…][/database][?option=value&…]`."""
     base, _, query = url.partition("?")
+    if base.count("@") > 1:  # libpq ends the password at the first, and would call the rest of it a host
+        raise Misuse("a PostgreSQL URL has one @, before the host: write another, in a user or a password, as %40")
     own: dict[str, str] = {}
     passed: list[tuple[str, str]] = []
     for key, value in parse_qsl(query, keep_blank_values=True):
@@ -54,20 +60,23 @@ def parse(url: str) -> Target:
         else:
             own[key] = value
     conninfo = base + ("?" + urlencode(passed, quote_via=quote) if passed else "")
-    return _with_options(_resolved(conninfo), own)
+    return _with_options(_resolved(conninfo, {key for key, _ in passed}), own)
 
 
-def _resolved(conninfo: str) -> Target:
+def _resolved(conninfo: str, options: set[str]) -> Target:
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
+    said, why = None, ""
     try:
         said = conninfo_to_dict(conninfo)
     except ProgrammingError as error:
+        why = _plain(str(error), options)
+    if said is None:  # raised here, and not above: libpq's own words are not to be found in its context
         raise Misuse(
-            f"libpq does not understand the PostgreSQL URL ({_plain(error)}). Besides libpq's own options it takes "
+            f"libpq does not understand the PostgreSQL URL ({why}). Besides libpq's own options it takes "
             f"{', '.join(OURS)}; write special characters of a password as %XX"
-        ) from None
+        )
     hosts = tuple(str(said.get("host") or "").split(","))
     ports = str(said.get("port") or "").split(",")
     shown = ",".join(
@@ -84,10 +93,14 @@ def _resolved(conninfo: str) -> Target:
         "tcp_user_timeout": "5000",  # what was sent is not confirmed for so long, by the kernel's count: it is over
         "client_encoding": "UTF8",
     }
+    _check_tls(said)
+    if _is_open(said, hosts):
+        # A server, or whoever is in its place, that asks for the password itself is not given it for anybody to read.
+        usual["require_auth"] = "!password"
     more = {key: value for key, value in usual.items() if key not in said}
     joint = "&" if "?" in conninfo else "?"
     whole = conninfo + joint + urlencode(more, quote_via=quote)
-    return Target(whole, where, hosts, "hostaddr" in said, _apart(said, len(hosts)))
+    return Target(Secret(whole), where, hosts, "hostaddr" in said, _apart(said, len(hosts)))
 
 
 def _apart(said: Mapping[str, object], hosts: int) -> tuple[str, ...]:
@@ -100,9 +113,23 @@ def _apart(said: Mapping[str, object], hosts: int) -> tuple[str, ...]:
     )
 
 
-def _plain(error: Exception) -> str:
-    """libpq quotes what it stumbled over, which may be a piece of the password."""
-    return re.sub(r'"[^"]*"', "…", str(error).strip()) if "parameter" not in str(error) else str(error).strip()
+def _check_tls(said: dict[str, Any]) -> None:
+    if said.get("sslmode") == "disable" and (found := [key for key in _TLS if key in said]):
+        raise Misuse(f"{', '.join(found)}: for TLS, which sslmode=disable switches off: leave out the one or the other")
+
+
+def _is_open(said: dict[str, Any], hosts: tuple[str, ...]) -> bool:
+    """May the password travel where others can read it? `prefer`, libpq's default, makes do without TLS."""
+    from psycopg import pq
+
+    mode = said.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
+    local = all(host.startswith(("/", "@")) for host in hosts)
+    return mode in ("disable", "allow", "prefer") and not local and pq.version() >= _KNOWS_REQUIRE_AUTH
+
+
+def _plain(text: str, options: set[str]) -> str:
+    """libpq quotes what it stumbled over, which may be a piece of the password; only the name of an option is let through."""
+    return re.sub(r'"(.*)"', lambda it: it[0] if it[1] in options else "…", text.strip(), flags=re.DOTALL)
 
 
 def _with_options(target: Target, own: dict[str, str]) -> Target:

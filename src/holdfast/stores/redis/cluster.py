@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ...errors import HoldfastError, Misuse, Unavailable
-from .keys import pack, slot
-from .replies import Reply, ReplyError, explained
+from .keys import SLOTS, pack, slot
+from .replies import NONSENSE, Reply, ReplyError, explained, nonsense
 from .store import Ear, Wire
 from .url import Address, Target
 
@@ -76,10 +76,13 @@ class ClusterWire:
         if isinstance(reply, ReplyError):
             raise explained(reply, self.where, self._target.prefix)
         slots: dict[int, Address] = {}
-        for first, last, master, *_ in reply:
-            address = master[0].decode() or self._target.addresses[0][0], int(master[1])
-            for number in range(first, last + 1):
-                slots[number] = address
+        try:
+            for first, last, master, *_ in reply:
+                address = master[0].decode() or self._target.addresses[0][0], int(master[1])
+                for number in range(max(first, 0), min(last + 1, SLOTS)):
+                    slots[number] = address
+        except NONSENSE as error:
+            raise nonsense(reply, self.where) from error
         self._slots = slots
         return [self._wire(address) for address in dict.fromkeys(slots.values())]
 

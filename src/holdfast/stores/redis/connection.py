@@ -18,11 +18,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import HoldfastError, Misuse, Unavailable
-from .replies import ProtocolError, Reader, Reply, check_greeting, greeting
+from .replies import MOST, MOST_GREETING, Bounds, ProtocolError, Reader, Reply, check_greeting, greeting
 from .url import Address, Target, show
 
 CHUNK = 8192
-BROKEN = (OSError, EOFError, ProtocolError)  # ssl.SSLError is an OSError
+# ssl.SSLError is an OSError; the others: what answers is no Redis, or a rogue one that tells of a list of 2^31 elements.
+BROKEN = (OSError, EOFError, ProtocolError, MemoryError, ValueError)
 _WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _CONNECTING, _SHAKING_HANDS, _OPEN = "connecting", "shaking hands", "open"
@@ -44,6 +45,7 @@ class Connection:
         self.unread = 0  # replies that nobody waits for any more
         self._target = target
         self._reader = Reader()
+        self._bounds = Bounds()
         words = greeting(target, known=known)
         self._greeting, self._greeted = len(words), list[Reply]()
         self._out = b"".join(words)
@@ -137,6 +139,7 @@ class Connection:
         """The next reply; False: it is not there yet. An error of the login is raised."""
         try:
             while (reply := self._reader.gets()) is not False:
+                self._bounds.whole()
                 if self._greeting:
                     self._greeting -= 1
                     self._greeted.append(reply)
@@ -146,7 +149,9 @@ class Connection:
                     self.unread -= 1
                 else:
                     return reply
-        except ProtocolError as error:
+        except HoldfastError:
+            raise
+        except BROKEN as error:
             raise self.broken(error) from error
         return False
 
@@ -162,7 +167,7 @@ class Connection:
 
     def finish(self, data: bytes, deadline: float) -> Reply:
         """The reply that begins with `data`, of a request that was put by hand."""
-        self._reader.feed(data or _end())
+        self._feed(data)
         while (reply := self.next()) is False:
             if not self.wait(deadline):
                 raise BlockingIOError
@@ -191,9 +196,12 @@ class Connection:
                 data = self._socket.recv(CHUNK)
             except _WAIT:
                 return
-            self._reader.feed(data or _end())
+            self._feed(data)
             if len(data) < CHUNK and not self._target.tls:
                 return
+
+    def _feed(self, data: bytes) -> None:
+        self._reader.feed(self._bounds.check(data or _end(), MOST_GREETING if self._greeting else MOST))
 
     def _flush(self) -> None:
         try:

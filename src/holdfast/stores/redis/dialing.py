@@ -8,7 +8,7 @@ import time
 from ...errors import Unavailable
 from .connection import Connection, Talk, together
 from .keys import pack
-from .replies import Reply, ReplyError, explained
+from .replies import NONSENSE, Reply, ReplyError, explained, nonsense
 from .url import Address, Target, show
 
 _clock = time.monotonic
@@ -88,5 +88,8 @@ def master_address(target: Target, sentinel: Address, reply: Reply) -> Address:
         raise explained(reply, show(sentinel))
     if reply is None:
         raise Unavailable(f"the Sentinel at {show(sentinel)} knows no service {target.service!r}")
-    host, port = reply
-    return host.decode(), int(port)
+    try:
+        host, port = reply
+        return host.decode(), int(port)
+    except NONSENSE as error:
+        raise nonsense(reply, show(sentinel)) from error

@@ -13,7 +13,7 @@ from ...errors import Misuse, Unavailable
 from .. import ears
 from .connection import Connection, Talk, together
 from .keys import pack
-from .replies import Reply, ReplyError, explained
+from .replies import Reply, ReplyError, explained, is_message, nonsense
 
 PING_AFTER = 3.0  # seconds of silence; after as many again, the connection is taken for dead
 _PING = pack("PING")
@@ -105,8 +105,10 @@ class ThreadEar(ears.ThreadEar[bytes, Connection]):
     def _dispatch(self, message: Reply) -> None:
         if isinstance(message, ReplyError):
             raise Misuse(str(explained(message, "this address", self._prefix)))
+        if not is_message(message):
+            raise nonsense(message, "this address")
         kind, channel, *rest = message
-        if kind == b"message" and channel == self.channel:
+        if kind == b"message" and channel == self.channel and rest:
             what = rest[0]
         elif kind in (b"message", b"subscribe"):
             what = channel

@@ -11,7 +11,7 @@ from ...errors import Unavailable
 from .. import ears_aio
 from .keys import pack
 from .pipe import Pipe
-from .replies import Reply, ReplyError, explained
+from .replies import Reply, ReplyError, explained, is_message, nonsense
 from .url import Address
 
 if TYPE_CHECKING:
@@ -122,8 +122,12 @@ class LoopEar(ears_aio.LoopEar[bytes]):
             if self._pipe is not None:
                 self._pipe.fail(Unavailable(str(message)))
             return
+        if not is_message(message):
+            if self._pipe is not None:
+                self._pipe.fail(nonsense(message, self._pipe.where))
+            return
         kind, channel, *rest = message
-        if kind == b"message" and channel == self.channel:
+        if kind == b"message" and channel == self.channel and rest:
             what = rest[0]
         elif kind in (b"message", b"subscribe"):
             what = channel

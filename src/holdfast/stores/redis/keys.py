@@ -7,7 +7,7 @@ import struct
 from binascii import crc_hqx
 from functools import lru_cache
 
-_SLOTS = 16384
+SLOTS = 16384
 _SPECIAL = re.compile(rb"[%{}\x00-\x20\x7f*?\[\]\\]")
 _ESCAPED = re.compile(rb"%([0-9A-F]{2})")
 
@@ -34,7 +34,7 @@ def name_of(prefix: bytes, key: bytes) -> str | None:
 def slot(key: bytes) -> int:
     """Where a cluster keeps it: decided by what is between the braces."""
     start = key.index(b"{") + 1
-    return crc_hqx(key[start : key.index(b"}", start)], 0) % _SLOTS
+    return crc_hqx(key[start : key.index(b"}", start)], 0) % SLOTS
 
 
 def word(text: bytes) -> bytes:

@@ -14,7 +14,7 @@ from typing import cast
 
 from ...errors import Unavailable
 from .connection import Disconnected
-from .replies import ProtocolError, Reader, Reply
+from .replies import Bounds, ProtocolError, Reader, Reply
 from .url import Address, show
 
 _LOOKS = 8  # in the time that an answer may take: one is missed so much of it late at most
@@ -30,6 +30,7 @@ class Pipe(asyncio.BufferedProtocol):
         self.open = False
         self._timeout = timeout
         self._reader = Reader()
+        self._bounds = Bounds()
         self._buffer = bytearray(65536)
         self._view = memoryview(self._buffer)
         self._waiting: deque[asyncio.Future[Reply]] = deque()
@@ -118,8 +119,13 @@ class Pipe(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         reader, waiting = self._reader, self._waiting
-        reader.feed(self._view[:count].tobytes())
+        try:
+            reader.feed(self._bounds.check(self._view[:count].tobytes()))
+        except ProtocolError as error:
+            self._foreign(error)
+            return
         while (message := self._gets()) is not False:
+            self._bounds.whole()
             if not waiting:
                 self.unasked(message)
                 continue
@@ -131,9 +137,12 @@ class Pipe(asyncio.BufferedProtocol):
     def _gets(self) -> Reply:
         try:
             return self._reader.gets()
-        except ProtocolError as error:
-            self.fail(Disconnected(f"{self.where} does not speak as Redis does: {error}"))
+        except (ProtocolError, MemoryError) as error:
+            self._foreign(error)
             return False
+
+    def _foreign(self, error: Exception) -> None:
+        self.fail(Disconnected(f"what answers at {self.where} does not speak as Redis does: {error}"))
 
     def unasked(self, message: Reply) -> None:
         self.fail(Disconnected(f"Redis at {self.where} said something unasked: {message!r:.80}"))

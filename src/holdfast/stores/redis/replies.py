@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeAlias
 
 from ...errors import HoldfastError, Misuse, Unavailable, Unsupported
+from ...secret import SecretBytes
 from .keys import pack
 from .url import Address, Target, show
 
@@ -18,26 +20,69 @@ __all__ = [
     "Reader",
     "ReplyError",
     "Reply",
+    "MOST",
+    "MOST_GREETING",
+    "Bounds",
     "greeting",
     "check_greeting",
     "explained",
     "is_missing_script",
 ]
 
+MOST = 16 << 20  # bytes of one reply: a line of ten thousand waiters has less
+MOST_GREETING = 1 << 16  # and of a server that has not even let us in
+_LONG_LIST = re.compile(rb"\n[*%~>|][0-9]{7}")
 Reply: TypeAlias = Any  # bytes, int, None, a list of them, or a ReplyError
 
-GRANTS = "~{prefix}:* &{prefix}:* +@connection +@scripting +get +set +setrange +del +exists +pexpire +pttl +hget +hset "
-GRANTS += (
-    "+hdel +hgetall +zadd +zrem +zcard +zrange +zrangebyscore +time +publish +subscribe +unsubscribe +scan +wait +role"
+# What the scripts and the wires use, and nothing besides: no category, which would bring CLIENT KILL or SCRIPT FLUSH along.
+_COMMANDS = (
+    "auth ping evalsha script|load get set setrange del exists pexpire pttl hget hset hdel hgetall zadd zrem zcard "
 )
+_COMMANDS += "zrange zrangebyscore time publish subscribe unsubscribe scan"
+_REDLOCK = "auth ping evalsha script|load get set setrange del exists pexpire pttl hget hset hdel hgetall time scan"
+
+
+def rights(target: Target) -> str:
+    """The rules of an ACL for exactly this URL."""
+    if target.kind == "redlock":
+        keys, commands = f"~{target.prefix}:redlock:{{*", _REDLOCK
+    else:
+        keys = f"~{target.prefix}:{{* &{target.prefix}:{{* &{target.prefix}:bell:*"
+        commands = _COMMANDS
+    commands += " select" * bool(target.database) + " wait" * bool(target.replicas)
+    commands += {"sentinel": " role", "cluster": " cluster|slots asking"}.get(target.kind, "")
+    return f"{keys} {' '.join(f'+{word}' for word in commands.split())}"
+
+
+class Bounds:
+    """What a server may say, counted before hiredis sees it: that makes room for a list as soon as its length is told."""
+
+    __slots__ = ("_size", "_tail")
+
+    def __init__(self) -> None:
+        self._size = 0  # of a reply that is not whole yet
+        self._tail = b"\n"  # a line may come in two pieces
+
+    def check(self, data: bytes, most: int = MOST) -> bytes:
+        self._size += len(data)
+        if self._size > most:
+            raise ProtocolError(f"an answer of more than {most} bytes, which no lock has")
+        # In a text of ours no line begins so: owners and notes are printable, names are escaped.
+        if _LONG_LIST.search(self._tail + data):
+            raise ProtocolError("a list of more than a million elements, which no lock has")
+        self._tail = (self._tail + data)[-10:]
+        return data
+
+    def whole(self) -> None:
+        self._size = 0
 
 
 def greeting(target: Target, *, known: bool) -> list[bytes]:
     """Sent on a new connection before anything else, in one piece. `known`: this server took our login before."""
-    requests = []
+    requests: list[bytes] = []
     if target.password:
-        login = (target.username, target.password) if target.username else (target.password,)
-        requests.append(pack("AUTH", *login))
+        name = (target.username,) if target.username else ()
+        requests.append(SecretBytes(pack("AUTH", *name, target.password.plain)))
     elif not known:
         requests.append(
             pack("PING")
@@ -53,7 +98,7 @@ def check_greeting(target: Target, address: Address, replies: list[Reply]) -> No
     for reply in replies:
         if isinstance(reply, ReplyError):
             raise explained(reply, show(address), target.prefix)
-    if target.kind == "sentinel" and replies[-1][0] != b"master":
+    if target.kind == "sentinel" and not (type(replies[-1]) is list and replies[-1][:1] == [b"master"]):
         raise Unavailable(f"{show(address)} is no longer the master of {target.service!r}: a failover is under way")
 
 
@@ -86,7 +131,8 @@ def explained(reply: ReplyError, where: str, prefix: str = "hf", key: str = "") 
         return Misuse(f"Redis at {where} refuses the login: put the right user:password into the URL ({text:.200})")
     if code == "NOPERM":
         return Misuse(
-            f"Redis at {where} forbids what locks need ({text:.200}). Grant the user: {GRANTS.format(prefix=prefix)}"
+            f"Redis at {where} forbids what locks need ({text:.200}). Grant the user what `holdfast migrate --acl` prints "
+            f"for this URL: {rights(Target('redis', (), prefix=prefix))}"
         )
     if code == "WRONGTYPE" or "WRONGTYPE" in text or "Bad data format" in text:
         return foreign(key, where)
@@ -96,6 +142,26 @@ def explained(reply: ReplyError, where: str, prefix: str = "hf", key: str = "") 
         if f"{trouble} " in text[:200] or f"-{trouble} " in text:
             return Unavailable(f"Redis at {where} cannot serve locks now: {meaning} ({text:.200})")
     return Unavailable(f"Redis at {where} answered with an error: {text:.300}")
+
+
+# What taking apart a reply of another form than ours raises.
+NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError)
+
+
+def nonsense(reply: Reply, where: str) -> Unavailable:
+    """No Redis with our scripts would say so: another program at this address, or one in between."""
+    return Unavailable(f"what answers at {where} does not speak as Redis does: {reply!r:.80}")
+
+
+def is_scanned(reply: Reply) -> bool:
+    if type(reply) is not list or len(reply) != 2 or type(reply[0]) is not bytes or type(reply[1]) is not list:
+        return False
+    return all(type(key) is bytes for key in reply[1])
+
+
+def is_message(message: Reply) -> bool:
+    """What comes on a connection that is subscribed."""
+    return type(message) is list and len(message) > 1
 
 
 def foreign(key: str, where: str) -> Misuse:

@@ -28,7 +28,7 @@ from ...drivers.base import Driver
 from ...errors import HoldfastError, Unavailable
 from .connection import Disconnected
 from .keys import NameKeys, message_pack, name_of, pack, state_key, word
-from .replies import Reply, ReplyError, explained, foreign, is_missing_script
+from .replies import NONSENSE, Reply, ReplyError, explained, foreign, is_missing_script, is_scanned, nonsense
 from .scripts import ALL, CLAIM, EVICT, INSPECT, JOIN, KINDS, RELEASE, RENEW, RENEW_MANY, WATCH
 from .url import Target
 
@@ -174,6 +174,8 @@ class RedisStore:
             for at, index in enumerate(batch):
                 if isinstance(reply, Unavailable):
                     renewed[index] = reply
+                elif type(reply) is not bytes or len(reply) != len(batch):
+                    renewed[index] = nonsense(reply, self._wire.where)
                 elif reply[at] == 49:
                     renewed[index] = grants[index]
                 elif reply[at] == 50:
@@ -184,6 +186,8 @@ class RedisStore:
             for index, reply in zip(crowded, replies, strict=True):
                 if isinstance(reply, Unavailable):
                     renewed[index] = reply
+                elif type(reply) is not int:
+                    renewed[index] = nonsense(reply, self._wire.where)
                 else:
                     renewed[index] = grants[index] if reply == 1 else None
         return all_but_all_unknown(renewed)
@@ -240,9 +244,12 @@ class RedisStore:
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         reply = await self._run(INSPECT.call(self._keys.counted(name, 5)), name, _clock() + within)
-        if len(reply) == 1:
+        if reply == [3]:
             self._answer(name, reply)
-        return _snapshot(name, reply)
+        try:
+            return _snapshot(name, reply)
+        except NONSENSE as error:
+            raise nonsense(reply, self._wire.where) from error
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         found: set[str] = set()
@@ -254,6 +261,8 @@ class RedisStore:
                 (reply,) = await part.ask_all([pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN)], ROUND)
                 if isinstance(reply, ReplyError):
                     raise self._refused(reply, prefix)
+                if not is_scanned(reply):
+                    raise nonsense(reply, self._wire.where)
                 cursor, keys = reply
                 found.update(await self._in_use([key for key in keys if name_of(self._prefix, key)]))
                 if cursor == b"0":
@@ -346,7 +355,10 @@ class RedisStore:
         for at in range(0, len(keys), self._at_once):
             some = keys[at : at + self._at_once]
             request = KINDS.call_many(b"".join(map(word, some)), len(some), b"", 0)
-            kinds += await self._run(request, "", _clock() + ROUND)
+            told = await self._run(request, "", _clock() + ROUND)
+            if type(told) is not bytes or len(told) != len(some):
+                raise nonsense(told, self._wire.where)
+            kinds += told
         found = []
         for key, kind in zip(keys, kinds, strict=True):
             name = name_of(self._prefix, key)
@@ -401,6 +413,8 @@ class RedisStore:
 
     def _answer(self, name: str, reply: Reply, capacity: int = 0) -> list[int]:
         """The numbers of an answer that is not a plain yes, or what they stand for as an error."""
+        if reply != [3] and (type(reply) is not list or list(map(type, reply)) != [int, int]):
+            raise nonsense(reply, self._wire.where)
         answer: list[int] = reply
         if answer[0] == 1:
             rule.same_capacity(name, capacity, answer[1])

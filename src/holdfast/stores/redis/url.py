@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from ...errors import Misuse
+from ...secret import Secret
 
 DEFAULT_PORT = 6379
 SENTINEL_PORT = 26379
@@ -20,7 +21,7 @@ class Target(NamedTuple):
     addresses: tuple[Address, ...]
     service: str = ""  # a Sentinel's name of the master
     username: str = ""
-    password: str = ""
+    password: Secret = Secret("")
     database: int = 0
     tls: bool = False
     ca: str = ""  # the file of certificates to trust; "": the system's
@@ -32,7 +33,7 @@ class Target(NamedTuple):
     replicas_timeout: float = 1.0
     prefix: str = "hf"
     sentinel_username: str = ""
-    sentinel_password: str = ""
+    sentinel_password: Secret = Secret("")
 
     def __repr__(self) -> str:
         return f"<{self.shown()}>"
@@ -67,7 +68,7 @@ def parse(url: str) -> Target:
     rest, _, query = rest.partition("?")
     login, at, place = rest.rpartition("@")
     username, _, password = login.partition(":") if at else ("", "", "")
-    target = Target(kind, (), username=unquote(username), password=unquote(password), tls=tls)
+    target = Target(kind, (), username=unquote(username), password=Secret(unquote(password)), tls=tls)
     if kind == "unix":
         path = "/" + unquote(place).lstrip("/")
         if path == "/":
@@ -90,6 +91,12 @@ def parse(url: str) -> Target:
         if tail:
             target = target._replace(database=_whole(tail, "the database", 0, 2**31))
     target = _with_options(target, query)
+    if not target.tls and (target.ca or target.cert or target.cert_key):
+        raise Misuse(
+            f"ca, cert and cert_key are for TLS, which {scheme}:// does not speak: write {_with_tls(scheme)}://"
+        )
+    if target.cert_key and not target.cert:
+        raise Misuse("cert_key is the key of a certificate: name that with cert")
     if kind == "cluster" and target.database:
         raise Misuse("a Redis Cluster has only database 0")
     if target.replicas and kind in ("cluster", "redlock"):
@@ -97,10 +104,16 @@ def parse(url: str) -> Target:
     return target
 
 
+def _with_tls(scheme: str) -> str:
+    if scheme == "unix":
+        return "rediss"
+    return "redlocks" if scheme == "redlock" else scheme.replace("redis", "rediss", 1)
+
+
 def _address(text: str, default: int, scheme: str) -> Address:
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]+))?", text)
     if found is None:
-        raise Misuse(f"{scheme}://: {text!r} is no host or host:port")
+        raise Misuse(f"{scheme}://…: one of the hosts is no host or host:port")  # not shown: see plausible
     port = int(found[2]) if found[2] else default
     if not 0 < port < 65536:
         raise Misuse(f"{scheme}://: {port} is no port")
@@ -132,7 +145,7 @@ def _with_options(target: Target, query: str) -> Target:
         elif key == "sentinel_username":
             target = target._replace(sentinel_username=value)
         elif key == "sentinel_password":
-            target = target._replace(sentinel_password=value)
+            target = target._replace(sentinel_password=Secret(value))
         else:
             raise Misuse(
                 f"a Redis URL takes no option {key!r} (but db, timeout, retention, replicas, replicas_timeout, "

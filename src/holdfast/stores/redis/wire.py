@@ -69,7 +69,7 @@ class BlockingWire:
             if isinstance(error, BlockingIOError):
                 self._forget_idle()
                 raise connection.late(within) from None
-            if isinstance(error, BROKEN):
+            if isinstance(error, BROKEN) and not isinstance(error, Misuse):
                 self._forget_idle()
                 raise connection.broken(error) from error
             raise

@@ -6,6 +6,7 @@ import os
 
 from ...drivers.base import Driver
 from ...errors import Misuse
+from ...secret import redacted
 from .store import SqliteStore
 
 __all__ = ["SqliteStore", "open_store"]
@@ -15,7 +16,7 @@ def open_store(url: str, driver: Driver) -> SqliteStore:
     """`sqlite:///absolute/path`, as in a file URL; `sqlite://./path` is taken from the current folder."""
     path, _, options = url.removeprefix("sqlite://").partition("?")
     if options:
-        raise Misuse(f"{url!r}: a sqlite URL takes no options (write a ? in the path as %3F)")
+        raise Misuse(f"{redacted(url)!r}: a sqlite URL takes no options (write a ? in the path as %3F)")
     if "%" in path:
         from urllib.parse import unquote
 
@@ -24,7 +25,7 @@ def open_store(url: str, driver: Driver) -> SqliteStore:
         path = os.path.abspath(path)
     if not path.startswith("/") or path.strip("/") == "" or path.endswith(":memory:") or "\0" in path:
         raise Misuse(
-            f"{url!r} names no file: write sqlite:///absolute/path/locks.db, or sqlite://./locks.db for one in the "
+            f"{redacted(url)!r} names no file: write sqlite:///absolute/path/locks.db, or sqlite://./locks.db for one in the "
             "current folder (processes in other folders would not find it). For locks in memory: memory://"
         )
     path = "/" + path.lstrip("/")

@@ -176,12 +176,12 @@ class Session:
 
     def _client(self) -> KazooClient:
         target = self.target
-        sasl = {"mechanism": "DIGEST-MD5", "username": target.username, "password": target.password}
+        sasl = {"mechanism": "DIGEST-MD5", "username": target.username, "password": target.password.plain}
         return KazooClient(
             hosts=target.hosts,
             timeout=self.seconds,
             handler=self._handler,
-            auth_data=[("digest", f"{target.username}:{target.password}")] if target.auth == "digest" else None,
+            auth_data=[("digest", f"{target.username}:{target.password.plain}")] if target.auth == "digest" else None,
             sasl_options=sasl if target.auth == "sasl" else None,
             connection_retry=KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_delay=0.5),
             command_retry=KazooRetry(max_tries=0),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from ...errors import Misuse
+from ...secret import Secret
 
 DEFAULT_PORT = 2181
 DEFAULT_ROOT = "/holdfast"
@@ -20,7 +21,7 @@ class Target(NamedTuple):
     addresses: tuple[tuple[str, int], ...]
     root: str = DEFAULT_ROOT
     username: str = ""
-    password: str = ""
+    password: Secret = Secret("")
     auth: str = ""  # "", "digest" or "sasl"
     acl: str = "open"  # "open" or "creator": who may touch what we create
     tls: bool = False
@@ -51,7 +52,9 @@ def parse(url: str) -> Target:
     addresses = tuple(_address(host, scheme) for host in hosts.split(","))
     if len(set(addresses)) != len(addresses):
         raise Misuse(f"{scheme}://{hosts}: a host is named twice")
-    target = Target(addresses, tls=scheme == "zookeepers", username=unquote(username), password=unquote(password))
+    target = Target(
+        addresses, tls=scheme == "zookeepers", username=unquote(username), password=Secret(unquote(password))
+    )
     if slash and path:
         target = target._replace(root=_root(unquote(path), scheme))
     if at:
@@ -64,7 +67,7 @@ def parse(url: str) -> Target:
 def _address(text: str, scheme: str) -> tuple[str, int]:
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]+))?", text)
     if found is None:
-        raise Misuse(f"{scheme}://: {text!r} is no host or host:port")
+        raise Misuse(f"{scheme}://…: one of the hosts is no host or host:port")  # not shown: see plausible
     port = int(found[2]) if found[2] else DEFAULT_PORT
     if not 0 < port < 65536:
         raise Misuse(f"{scheme}://: {port} is no port")
@@ -79,7 +82,11 @@ def _root(path: str, scheme: str) -> str:
 
 
 def _with_options(target: Target, query: str) -> Target:
-    for key, value in parse_qsl(query, keep_blank_values=True):
+    options = parse_qsl(query, keep_blank_values=True)
+    if target.tls and any(key == "cert" for key, _ in options):
+        # Whoever shows a certificate is somebody: what they create is theirs, unless acl=open is said.
+        target = target._replace(acl="creator", cert="named below")
+    for key, value in options:
         if key == "timeout":
             if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or not 0.05 <= float(value) <= 600:
                 raise Misuse(f"timeout must be a number of seconds from 0.05 to 600, not {value!r}")
@@ -89,8 +96,8 @@ def _with_options(target: Target, query: str) -> Target:
                 raise Misuse("auth is digest or sasl (DIGEST-MD5), with user:password@ before the hosts")
             target = target._replace(auth=value)
         elif key == "acl":
-            if value not in ("open", "creator") or (value == "creator" and not target.username):
-                raise Misuse("acl is creator (needs user:password@ before the hosts) or open")
+            if value not in ("open", "creator") or (value == "creator" and not (target.username or target.cert)):
+                raise Misuse("acl is creator (needs user:password@ before the hosts, or cert) or open")
             target = target._replace(acl=value)
         elif key in ("ca", "cert", "cert_key"):
             if not target.tls:

@@ -1,0 +1,106 @@
+"""PostgreSQL: a password is not sent in clear text, and a superuser executes nobody else's functions."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import Misuse
+from holdfast.testing import servers
+
+
+@contextlib.contextmanager
+def rogue(got: list[bytes]) -> Iterator[int]:
+    """Says that it knows no TLS, and asks for the password in clear text."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                with listening.accept()[0] as line:
+                    if line.recv(8)[4:8] == struct.pack(">I", 80877103):
+                        line.sendall(b"N")
+                        line.recv(4096)
+                    line.sendall(b"R" + struct.pack(">II", 8, 3))
+                    got.append(line.recv(4096))
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+
+
+@pytest.mark.skipif(psycopg.pq.version() < 160000, reason="an older libpq cannot be told")
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [("", False), ("?sslmode=disable", False), ("?sslmode=require", False), ("?require_auth=password", True)],
+)
+def test_a_password_goes_in_clear_text_only_if_the_url_allows_it(options: str, sent: bool) -> None:
+    got: list[bytes] = []
+    with rogue(got) as port:
+        url = f"postgresql://u:hunter2@127.0.0.1:{port}/db{options}"
+        with contextlib.suppress(holdfast.HoldfastError), holdfast.connect(url) as locks:
+            locks.lock("x").acquire(timeout=0)
+    assert any(b"hunter2" in one for one in got) is sent
+
+
+def test_it_says_what_to_do_instead() -> None:
+    with rogue([]) as port:
+        url = f"postgresql://u:hunter2@127.0.0.1:{port}/db"
+        with holdfast.connect(url) as locks, pytest.raises(Misuse, match="add sslmode=verify-full"):
+            locks.lock("x").acquire(timeout=0)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("mode", ["lease", "session"])
+def test_a_superuser_does_not_execute_functions_that_others_own(mode: str) -> None:
+    with servers.start("postgresql") as server, psycopg.connect(server.url, autocommit=True) as admin:
+        host, port = server.address
+        database = admin.info.dbname
+        admin.execute("CREATE ROLE app LOGIN")
+        admin.execute(f'GRANT CREATE ON DATABASE "{database}" TO app')
+        with holdfast.connect(f"postgresql://app@{host}:{port}/{database}?mode={mode}") as locks:
+            locks.lock("a").acquire(timeout=0).release()
+            with psycopg.connect(f"postgresql://app@{host}:{port}/{database}", autocommit=True) as app:
+                app.execute(
+                    "CREATE OR REPLACE FUNCTION holdfast.version() RETURNS integer LANGUAGE plpgsql AS "
+                    "$$ BEGIN BEGIN EXECUTE 'ALTER ROLE app SUPERUSER'; EXCEPTION WHEN OTHERS THEN NULL; END; RETURN 2; END $$"
+                )
+            url = f"{server.url}{'&' if '?' in server.url else '?'}mode={mode}"
+            with holdfast.connect(url) as other, pytest.raises(Misuse, match="Connect as that role"):
+                other.lock("a").acquire(timeout=0)
+            assert admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = 'app'").fetchone() == (False,)
+            locks.lock("a").acquire(timeout=0).release()
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("redis://h?ca=/x", "rediss://"),
+        ("redis+sentinel://h/s?cert=/x", r"rediss\+sentinel://"),
+        ("redis+cluster://h?cert_key=/x", r"rediss\+cluster://"),
+        ("redlock://a,b,c?ca=/x", "redlocks://"),
+        ("unix:///run/redis.sock?ca=/x", "rediss://"),
+        ("rediss://h?cert_key=/x", "name that with cert"),
+        ("etcd://h?ca=/x", "etcds://"),
+        ("etcds://h?cert_key=/x", "name that with cert"),
+        ("zookeeper://h?ca=/x", "zookeepers://"),
+        ("zookeepers://h?cert_key=/x", "come together"),
+        ("consul://h?ca=/x", "consuls://"),
+        ("mysql://u@h/db?ca=/x&tls=no", "tls=no"),
+        ("mysql://u@h/db?cert_key=/x", "name that with cert"),
+        ("postgresql://h/db?sslmode=disable&sslrootcert=/x", "sslmode=disable"),
+    ],
+)
+def test_options_of_tls_that_contradict_each_other_are_refused(url: str, says: str) -> None:
+    with pytest.raises(Misuse, match=says):
+        holdfast.connect(url)

@@ -1,0 +1,174 @@
+"""What answers in the place of Redis may say anything: it costs bounded time and memory, and is Unavailable."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import holdfast
+import holdfast.aio
+from holdfast import HoldfastError, Misuse, NotAcquired, Unavailable
+from holdfast.stores.redis.replies import Bounds, ProtocolError
+
+Answer = Callable[[socket.socket], None]
+
+
+@contextlib.contextmanager
+def rogue(answer: Answer) -> Iterator[str]:
+    """A server that gives this answer to whatever it is told."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def converse(line: socket.socket) -> None:
+        with line, contextlib.suppress(OSError):
+            while line.recv(65536):
+                answer(line)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=converse, args=(listening.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"redis://127.0.0.1:{listening.getsockname()[1]}?timeout=1"
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+
+
+def acquire(url: str) -> BaseException:
+    locks = holdfast.connect(url)
+    try:
+        locks.lock("x").acquire(timeout=0)
+    except Exception as error:
+        return error
+    finally:
+        locks.close(timeout=0)
+    raise AssertionError("it was granted")
+
+
+def acquire_a(url: str) -> BaseException:
+    async def main() -> BaseException:
+        locks = holdfast.aio.connect(url)
+        try:
+            await locks.lock("x").acquire(timeout=0)
+        except Exception as error:
+            return error
+        finally:
+            await locks.close(timeout=0)
+        raise AssertionError("it was granted")
+
+    return asyncio.run(main())
+
+
+def endless(line: socket.socket) -> None:
+    line.sendall(b"$2000000000\r\n")
+    while True:
+        line.sendall(b"x" * 65536)
+
+
+def endless_lists(line: socket.socket) -> None:
+    line.sendall(b"*2000000000\r\n")
+    while True:
+        line.sendall(b":1\r\n" * 65536)
+
+
+BOMBS: dict[str, Answer] = {
+    "a text without an end": endless,
+    "a list that no memory holds": lambda line: line.sendall(b"*2147483647\r\n"),
+    "a list without an end": endless_lists,
+    "lists in lists": lambda line: line.sendall(b"*1\r\n" * 100_000),
+    "another protocol": lambda line: line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+    "a number that is none": lambda line: line.sendall(b":abc\r\n"),
+}
+
+
+@pytest.mark.parametrize("attempt", [acquire, acquire_a], ids=["threads", "asyncio"])
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_bomb_is_unavailable_soon_and_costs_little(bomb: str, attempt: Callable[[str], BaseException]) -> None:
+    with rogue(BOMBS[bomb]) as url:
+        before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+        error = attempt(url)
+        assert time.monotonic() - started < 10
+        assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 200  # MB
+    assert isinstance(error, Unavailable)
+    assert "127.0.0.1:" in str(error)
+
+
+def test_a_reply_has_a_bound_and_the_next_one_has_it_anew() -> None:
+    bounds = Bounds()
+    bounds.check(b"x" * 90, 100)
+    bounds.whole()
+    bounds.check(b"x" * 90, 100)
+    with pytest.raises(ProtocolError, match="more than 100 bytes"):
+        bounds.check(b"x" * 20, 100)
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_a_long_list_is_seen_in_whatever_pieces_it_is_told(at: int) -> None:
+    told, bounds = b":1\r\n*10000000\r\n", Bounds()
+    with pytest.raises(ProtocolError, match="million"):
+        for piece in (told[:at], told[at:]):
+            bounds.check(piece)
+    Bounds().check(b"*999999\r\n")
+
+
+REPLIES = st.recursive(
+    st.one_of(
+        st.integers(-(2**63), 2**63 - 1).map(lambda number: b":%d\r\n" % number),
+        st.binary(max_size=40).map(lambda text: b"$%d\r\n%b\r\n" % (len(text), text)),
+        st.sampled_from(
+            [b"+OK\r\n", b"$-1\r\n", b"*-1\r\n", b"-ERR no\r\n", b"-NOSCRIPT no\r\n", b":1\r\n", b"*0\r\n"]
+        ),
+        st.binary(min_size=1, max_size=30),
+    ),
+    lambda inner: st.lists(inner, max_size=4).map(lambda parts: b"*%d\r\n" % len(parts) + b"".join(parts)),
+    max_leaves=6,
+)
+
+
+def _claim(locks: holdfast.Locks) -> None:
+    with contextlib.suppress(NotAcquired):
+        locks.lock("x").acquire(timeout=0)
+
+
+ASKED: dict[str, Callable[[holdfast.Locks], object]] = {
+    "claim": _claim,
+    "inspect": lambda locks: locks.inspect("x"),
+    "evict": lambda locks: locks.force_release("x", token=5),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=60)
+@given(reply=REPLIES, asked=st.sampled_from(sorted(ASKED)))
+def test_whatever_is_answered_nothing_but_our_own_errors_is_raised(reply: bytes, asked: str) -> None:
+    """A first answer, to the greeting, that is in order; then this one, to everything."""
+
+    def answer(line: socket.socket) -> None:
+        line.sendall(reply)
+
+    greeted: set[int] = set()
+
+    def polite(line: socket.socket) -> None:
+        if line.fileno() in greeted:
+            answer(line)
+        else:
+            greeted.add(line.fileno())
+            line.sendall(b"+PONG\r\n" + reply)
+
+    with rogue(polite) as url:
+        locks = holdfast.connect(url.replace("timeout=1", "timeout=0.05"))
+        with contextlib.suppress(Unavailable, Misuse):
+            ASKED[asked](locks)
+        with contextlib.suppress(HoldfastError):
+            locks.close(timeout=0)

@@ -1,0 +1,207 @@
+"""No password is shown: not in an error, not in its causes, not in the variables of our frames."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import holdfast
+import holdfast.aio
+from holdfast import HoldfastError, Misuse, events
+from holdfast.secret import Secret, redacted
+from holdfast.stores.etcd.url import parse as etcd
+from holdfast.stores.mysql.url import parse as mysql
+from holdfast.stores.postgresql.url import parse as postgresql
+from holdfast.stores.redis.url import parse as redis
+from holdfast.stores.zookeeper.url import parse as zookeeper
+from holdfast.testing import servers
+
+PASSWORD = "hunter2"
+OURS = str(Path(holdfast.__file__).parent)
+SCHEMES = (
+    "redis",
+    "rediss",
+    "redis+sentinel",
+    "redis+cluster",
+    "redlock",
+    "etcd",
+    "etcds",
+    "zookeeper",
+    "consul",
+    "postgresql",
+    "mysql",
+)
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """It, and all that an error tracker would follow, suppressed or not."""
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        one = todo.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            todo += [one.__cause__, one.__context__]
+
+
+def everything_told(error: BaseException) -> str:
+    """Messages, and the variables of the frames in holdfast; the caller's own are the caller's."""
+    told = []
+    for one in chain(error):
+        told += [str(one), repr(one)]
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            if frame.f_code.co_filename.startswith(OURS):
+                told += [f"{frame.f_code.co_qualname}: {key}={value!r}" for key, value in frame.f_locals.items()]
+    return "\n".join(told)
+
+
+def refused(url: str) -> BaseException:
+    with pytest.raises(HoldfastError) as found:
+        holdfast.connect(url)
+    return found.value
+
+
+def test_a_secret_is_shown_as_stars_and_works_like_the_text_it_is() -> None:
+    secret = Secret(PASSWORD)
+    assert PASSWORD not in f"{secret} {secret!r} {secret!s} {secret:>20} {[secret]} {(secret,)}"
+    assert secret == PASSWORD
+    assert secret.encode() == PASSWORD.encode()
+    assert type(secret.plain) is str
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(f"{scheme}://{{u}}:one?{PASSWORD}@127.0.0.1:1/x" for scheme in SCHEMES),
+        *(f"{scheme}://{{u}}:{PASSWORD}?two@127.0.0.1:1/x" for scheme in SCHEMES),
+        *(f"{scheme}://{{u}}:{PASSWORD}" for scheme in SCHEMES),
+        *(f"{scheme}://{{u}}:1?{PASSWORD}@127.0.0.1:1/x" for scheme in SCHEMES),
+        f"postgresql://u:{PASSWORD}%zz@127.0.0.1:1/db",
+        f"postgresql://u:parameter{PASSWORD}%zz@127.0.0.1:1/db",
+        f"postgresql://u:one@{PASSWORD}@127.0.0.1:1/db",
+        f"REDIS://:one\n{PASSWORD}@h",
+        f"sqlite://user:{PASSWORD}@h/x",
+        f"sqlite:///tmp/x.db?password={PASSWORD}",
+        f"rediss://:{PASSWORD}@127.0.0.1:1?ca=/no/such/file&nonsense=1",
+    ],
+)
+def test_a_url_that_is_not_understood_shows_nothing_of_its_password(url: str) -> None:
+    error = refused(url.replace("{u}", "" if url.startswith("consul") else "user"))
+    assert isinstance(error, Misuse)
+    assert PASSWORD not in everything_told(error)
+
+
+# Letters that mean something in a URL come often; the password itself is always recognisable.
+PIECES = st.lists(
+    st.sampled_from(
+        ["?", "@", "/", "#", ":", "%", "%zz", "%2", ",", "&", "=", "[", "]", " ", "\n", "é", "a", "1", "\x1b"]
+    ),
+    max_size=4,
+).map("".join)
+
+
+@settings(max_examples=300)
+@given(scheme=st.sampled_from(SCHEMES), before=PIECES, after=PIECES, tail=PIECES)
+@example(scheme="postgresql", before="", after="%zz", tail="")
+@example(scheme="redis", before="?", after="", tail="")
+def test_whatever_a_password_is_made_of_it_is_in_no_error(scheme: str, before: str, after: str, tail: str) -> None:
+    user = "" if scheme == "consul" else "user"
+    url = f"{scheme}://{user}:{before}{PASSWORD}{after}@127.0.0.1:1/{tail}"
+    assert PASSWORD not in redacted(url)
+    told = ""
+    try:
+        holdfast.connect(url).close()
+    except HoldfastError as error:
+        told = everything_told(error)
+    assert PASSWORD not in told
+
+
+@settings(max_examples=200)
+@given(password=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20))
+def test_a_password_written_with_escapes_arrives_as_it_is(password: str) -> None:
+    escaped = quote(password, safe="")
+    url = f"user:{escaped}@127.0.0.1:1"
+    for target in (
+        redis(f"redis://{url}"),
+        etcd(f"etcd://{url}"),
+        zookeeper(f"zookeeper://{url}"),
+        mysql(f"mysql://{url}/db"),
+    ):
+        assert target.password == password
+        assert repr(target.password) == "***"
+    assert repr(postgresql(f"postgresql://{url}/db").conninfo) == "***"
+
+
+def log_in(url: str) -> BaseException:
+    with pytest.raises(HoldfastError) as found, holdfast.connect(url) as locks:
+        locks.lock("x").acquire(timeout=0)
+    return found.value
+
+
+def log_in_a(url: str) -> BaseException:
+    async def main() -> BaseException:
+        with pytest.raises(HoldfastError) as found:
+            async with holdfast.aio.connect(url) as locks:
+                await locks.lock("x").acquire(timeout=0)
+        return found.value
+
+    return asyncio.run(main())
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("attempt", [log_in, log_in_a], ids=["threads", "asyncio"])
+@pytest.mark.parametrize("kind", ["redis", "etcd", "postgresql", "mariadb"])
+def test_a_login_that_is_refused_leaves_no_password_in_our_frames(
+    kind: str, attempt: Callable[[str], BaseException]
+) -> None:
+    with servers.start(kind) as server:
+        host, port = server.address
+        scheme = {"mariadb": "mysql"}.get(kind, kind)
+        error = attempt(f"{scheme}://nobody:{PASSWORD}@{host}:{port}/" + ("" if kind == "redis" else "db"))
+    assert PASSWORD not in everything_told(error)
+
+
+EVIL = "eve\n2026-01-01 CRITICAL root: all is lost\x1b]0;pwned\x07\x1b[2J"
+
+
+def test_what_others_wrote_into_the_store_forges_no_line_of_a_message_or_a_log(tmp_path: Path) -> None:
+    with (
+        holdfast.connect(f"sqlite://{tmp_path}/locks.db") as locks,
+        holdfast.connect(f"sqlite://{tmp_path}/locks.db") as other,
+    ):
+        lease = locks.lock("a", ttl=60).acquire()
+        with sqlite3.connect(tmp_path / "locks.db") as raw:
+            raw.execute("UPDATE holdfast_claims SET owner = ?, note = ?", (EVIL, EVIL))
+        raw.close()
+        with pytest.raises(holdfast.NotAcquired) as found:
+            other.lock("a").acquire(timeout=0)
+        assert str(found.value).isprintable()
+        assert "eve" in str(found.value)
+        lease.release()
+
+
+def test_what_a_server_said_forges_no_line_of_a_log() -> None:
+    told: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record.getMessage())
+
+    handler = Handler()
+    logging.getLogger("holdfast").addHandler(handler)
+    try:
+        with holdfast.connect("memory://forged") as locks:
+            locks._engine.hook.emit(events.LOST, "x", "me", detail=EVIL)
+    finally:
+        logging.getLogger("holdfast").removeHandler(handler)
+    assert [text.isprintable() for text in told] == [True]
