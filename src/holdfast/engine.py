@@ -351,8 +351,9 @@ class Engine:
     def _released(self, lease: Lease) -> None:
         lease._state = RELEASED
         if events.RELEASED in self.hook.by_kind:
+            claim, token, _ = lease._grant
             held = self.driver.now() - lease._since
-            self.hook.emit(events.RELEASED, lease.name, lease.owner, lease.token, held, lock=lease._grant.claim.lock)
+            self.hook.emit(events.RELEASED, claim.name, claim.owner, token, held, "", claim.lock)
 
     async def _leave(self, lease: Lease, claim: Claim) -> bool:
         """Now, and if the connection breaks, at once again over another."""

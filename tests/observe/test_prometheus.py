@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -270,3 +273,24 @@ def test_a_wrong_setting_is_refused_at_construction(wrong: dict[str, object]) ->
     build: Callable[..., object] = Prometheus
     with pytest.raises(Misuse):
         build(registry=CollectorRegistry(), **wrong)
+
+
+def test_several_processes_of_one_server_are_added_up(tmp_path: Path) -> None:
+    script = """
+import os, holdfast
+from prometheus_client import CollectorRegistry, generate_latest, multiprocess
+with holdfast.connect("memory://", observe=["prometheus"]) as locks, locks.lock("x"):
+    child = os.fork()
+    if child == 0:
+        lease = locks.lock("y:1").acquire()
+        registry = CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry)
+        print(generate_latest(registry).decode(), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+    environ = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    run = [sys.executable, "-c", script]
+    printed = subprocess.run(run, env=environ, check=True, capture_output=True, text=True, timeout=60).stdout
+    assert 'lock_held{lock_kind="mutex",lock_name="x",lock_system="memory"} 1.0' in printed
+    assert 'lock_held{lock_kind="mutex",lock_name="y:{n}",lock_system="memory"} 1.0' in printed

@@ -70,6 +70,10 @@ def _dispatch(options: Options) -> int:
         from .migrate import migrate
 
         return migrate(options)
+    if options.command == "observe":
+        from .observing import observe
+
+        return observe(options)
     from . import asking
 
     return asking.COMMANDS[options.command](options)

@@ -13,6 +13,7 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast fence install --table T       print or apply the trigger that refuses a stale token in a table
   holdfast advise                        do you need the lock at all? Asks, explains, ends in code to run
   holdfast migrate --sql                 print what a SQL store creates in its database
+  holdfast observe grafana|alerts        print a Grafana board, or alert rules for Prometheus
   holdfast demo                          see updates get lost, and then not (10 s)
   holdfast COMMAND --help                more, with examples
 
@@ -161,10 +162,22 @@ not contacted.
 Example:
   holdfast migrate --sql --url postgresql://localhost/shop | psql shop"""
 
+OBSERVE = """\
+holdfast observe grafana   print a board for Grafana (JSON, to be imported)
+holdfast observe alerts    print alert rules for Prometheus (YAML, for its rule_files)
+
+Both read the metrics of processes that were connected with observe=["prometheus"], or run with
+HOLDFAST_OBSERVE=prometheus. What to do about an alert: docs/operating.md.
+
+Examples:
+  holdfast observe grafana > board.json
+  holdfast observe alerts > /etc/prometheus/rules/holdfast.yml"""
+
 PAGES = {
     "": OVERVIEW,
     "advise": ADVISE,
     "migrate": MIGRATE,
+    "observe": OBSERVE,
     "fence": FENCE,
     "run": RUN,
     "ls": LS,

@@ -136,6 +136,7 @@ COMMANDS: dict[str, Spec] = {
     "fence": FENCE,
     "advise": ADVISE,
     "migrate": MIGRATE,
+    "observe": {},
 }
 NAMELESS = ("demo", "advise", "migrate")
 

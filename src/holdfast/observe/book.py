@@ -62,24 +62,22 @@ class Meters:
 class Hold:
     """Somebody of this process who is inside."""
 
-    __slots__ = ("meters", "name", "since", "span")
+    __slots__ = ("meters", "name", "span")
 
-    def __init__(self, meters: Meters, name: str, since: float) -> None:
+    def __init__(self, meters: Meters, name: str) -> None:
         self.meters = meters
         self.name = name
-        self.since = since
         self.span: Any = None
 
 
 class Wait:
     """Somebody of this process who is in line."""
 
-    __slots__ = ("extra", "meters", "name", "since")
+    __slots__ = ("extra", "meters", "name")
 
-    def __init__(self, meters: Meters, name: str, since: float) -> None:
+    def __init__(self, meters: Meters, name: str) -> None:
         self.meters = meters
         self.name = name
-        self.since = since
         self.extra: Any = None
 
 
@@ -134,7 +132,7 @@ class Exporter(ABC, Generic[M]):
             if found is None:
                 found = self._by_labels.setdefault(labels, self.make(labels))
             if len(self._remembered) >= REMEMBERED:
-                self._remembered = {}
+                self._remembered.clear()
             self._remembered[key] = found
         return found
 
@@ -145,6 +143,7 @@ class _Book(Generic[M]):
     def __init__(self, exporter: Exporter[M]) -> None:
         self._exporter = exporter
         self._in_line = exporter.in_line
+        self._remembered = exporter._remembered
         self._holds: dict[tuple[str, int], Hold] = {}
 
     def follow(self, locks: Subscribable) -> Callable[[], None]:
@@ -156,7 +155,7 @@ class _Book(Generic[M]):
             events.RENEWED: self._renewed,
             events.IN_DANGER: lambda event: self._of(event).renewed(event, "failed"),
             events.LOST: self._lost,
-            events.RELEASED: lambda event: self._left(event, "released"),
+            events.RELEASED: self._left,
             events.DROPPED: lambda event: self._left(event, "dropped"),
             events.RELEASE_FAILED: self._release_failed,
             events.STORE_FAILED: lambda event: self._of(event).store_failed(event.detail.partition(":")[0]),
@@ -176,8 +175,8 @@ class _Book(Generic[M]):
 
     def _waiting(self, event: Event) -> None:
         meters = self._exporter.meters(event)
-        wait = Wait(meters, event.name, time.monotonic())
-        meters.line[wait] = wait.since
+        wait = Wait(meters, event.name)
+        meters.line[wait] = time.monotonic()
         self._in_line.set(wait)
         meters.joined(event, wait)
 
@@ -190,11 +189,11 @@ class _Book(Generic[M]):
         return wait if wait.name == event.name else None
 
     def _acquired(self, event: Event) -> None:
-        meters = self._exporter.meters(event)
-        wait = self._out_of_line(event)
-        now = time.monotonic()
-        hold = self._holds[event.name, event.token] = Hold(meters, event.name, now)
-        meters.holds[hold] = now
+        _, name, _, token, _, _, lock, system, _, _ = event  # as everything here: what every acquire has to pay for
+        meters = self._remembered.get((system, lock, name)) or self._exporter.meters(event)
+        wait = None if self._in_line.get() is None else self._out_of_line(event)
+        hold = self._holds[name, token] = Hold(meters, name)
+        meters.holds[hold] = time.monotonic()
         meters.entered(event, hold, wait)
 
     def _gave_up(self, event: Event, outcome: str) -> None:
@@ -212,10 +211,14 @@ class _Book(Generic[M]):
         self._of(event).release_failed(event)
         self._left(event, "release_failed")
 
-    def _left(self, event: Event, outcome: str) -> None:
+    def _left(self, event: Event, outcome: str = "released") -> None:
         hold = self._holds.pop((event.name, event.token), None)
-        if hold is not None and hold.meters.holds.pop(hold, None) is not None:
-            hold.meters.left(hold, event.seconds or time.monotonic() - hold.since, outcome)
+        if hold is None:
+            return
+        meters = hold.meters
+        since = meters.holds.pop(hold, None)
+        if since is not None:
+            meters.left(hold, event.seconds or time.monotonic() - since, outcome)
 
 
 def _oldest(since: dict[Any, float]) -> float:

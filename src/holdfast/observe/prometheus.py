@@ -14,6 +14,7 @@ server (PROMETHEUS_MULTIPROC_DIR) all of them are added up, but for the two ages
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -76,18 +77,10 @@ class Prometheus(Exporter["_Meters"]):
 
     def forked(self) -> None:
         super().forked()
-        for meters in self._by_labels.values():
-            meters.held.set(0)
-            meters.waiting.set(0)
-
-
-class _Nothing:
-    def inc(self) -> None: ...
-    def dec(self) -> None: ...
-    def set(self, value: float) -> None: ...
-
-
-_NOTHING = _Nothing()
+        if not self.counted_at_scrape:  # by now the child's own files are written to
+            for meters in self._by_labels.values():
+                meters.held.set(0)
+                meters.waiting.set(0)
 
 
 def _several_processes() -> bool:
@@ -101,16 +94,16 @@ class _Meters(Meters):
         super().__init__()
         self._of = of
         self._labels = labels
-        self.held: Any = of.held.labels(*labels)
-        self.waiting: Any = of.waiting.labels(*labels)
+        self.held = of.held.labels(*labels)
+        self.waiting = of.waiting.labels(*labels)
+        self._files = not of.counted_at_scrape
         if of.counted_at_scrape:
             self.held.set_function(lambda: len(self.holds))
             self.waiting.set_function(lambda: len(self.line))
-            self.held = self.waiting = _NOTHING
         of.oldest_hold.labels(*labels).set_function(self.oldest_hold)
         of.oldest_wait.labels(*labels).set_function(self.oldest_wait)
-        self._acquired: Callable[[float], None] = of.acquire.labels(*labels, "acquired").observe
-        self._released: Callable[[float], None] = of.hold.labels(*labels, "released").observe
+        self._acquired = _observe(of.acquire.labels(*labels, "acquired"))
+        self._released = _observe(of.hold.labels(*labels, "released"))
         self._waited = of.wait.labels(*labels)
         self._contentions = of.contentions.labels(*labels)
         self._renewals = {outcome: of.renewals.labels(*labels, outcome) for outcome in ("renewed", "late", "failed")}
@@ -121,17 +114,20 @@ class _Meters(Meters):
             of.store_errors.labels(*labels, operation)
 
     def joined(self, event: Event, wait: Wait) -> None:
-        self.waiting.inc()
+        if self._files:
+            self.waiting.inc()
         self._contentions.inc()
 
     def _over(self, event: Event, wait: Wait | None) -> None:
         if wait is not None:
-            self.waiting.dec()
+            if self._files:
+                self.waiting.dec()
             self._waited.observe(event.seconds)
 
     def entered(self, event: Event, hold: Hold, wait: Wait | None) -> None:
         self._acquired(event.took)
-        self.held.inc()
+        if self._files:
+            self.held.inc()
         if wait is not None:
             self._over(event, wait)
 
@@ -140,7 +136,8 @@ class _Meters(Meters):
         self._over(event, wait)
 
     def left(self, hold: Hold, seconds: float, outcome: str) -> None:
-        self.held.dec()
+        if self._files:
+            self.held.dec()
         if outcome == "released":
             self._released(seconds)
         else:
@@ -159,6 +156,21 @@ class _Meters(Meters):
 
     def store_failed(self, operation: str) -> None:
         self._of.store_errors.labels(*self._labels, operation).inc()
+
+
+def _observe(child: Any) -> Callable[[float], None]:
+    """`child.observe`, in half the time: what it would find out at each call is found out once."""
+    try:
+        add, ways, bounds = child._sum.inc, [bucket.inc for bucket in child._buckets], tuple(child._upper_bounds)
+    except AttributeError:  # another version has it otherwise
+        slow: Callable[[float], None] = child.observe
+        return slow
+
+    def observe(amount: float) -> None:
+        add(amount)
+        ways[bisect_left(bounds, amount)](1)
+
+    return observe
 
 
 _default: list[Any] = []
