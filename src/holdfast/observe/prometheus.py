@@ -15,16 +15,20 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable
+from collections import Counter as Counted
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import Metric
 
 from ..events import Event
 from . import Subscribable
 from .book import BUCKETS, Exporter, Hold, Labels, Meters, Wait
 from .naming import LIMIT, template
 
+ENOUGH = 256  # put aside, before they are counted without being asked for
 _LABELS = ("lock_system", "lock_kind", "lock_name")
 
 
@@ -41,8 +45,8 @@ class Prometheus(Exporter["_Meters"]):
         # Who holds and waits is in the book anyway; where several processes are added up, a file must be told each time.
         self.counted_at_scrape = not _several_processes()
 
-        def histogram(metric: str, what: str, *labels: str) -> Histogram:
-            return Histogram(metric, what, (*_LABELS, *labels), buckets=BUCKETS, registry=registry)
+        def histogram(metric: str, what: str, *labels: str) -> _Histogram:
+            return _Histogram(metric, what, (*_LABELS, *labels), buckets=BUCKETS, registry=registry)
 
         def counter(metric: str, what: str, *labels: str) -> Counter:
             return Counter(metric, what, (*_LABELS, *labels), registry=registry)
@@ -87,6 +91,55 @@ def _several_processes() -> bool:
     return "PROMETHEUS_MULTIPROC_DIR" in os.environ or "prometheus_multiproc_dir" in os.environ
 
 
+class _Histogram(Histogram):
+    """One that is told much more often than it is read: what it is told is put aside, and counted when it is read."""
+
+    _asides: tuple[_Aside, ...] = ()
+
+    def often(self, *labels: str) -> Callable[[float], None]:
+        child = self.labels(*labels)
+        if _several_processes():  # others read it, from a file
+            return child.observe
+        aside = _Aside(child)
+        self._asides = (*self._asides, aside)
+        return aside
+
+    def collect(self) -> Iterable[Metric]:
+        for aside in self._asides:
+            aside.count()
+        return super().collect()
+
+
+class _Aside:
+    __slots__ = ("_child", "_values")
+
+    def __init__(self, child: Histogram) -> None:
+        self._child = child
+        self._values: deque[float] = deque()
+
+    def __call__(self, value: float) -> None:
+        self._values.append(value)
+        if len(self._values) >= ENOUGH:
+            self.count()
+
+    def count(self) -> None:
+        """All at once: a bucket is told how many have come, rather than of each. Each value is popped once, by one thread."""
+        child: Any = self._child
+        bounds, total = child._upper_bounds, 0.0
+        counts: Counted[int] = Counted()
+        while self._values:
+            try:
+                value = self._values.popleft()
+            except IndexError:  # another thread was faster
+                break
+            total += value
+            counts[bisect_left(bounds, value)] += 1
+        if counts:
+            child._sum.inc(total)
+            for at, count in counts.items():
+                child._buckets[at].inc(count)
+
+
 class _Meters(Meters):
     """The children of one set of labels. Those that an alert reads are there from the start, at 0: see `increase()`."""
 
@@ -102,8 +155,8 @@ class _Meters(Meters):
             self.waiting.set_function(lambda: len(self.line))
         of.oldest_hold.labels(*labels).set_function(self.oldest_hold)
         of.oldest_wait.labels(*labels).set_function(self.oldest_wait)
-        self._acquired = _observe(of.acquire.labels(*labels, "acquired"))
-        self._released = _observe(of.hold.labels(*labels, "released"))
+        self._acquired = of.acquire.often(*labels, "acquired")
+        self._released = of.hold.often(*labels, "released")
         self._waited = of.wait.labels(*labels)
         self._contentions = of.contentions.labels(*labels)
         self._renewals = {outcome: of.renewals.labels(*labels, outcome) for outcome in ("renewed", "late", "failed")}
@@ -156,21 +209,6 @@ class _Meters(Meters):
 
     def store_failed(self, operation: str) -> None:
         self._of.store_errors.labels(*self._labels, operation).inc()
-
-
-def _observe(child: Any) -> Callable[[float], None]:
-    """`child.observe`, in half the time: what it would find out at each call is found out once."""
-    try:
-        add, ways, bounds = child._sum.inc, [bucket.inc for bucket in child._buckets], tuple(child._upper_bounds)
-    except AttributeError:  # another version has it otherwise
-        slow: Callable[[float], None] = child.observe
-        return slow
-
-    def observe(amount: float) -> None:
-        add(amount)
-        ways[bisect_left(bounds, amount)](1)
-
-    return observe
 
 
 _default: list[Any] = []
