@@ -70,6 +70,10 @@ def _dispatch(options: Options) -> int:
         from .migrate import migrate
 
         return migrate(options)
+    if options.command == "watch":
+        from .following import watch
+
+        return watch(options)
     if options.command == "observe":
         from .observing import observe
 

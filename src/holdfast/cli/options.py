@@ -124,6 +124,7 @@ ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imp
     },
     "--code": ("code", None),
 }
+WATCH: Spec = {"--interval": ("interval", _seconds), "--for": ("for", _seconds)}
 MIGRATE: Spec = {"--sql": ("sql", None)}
 
 COMMANDS: dict[str, Spec] = {
@@ -137,6 +138,7 @@ COMMANDS: dict[str, Spec] = {
     "advise": ADVISE,
     "migrate": MIGRATE,
     "observe": {},
+    "watch": WATCH,
 }
 NAMELESS = ("demo", "advise", "migrate")
 
