@@ -28,6 +28,7 @@ from .engine import CLOSING, Ask, Engine
 from .errors import NotAcquired
 from .lease import RELEASED
 from .lease import Lease as CoreLease
+from .observe import Observers
 from .recipes import DEFAULT_TTL, UNSET, Leader, Otherwise, Unset
 
 P = ParamSpec("P")
@@ -448,10 +449,10 @@ class Locks:
         await self.close()
 
 
-def connect(url: str | None = None, *, label: str = "") -> Locks:
+def connect(url: str | None = None, *, label: str = "", observe: Observers | None = None) -> Locks:
     """Open a store for asyncio; see `holdfast.connect`."""
     url = target = connecting.resolve(url)  # a secret, also in this frame
-    engine = connecting.open_engine(target, Asyncio(), label)
+    engine = connecting.open_engine(target, Asyncio(), label, observe)
     lifecycle.adopt(engine, lambda held: _release_at_exit(held, target))
     return Locks(engine)
 

@@ -36,6 +36,15 @@ class Claim(NamedTuple):
     queue: bool = True  # join the line when there is no room
     note: str = ""  # what an election's candidate tells the others
 
+    @property
+    def lock(self) -> str:
+        """Of what kind, in a word."""
+        if self.capacity == 1:
+            return "mutex"
+        if self.capacity < MAX_CAPACITY:
+            return "semaphore"
+        return "read" if self.units == 1 else "write"
+
     def __repr__(self) -> str:
         return f"Claim({self.name!r}, {self.units}/{self.capacity} units, ttl={self.ttl:g}, owner={self.owner!r})"
 

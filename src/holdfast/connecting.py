@@ -13,6 +13,7 @@ from .claim import valid_note
 from .drivers.base import Driver
 from .engine import Engine
 from .errors import Misuse, Unavailable
+from .observe import Observers, found
 from .secret import Secret, plausible, redacted
 from .stores.base import Store
 
@@ -48,12 +49,15 @@ BUILT_IN = {
 }
 
 
-def open_engine(url: str | None, driver: Driver, label: str = "") -> Engine:
+def open_engine(url: str | None, driver: Driver, label: str = "", observe: Observers | None = None) -> Engine:
     """Find the store's opener by the scheme of its URL, and open it."""
     target = resolve(url)
     label = valid_note(label, "a label")  # before anything is opened
+    observers = found(observe)
     engine = Engine(open_store(target, driver), driver, label)
     engine.hook.subscribe(_log, events.ALARMING)
+    for observer in observers:
+        observer(engine.hook)
     return engine
 
 

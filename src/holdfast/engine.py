@@ -18,7 +18,7 @@ from . import events, rule
 from .claim import ROUND, Claim, Grant, Place, Snapshot, new_holder, printable
 from .drivers.base import Bell, Driver
 from .errors import Misuse, NotAcquired, Unavailable
-from .events import Hook
+from .events import Hook, contained
 from .lease import HELD, LOST, RELEASED, RELEASING, Lease
 from .leaving import Leaving, Owed
 from .renewal import Dropped, Renewer
@@ -57,7 +57,7 @@ class Engine:
     def __init__(self, store: Store, driver: Driver, label: str = "") -> None:
         self.store = store
         self.driver = driver
-        self.hook = Hook()
+        self.hook = Hook(store.traits.system)
         self.label = label
         self.mutex = threading.Lock()
         self.closed = False
@@ -132,7 +132,8 @@ class Engine:
             within = ROUND if timeout is None or timeout >= ROUND - FIND_OUT else timeout + FIND_OUT
             try:
                 answer = await self.store.claim(claim, within)
-            except Unavailable:  # once more: the answer may have been lost, and repeating finds it
+            except Unavailable as error:  # once more: the answer may have been lost, and repeating finds it
+                self._store_failed("claim", claim, error)
                 if (left := started + within - now()) <= 0:
                     raise
                 self._under_way[claim.holder] = True
@@ -148,7 +149,10 @@ class Engine:
                 self._remember(lease)
             self.renewer.add(lease)
             if events.ACQUIRED in self.hook.by_kind:
-                self.hook.emit(events.ACQUIRED, name, claim.owner, answer.token, sent - started)
+                kind, took = claim.lock, now() - started
+                self.hook.emit(
+                    events.ACQUIRED, name, claim.owner, answer.token, sent - started, "", kind, took, answer.ttl
+                )
             return lease
         except BaseException as error:
             if lease is not None:
@@ -163,6 +167,10 @@ class Engine:
                 strays = isinstance(error, Unavailable) or self._under_way.get(claim.holder, False)
                 interrupted = answer is None and not isinstance(error, Exception)
                 await self._withdraw(claim, left, unanswered=strays or interrupted)
+            if events.FAILED in self.hook.by_kind and not isinstance(error, NotAcquired):
+                why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                with contained("a subscriber"):
+                    self.hook.emit(events.FAILED, name, claim.owner, 0, now() - started, why, claim.lock)
             raise
         finally:
             try:
@@ -172,6 +180,10 @@ class Engine:
             except BaseException:  # interrupted in this very moment
                 self._over(claim.holder)
                 raise
+
+    def _store_failed(self, what: str, claim: Claim, error: Exception) -> None:
+        if events.STORE_FAILED in self.hook.by_kind:
+            self.hook.emit(events.STORE_FAILED, claim.name, claim.owner, detail=f"{what}: {error}", lock=claim.lock)
 
     def _over(self, holder: str) -> None:
         self._under_way.pop(holder, None)
@@ -185,7 +197,7 @@ class Engine:
         give_up = None if timeout is None else started + timeout
         troubled: float | None = None
         if claim.queue and events.WAITING in self.hook.by_kind:
-            self.hook.emit(events.WAITING, claim.name, claim.owner)
+            self.hook.emit(events.WAITING, claim.name, claim.owner, lock=claim.lock)
         while True:
             if self.closed:  # by another thread or task, while we waited
                 raise _closed(claim.name)
@@ -205,7 +217,8 @@ class Engine:
                     claim, ROUND if give_up is None else max(FIND_OUT / 2, min(ROUND, give_up + FIND_OUT - sent))
                 )
                 self._under_way[claim.holder] = unanswered
-            except Unavailable:
+            except Unavailable as error:
+                self._store_failed("claim", claim, error)
                 # A server that restarts is ridden out for a ttl: whoever had a place in line joins again.
                 troubled = troubled or now()
                 if now() >= troubled + claim.ttl or (give_up is not None and now() >= give_up):
@@ -253,7 +266,7 @@ class Engine:
         self.renewer.drop(Dropped(self, lease._grant, key, lease._keep_until, lease._deadline, where, told))
 
     async def _not_acquired(self, claim: Claim, timeout: float | None, waited: float) -> NotAcquired:
-        self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=waited)
+        self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=waited, lock=claim.lock, took=waited)
         try:
             snapshot = await self.store.inspect(claim.name, FIND_OUT / 2)
         except Unavailable:
@@ -350,7 +363,8 @@ class Engine:
                     there = await self.leaving.leave(claim, lease._keep_until)
                 else:
                     there = await self.store.release(claim, ROUND)
-            except Unavailable:  # at once again, over another connection
+            except Unavailable as error:  # at once again, over another connection
+                self._store_failed("release", claim, error)
                 if (left := started + ROUND - self.driver.now()) <= 0:
                     raise
                 again = await self.leaving.leave(claim, lease._keep_until, left)
@@ -371,9 +385,15 @@ class Engine:
             except BaseException:  # interrupted in this very moment
                 self._over(claim.holder)
                 raise
-        if events.RELEASED in self.hook.by_kind:
-            self.hook.emit(events.RELEASED, claim.name, claim.owner, lease.token, self.driver.now() - lease._since)
+        self._released(lease)
         return there
+
+    def _released(self, lease: Lease) -> None:
+        lease._state = RELEASED
+        if events.RELEASED in self.hook.by_kind:
+            claim, token, _ = lease._grant
+            held = self.driver.now() - lease._since
+            self.hook.emit(events.RELEASED, claim.name, claim.owner, token, held, "", claim.lock)
 
     async def _go_on_leaving(self, lease: Lease, claim: Claim, at_once: bool) -> None:
         """The release failed, or was interrupted: take it up again if there is a chance, else in the background."""
@@ -385,7 +405,7 @@ class Engine:
                 left = await self._leave_at_once(claim, lease._keep_until, FIND_OUT)
         finally:
             if left:
-                lease._state = RELEASED
+                self._released(lease)
             else:
                 self._hand_over(lease)
 
@@ -395,12 +415,15 @@ class Engine:
             return
         lease._handed_over = True
         known = ref(lease)
+        claim, token, since = lease._grant.claim, lease.token, lease._since
 
         def done() -> None:
             if (still := known()) is not None:
                 still._state = RELEASED
+            if events.RELEASED in self.hook.by_kind:
+                held = self.driver.now() - since
+                self.hook.emit(events.RELEASED, claim.name, claim.owner, token, held, lock=claim.lock)
 
-        claim = lease._grant.claim
         self.leaving.later(claim, lease._deadline, token=lease.token, keep_until=lease._keep_until, done=done)
 
     async def downgrade(self, lease: Lease) -> None:

@@ -13,10 +13,13 @@ from typing import NamedTuple
 from .claim import printable
 from .errors import Misuse
 
-ACQUIRED = "acquired"  # seconds: how long it waited
+_tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
+
+ACQUIRED = "acquired"  # seconds: how long it waited; took: the whole call
 WAITING = "waiting"  # joined the line
 NOT_ACQUIRED = "not acquired"  # seconds: how long it waited
-RENEWED = "renewed"  # seconds: what was left of the ttl when it was renewed
+FAILED = "failed"  # an acquire ended by an error or an interruption; detail: which; seconds: how long it took
+RENEWED = "renewed"  # seconds: what was left when it was renewed; ttl: of how much
 IN_DANGER = "in danger"  # a renewal failed; seconds: what is left
 LOST = "lost"  # seconds: how long it was held
 RELEASED = "released"  # seconds: how long it was held
@@ -24,8 +27,23 @@ RELEASE_FAILED = "release failed"  # the store did not answer until the lock end
 DROPPED = "dropped"  # nobody had the lease any more, so it is released
 EVICTED = "evicted"  # somebody was put out by force_release; detail: who, and by whom
 REFUSED = "refused"  # storage refused a stale token
+STORE_FAILED = "store failed"  # one conversation with it; detail: which (claim, renew, release), and why
 
-KINDS = (ACQUIRED, WAITING, NOT_ACQUIRED, RENEWED, IN_DANGER, LOST, RELEASED, RELEASE_FAILED, DROPPED, EVICTED, REFUSED)
+KINDS = (
+    ACQUIRED,
+    WAITING,
+    NOT_ACQUIRED,
+    FAILED,
+    RENEWED,
+    IN_DANGER,
+    LOST,
+    RELEASED,
+    RELEASE_FAILED,
+    DROPPED,
+    EVICTED,
+    REFUSED,
+    STORE_FAILED,
+)
 ALARMING = (IN_DANGER, LOST, RELEASE_FAILED, DROPPED, EVICTED, REFUSED)
 
 
@@ -36,6 +54,10 @@ class Event(NamedTuple):
     token: int = 0
     seconds: float = 0.0
     detail: str = ""
+    lock: str = ""  # mutex, semaphore, read or write; told when somebody asks for it and when it is given
+    system: str = ""  # redis, etcd, …
+    took: float = 0.0
+    ttl: float = 0.0
 
 
 Subscriber = Callable[[Event], object]
@@ -44,7 +66,8 @@ Subscriber = Callable[[Event], object]
 class Hook:
     """Subscribers by kind. Copied on change, so that emitting takes no lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, system: str = "") -> None:
+        self.system = system
         # Kinds that nobody listens to are not in it: `kind in hook.by_kind` is the cheap question on hot paths.
         self.by_kind: dict[str, tuple[Subscriber, ...]] = {}
 
@@ -69,12 +92,22 @@ class Hook:
         return unsubscribe
 
     def emit(
-        self, kind: str, name: str, owner: str = "", token: int = 0, seconds: float = 0.0, detail: str = ""
+        self,
+        kind: str,
+        name: str,
+        owner: str = "",
+        token: int = 0,
+        seconds: float = 0.0,
+        detail: str = "",
+        lock: str = "",
+        took: float = 0.0,
+        ttl: float = 0.0,
     ) -> None:
         subscribers = self.by_kind.get(kind)
         if not subscribers:
             return
-        event = Event(kind, name, owner, token, seconds, printable(detail) if detail else "")
+        detail = printable(detail) if detail else ""
+        event = _tuple(Event, (kind, name, owner, token, seconds, detail, lock, self.system, took, ttl))
         interruption: BaseException | None = None
         for subscriber in subscribers:
             try:
@@ -85,6 +118,9 @@ class Hook:
                 interruption = error
         if interruption is not None:
             raise interruption
+
+
+refusals = Hook("fence")  # what storage refused in this process: a guard knows names and tokens, and no connection
 
 
 def report(error: BaseException, what: str) -> None:

@@ -147,13 +147,15 @@ class Leaving:
         try:
             await self.leave(owed.claim, owed.keep_until, within)
         except Exception as error:
+            if events.STORE_FAILED in self._hook.by_kind:
+                self._tell(events.STORE_FAILED, owed, f"release: {error}")
             now = self._driver.now()
             if now < owed.until:
                 at = now + self._driver.uniform(owed.pause, 2 * owed.pause)
                 self.owe(owed._replace(pause=min(0.25, 2 * owed.pause)), min(at, owed.until))
                 return
             detail = f"{error}; it ends by itself now"
-            self._hook.emit(events.RELEASE_FAILED, owed.claim.name, owed.claim.owner, owed.token, detail=detail)
+            self._tell(events.RELEASE_FAILED, owed, detail)
             return
         if owed.latecomers and not self._closing:
             wait, *rest = owed.latecomers
@@ -182,9 +184,13 @@ class Leaving:
         for owed in self.forget():
             left = max(0.0, owed.until - self._driver.now())
             detail = f"the connection was closed before the store answered: it is free in {left:.1f} s at the latest"
-            self._hook.emit(events.RELEASE_FAILED, owed.claim.name, owed.claim.owner, owed.token, detail=detail)
+            self._tell(events.RELEASE_FAILED, owed, detail)
         if interruption is not None:
             raise interruption
+
+    def _tell(self, kind: str, owed: Owed, detail: str) -> None:
+        claim = owed.claim
+        self._hook.emit(kind, claim.name, claim.owner, owed.token, detail=detail, lock=claim.lock)
 
     def forget(self) -> list[Owed]:
         """All that is owed; whoever asks takes it over."""

@@ -52,6 +52,10 @@ class Dropped(NamedTuple):
         return Owed(self.grant.claim, self.deadline, self.grant.token, self.keep_until, done=self._released)
 
     def _released(self) -> Engine:
+        """Whose release was cut short was not told of as dropped, and is told of as released."""
+        if not self.told and events.RELEASED in self.engine.hook.by_kind:
+            claim = self.grant.claim
+            self.engine.hook.emit(events.RELEASED, claim.name, claim.owner, self.grant.token, lock=claim.lock)
         return self.engine
 
 
@@ -265,6 +269,7 @@ class Renewer:
             answers = await self._store.renew([lease._grant for lease in batch], within)
             answered = list(zip(batch, answers, strict=True))
         except Unavailable as error:
+            self._store_failed(batch, error)
             self._trouble([(lease, error) for lease in batch], within)
         except Exception as error:
             # Not the network: something about these leases. Find out which, so that the others live.
@@ -275,6 +280,9 @@ class Renewer:
                     await self._renew([lease], within)
         else:
             self._confirm(answered, sent)
+            for lease, answer in answered:
+                if isinstance(answer, Unavailable):
+                    self._store_failed([lease], answer)
             self._trouble([(lease, error) for lease, error in answered if isinstance(error, Unavailable)], within)
 
     def _confirm(self, answered: list[tuple[Lease, Verdict]], sent: float) -> None:
@@ -301,7 +309,9 @@ class Renewer:
         self.announce(gone)
         if events.RENEWED in self._hook.by_kind:
             for lease, margin in renewed:
-                self._emit(events.RENEWED, lease.name, lease.owner, lease.token, margin)
+                with contained("a subscriber to 'renewed'"):
+                    kind, ttl = lease._grant.claim.lock, lease._grant.ttl
+                    self._hook.emit(events.RENEWED, lease.name, lease.owner, lease.token, margin, "", kind, 0.0, ttl)
         for grant in ghosts:
             self._leaving.later(grant.claim, now + grant.ttl, token=grant.token)
 
@@ -352,6 +362,13 @@ class Renewer:
             held = self._driver.now() - lease._since
             self._emit(events.LOST, lease.name, lease.owner, lease.token, held, lease._reason())
             lease._tell()
+
+    def _store_failed(self, batch: list[Lease], error: Exception) -> None:
+        """Once a conversation, however many leases it was about."""
+        if events.STORE_FAILED in self._hook.by_kind:
+            claim, why = batch[0]._grant.claim, f"renew: {error}"
+            with contained("a subscriber to 'store failed'"):
+                self._hook.emit(events.STORE_FAILED, claim.name, claim.owner, detail=why, lock=claim.lock)
 
     def _emit(self, kind: str, name: str, owner: str, token: int = 0, seconds: float = 0.0, detail: str = "") -> None:
         """A subscriber that calls sys.exit(), say, ends nothing here."""

@@ -15,6 +15,7 @@ from .engine import CLOSING, Ask, Engine
 from .errors import NotAcquired
 from .lease import RELEASED
 from .lease import Lease as CoreLease
+from .observe import Observers
 from .recipes import DEFAULT_TTL, UNSET, Leader, Otherwise, Unset
 
 P = ParamSpec("P")
@@ -375,17 +376,18 @@ class Locks:
         self.close()
 
 
-def connect(url: str | None = None, *, label: str = "") -> Locks:
+def connect(url: str | None = None, *, label: str = "", observe: Observers | None = None) -> Locks:
     """Open a store: `memory://`, `sqlite:///path`, or one that another package brings.
 
     With no url: HOLDFAST_URL, or an SQLite file of this user. `label` is shown to whoever asks who holds
-    a lock.
+    a lock. `observe` are who is to be told what happens, as in `observe=["prometheus"]` (see `holdfast.observe`); without
+    it, those that HOLDFAST_OBSERVE names.
 
     >>> locks = connect("memory://")
     >>> with locks.lock("invoice:42") as lease:
     ...     lease.check()
     """
     url = connecting.resolve(url)  # a secret, also in this frame
-    engine = connecting.open_engine(url, Threads(), label)
+    engine = connecting.open_engine(url, Threads(), label, observe)
     lifecycle.adopt(engine, lambda held: finish(held.close()))
     return Locks(engine)

@@ -74,6 +74,14 @@ def _dispatch(options: Options) -> int:
         from .migrate import migrate
 
         return migrate(options)
+    if options.command == "watch":
+        from .following import watch
+
+        return watch(options)
+    if options.command == "observe":
+        from .observing import observe
+
+        return observe(options)
     from . import asking
 
     return asking.COMMANDS[options.command](options)

@@ -9,10 +9,12 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast ls [PREFIX]                   the locks in use
   holdfast show NAME                     who is inside, who waits
   holdfast why NAME                      the same as a story: who waits for whom, and what can be done
+  holdfast watch [PREFIX]                follow what happens, line by line
   holdfast release NAME --token T        put out one holder, the one you looked at
   holdfast fence install --table T       print or apply the trigger that refuses a stale token in a table
   holdfast advise                        do you need the lock at all? Asks, explains, ends in code to run
   holdfast migrate --sql                 print what a SQL store creates in its database; --acl: the rights that it needs
+  holdfast observe grafana|alerts        print a Grafana board, or alert rules for Prometheus
   holdfast demo                          see updates get lost, and then not (10 s)
   holdfast COMMAND --help                more, with examples
 
@@ -34,7 +36,7 @@ If the lock is lost, the command is ended before anybody else can have it: it ne
   -w, --wait S        wait at most S seconds (or 5m, 2h, 1d)
   -E, --conflict-exit-code CODE
                       exit with CODE instead of 75
-  -q, --quiet         say nothing when the lock was not to be had
+  -q, --quiet         say nothing when the lock was not to be had, nor, on a terminal, whom we wait for
   --ttl S             how long the lock outlives a crash of this machine (default 30 s; renewed at a third of it).
                       The command gets TERM when a quarter of it (at most 5 s) is left unrenewed, then KILL
   --shared            readers and writers: one of many readers …
@@ -167,10 +169,37 @@ Examples:
   holdfast migrate --sql --url postgresql://localhost/shop | psql shop
   holdfast migrate --acl --url redis://billing@cache/0?prefix=billing"""
 
+WATCH = """\
+holdfast watch [PREFIX] [--interval S] [--for S] [--json]   follow the locks whose names begin with PREFIX
+
+A line when somebody has come in (acquired), is inside no more (over: released, lost or run out), has joined the line
+(waiting), has given up (left the line) or was put out by force (evicted); with how long it has lasted. What is there at the
+start is told first. The store is looked at every second: what came and went between two looks is not seen.
+With --json, a line is one JSON object. Ends with Ctrl-C.
+
+  --interval S    look every S seconds (default 1)
+  --for S         end after S seconds
+
+Example:
+  holdfast watch invoice: --json | jq -c 'select(.event == "evicted")'"""
+
+OBSERVE = """\
+holdfast observe grafana   print a board for Grafana (JSON, to be imported)
+holdfast observe alerts    print alert rules for Prometheus (YAML, for its rule_files)
+
+Both read the metrics of processes that were connected with observe=["prometheus"], or run with
+HOLDFAST_OBSERVE=prometheus. What to do about an alert: docs/operating.md.
+
+Examples:
+  holdfast observe grafana > board.json
+  holdfast observe alerts > /etc/prometheus/rules/holdfast.yml"""
+
 PAGES = {
     "": OVERVIEW,
     "advise": ADVISE,
     "migrate": MIGRATE,
+    "observe": OBSERVE,
+    "watch": WATCH,
     "fence": FENCE,
     "run": RUN,
     "ls": LS,

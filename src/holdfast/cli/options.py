@@ -127,6 +127,7 @@ ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imp
     },
     "--code": ("code", None),
 }
+WATCH: Spec = {"--interval": ("interval", _seconds), "--for": ("for", _seconds)}
 MIGRATE: Spec = {"--sql": ("sql", None), "--acl": ("acl", None)}
 
 COMMANDS: dict[str, Spec] = {
@@ -139,6 +140,8 @@ COMMANDS: dict[str, Spec] = {
     "fence": FENCE,
     "advise": ADVISE,
     "migrate": MIGRATE,
+    "observe": {},
+    "watch": WATCH,
 }
 NAMELESS = ("demo", "advise", "migrate")
 

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from ..claim import valid_note
 from ..connecting import WITHHELD, open_store, resolve
@@ -23,6 +24,7 @@ from ..engine import Ask, Engine
 from ..errors import LeaseLost, Misuse, NotAcquired, Unavailable
 from ..events import IN_DANGER, RENEWED, Event
 from ..recipes import DEFAULT_TTL, lock_ask, rwlock_asks, semaphore_ask
+from ..stores.base import Store
 from ..sync import Lease
 from . import exits
 from .child import Child, NotStarted, find
@@ -30,6 +32,9 @@ from .options import Options
 from .signals import Interrupted, Signals
 from .text import shown
 from .watch import Watch
+
+if TYPE_CHECKING:
+    from .waiting import Telling
 
 MAX_GRACE = 5.0
 MAX_MARGIN = 1.0
@@ -71,9 +76,16 @@ def _connected(options: Options, ask: Ask, child: Child, signals: Signals, watch
     if store.traits.scope == "process":
         raise Misuse("locks in memory end with this process, and no other sees them: run needs another store")
     try:
-        engine.store = signals.around(store)
+        engine.store = waits = signals.around(store)
+        telling = _telling(waits, options)
+        if telling is not None:
+            engine.store = telling.around()
         try:
-            lease = finish(engine.acquire(ask, _timeout(options), Lease))
+            try:
+                lease = finish(engine.acquire(ask, _timeout(options), Lease))
+            finally:
+                if telling is not None:
+                    telling.erase()  # before anything else is said
         except NotAcquired as error:
             code: int = options.get("code", exits.NOT_ACQUIRED)
             return code if options.flag("quiet") else _say(str(error), code)
@@ -85,6 +97,15 @@ def _connected(options: Options, ask: Ask, child: Child, signals: Signals, watch
         engine.store = store
         finish(engine.close())  # whatever went wrong, nothing stays locked
         raise
+
+
+def _telling(store: Store, options: Options) -> Telling | None:
+    """Only where somebody sits and looks: elsewhere it is not even imported."""
+    if options.flag("quiet") or options.flag("now") or sys.stderr is None or not sys.stderr.isatty():
+        return None
+    from .waiting import Telling, can_tell
+
+    return Telling(store, sys.stderr) if can_tell(sys.stderr) else None
 
 
 def _timeout(options: Options) -> float | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from ..claim import valid_name
 from ..errors import Misuse, StaleToken
-from ..events import REFUSED, Hook, Subscriber
+from ..events import REFUSED, Subscriber, refusals
 
 MAX_TOKEN = 2**63 - 1  # what a signed 64-bit column keeps whole
 
@@ -37,12 +37,10 @@ class Mark(NamedTuple):
 
 Ticket = Fenced | tuple[str, int]  # a lease, or (name, token)
 
-_hook = Hook()
-
 
 def subscribe(subscriber: Subscriber) -> Callable[[], None]:
     """Call `subscriber` with an Event of kind "refused" for every refusal in this process; returns what ends it."""
-    return _hook.subscribe(subscriber, (REFUSED,))
+    return refusals.subscribe(subscriber, (REFUSED,))
 
 
 def valid_token(token: object, most: int = MAX_TOKEN) -> int:
@@ -79,5 +77,5 @@ def refusal(mark: Mark, seen: int, since: float | None = None) -> StaleToken:
         f"{mark.resource!r} has seen token {seen}{when}; the token presented is {mark.token}: somebody else was given the "
         "lock since. Nothing was changed. Stop this work: it must begin anew, with a new lease"
     )
-    _hook.emit(REFUSED, mark.resource, token=mark.token, detail=f"seen {seen}")
+    refusals.emit(REFUSED, mark.resource, token=mark.token, detail=f"seen {seen}")
     return StaleToken(message, mark.resource, seen, mark.token, since)

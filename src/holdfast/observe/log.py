@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable
 
 from .. import events
 from ..events import Event
+from . import Subscribable
 
 _LEVELS = {
     events.IN_DANGER: logging.WARNING,
@@ -17,10 +17,6 @@ _LEVELS = {
     events.REFUSED: logging.WARNING,
     events.LOST: logging.ERROR,
 }
-
-
-class Subscribable(Protocol):
-    def subscribe(self, subscriber: events.Subscriber, kinds: Iterable[str]) -> Callable[[], None]: ...
 
 
 def log_events(locks: Subscribable, logger: logging.Logger | None = None) -> Callable[[], None]:

@@ -42,7 +42,9 @@ class Target(NamedTuple):
     def of_each_host(self) -> list[Target]:
         """To be tried in this order, so that each has its share of the time: left to libpq, a silent one would use up all."""
         hosts = zip(self.hosts, self.apart, strict=True) if self.apart else ()
-        return [self._replace(conninfo=Secret(self.conninfo.plain + one), hosts=(host,), apart=()) for host, one in hosts] or [self]
+        return [
+            self._replace(conninfo=Secret(self.conninfo.plain + one), hosts=(host,), apart=()) for host, one in hosts
+        ] or [self]
 
 
 def parse(url: str) -> Target:

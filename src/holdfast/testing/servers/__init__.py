@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.testing.servers.etcd import Etcd
     from holdfast.testing.servers.mariadb import MariaDB
     from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
+    from holdfast.testing.servers.prometheus import Prometheus
     from holdfast.testing.servers.redis import Redis, RedisCluster, SentinelGroup
     from holdfast.testing.servers.seaweedfs import SeaweedFS
     from holdfast.testing.servers.zookeeper import ZooKeeper
@@ -42,8 +43,8 @@ SINGLE = {
     "pgbouncer": "postgresql.PgBouncer",
     "mariadb": "mariadb.MariaDB",
 }
-# Started and stopped only: for fenced storage, not for locks. It takes 15 s to end in good order.
-STORAGE = {"seaweedfs": "seaweedfs.SeaweedFS"}
+# Started and stopped only: for fenced storage and for metrics, not for locks. SeaweedFS takes 15 s to end in good order.
+STORAGE = {"seaweedfs": "seaweedfs.SeaweedFS", "prometheus": "prometheus.Prometheus"}
 GROUPS = {"redis-sentinel": "redis.SentinelGroup", "redis-cluster": "redis.RedisCluster"}
 
 RedisKind = Literal["redis", "redis8", "valkey"]
@@ -74,6 +75,8 @@ def start(kind: Literal["pgbouncer"], *extra: str, environ: Environ = None) -> P
 def start(kind: Literal["mariadb"], *extra: str, environ: Environ = None) -> MariaDB: ...
 @overload
 def start(kind: Literal["seaweedfs"], *extra: str, environ: Environ = None) -> SeaweedFS: ...
+@overload
+def start(kind: Literal["prometheus"], *extra: str, environ: Environ = None) -> Prometheus: ...
 @overload
 def start(kind: str, *extra: str, environ: Environ = None) -> Server: ...
 

