@@ -51,12 +51,12 @@ def open_engine(url: str | None, driver: Driver, label: str = "") -> Engine:
     target = resolve(url)
     label = valid_note(label, "a label")  # before anything is opened
     engine = Engine(opener(target)(target, driver), driver, label)
-    engine.hook.subscribe(_log, events.ALARMING)
+    engine.hook.subscribe(_log, events.LOGGED)
     return engine
 
 
 def _log(event: events.Event) -> None:
-    """A loss is never silent: what is alarming is logged even if nobody asked for it."""
+    """A loss is never silent, nor is a job that did not run: these are logged even if nobody asked for it."""
     import logging  # late: a healthy process need not pay for the import
 
     from .observe.log import write
@@ -111,7 +111,7 @@ def quote(path: str) -> str:
 def opener(url: str) -> Opener:
     scheme, colon, _ = url.partition("://")
     if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-        raise Misuse(f"{redacted(url)!r} is no store's URL: write it like sqlite:///path/to/file or memory://")
+        raise Misuse(f"{redacted(url)!r} is no store's URL: write it like {_meant(url)}")
     if scheme in BUILT_IN:
         found: Opener = import_module(BUILT_IN[scheme]).open_store
         return found
@@ -131,6 +131,26 @@ def opener(url: str) -> Opener:
         f"no store is known by the scheme {scheme!r} (known: {known}). "
         f"Is the package that brings it installed? It registers in the entry-point group {ENTRY_POINTS!r}"
     )
+
+
+_USUAL_PORTS = {
+    "6379": "redis",
+    "2379": "etcd",
+    "2181": "zookeeper",
+    "8500": "consul",
+    "5432": "postgresql",
+    "3306": "mysql",
+}
+
+
+def _meant(url: str) -> str:
+    """What somebody who wrote this probably wanted to write."""
+    if host := re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d+)(/\w*)?", url):
+        scheme = _USUAL_PORTS.get(host[2])
+        return f"{scheme}://{url}" if scheme else f"redis://{url}, with the scheme of the store that it is"
+    if url.startswith("/"):
+        return f"sqlite://{quote(url)}"
+    return "sqlite:///path/to/file or memory://"
 
 
 def redacted(url: str) -> str:

@@ -23,9 +23,24 @@ RELEASE_FAILED = "release failed"  # the store did not answer until the lock end
 DROPPED = "dropped"  # nobody had the lease any more, so it is released
 EVICTED = "evicted"  # somebody was put out by force_release; detail: who, and by whom
 REFUSED = "refused"  # storage refused a stale token
+SKIPPED = "skipped"  # a decorated call did not run, because somebody else is inside; detail: what, and who
 
-KINDS = (ACQUIRED, WAITING, NOT_ACQUIRED, RENEWED, IN_DANGER, LOST, RELEASED, RELEASE_FAILED, DROPPED, EVICTED, REFUSED)
+KINDS = (
+    ACQUIRED,
+    WAITING,
+    NOT_ACQUIRED,
+    RENEWED,
+    IN_DANGER,
+    LOST,
+    RELEASED,
+    RELEASE_FAILED,
+    DROPPED,
+    EVICTED,
+    REFUSED,
+    SKIPPED,
+)
 ALARMING = (IN_DANGER, LOST, RELEASE_FAILED, DROPPED, EVICTED, REFUSED)
+LOGGED = (*ALARMING, SKIPPED)  # even if nobody asked for it
 
 
 class Event(NamedTuple):
