@@ -329,6 +329,7 @@ def check(command: list[str], tmp_path: Path, code: str) -> subprocess.Completed
     "command", [["mypy", "--strict"], ["basedpyright", "--level", "error"]], ids=lambda c: str(c[0])
 )
 def test_the_types_of_what_is_decorated_are_kept(command: list[str], tmp_path: Path) -> None:
+    pytest.importorskip(command[0])  # only `make unit` has them; other versions of Python see the same types
     (tmp_path / "pyproject.toml").write_text(
         f'[tool.basedpyright]\ntypeCheckingMode = "strict"\nextraPaths = ["{SOURCE}"]\n'
     )
