@@ -257,6 +257,25 @@ def test_a_downgrade_that_came_too_late_is_a_loss_and_leaves_no_ghost(driver: Ma
     assert locks.names() == []
 
 
+def test_a_downgrade_that_was_not_answered_is_asked_again_and_then_told_as_unknown(
+    driver: Manual, locks: Locks
+) -> None:
+    hand = tamper(locks)
+    lease = locks.rwlock("x", ttl=30).write().acquire()
+    hand.fail("claim", reply_only=True)
+    lease.downgrade()
+    assert [one.units for one in locks.inspect("x").holders] == [1]
+    lease.release()
+    lease = locks.rwlock("x", ttl=30).write().acquire()
+    hand.fail("claim", times=2, reply_only=True)
+    with pytest.raises(Unavailable, match="do not write, and downgrade\\(\\) again"):
+        lease.downgrade()
+    lease.downgrade()
+    assert lease.held
+    assert lease.release() is True
+    assert locks._engine._mine == {}
+
+
 def test_a_downgrade_is_not_undone_by_a_renewal_that_was_under_way(driver: Manual, locks: Locks) -> None:
     lease = locks.rwlock("x", ttl=30).write().acquire()
     hand = tamper(locks)

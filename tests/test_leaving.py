@@ -16,6 +16,7 @@ import pytest
 
 import holdfast
 from holdfast import Locks, Misuse, NotAcquired, Unavailable, aio, events
+from holdfast.claim import Claim
 from holdfast.drivers.base import finish
 from holdfast.events import Event
 from holdfast.testing.conformance import tamper
@@ -92,10 +93,113 @@ def test_a_claim_that_was_never_answered_is_looked_for_again_after_its_withdrawa
     with pytest.raises(Unavailable):
         locks.lock("x", ttl=30).acquire(timeout=0)
     hand.claim = whole  # type: ignore[method-assign]
+    driver.renew()  # released in the background, and not there
     finish(hand.store.claim(claimed[-1]))
     assert locks.names() == ["x"]
     driver.pass_time(5)
     assert locks.names() == []
+
+
+def test_a_claim_that_lands_after_the_release_of_what_its_repetition_had_got_is_found(
+    driver: Manual, locks: Locks
+) -> None:
+    hand = tamper(locks)
+    claimed: list[Any] = []
+    whole = hand.claim
+
+    async def first_is_late(claim: Any, within: float = 3.0) -> Any:
+        claimed.append(claim)
+        if len(claimed) == 1:
+            raise Unavailable("the connection broke")
+        return await whole(claim, within)
+
+    hand.claim = first_is_late  # type: ignore[method-assign]
+    locks.lock("x", ttl=30).acquire(timeout=5).release()
+    driver.renew()
+    finish(hand.store.claim(claimed[0]))
+    assert locks.names() == ["x"]
+    driver.pass_time(5)
+    assert locks.names() == []
+
+
+def test_a_claim_that_was_refused_is_not_looked_for_again(driver: Manual, locks: Locks) -> None:
+    hand = tamper(locks)
+    held = locks.lock("x").acquire()
+    for _ in range(2):
+        with pytest.raises(Misuse):
+            locks.semaphore("x", 3).acquire(timeout=0)
+        with pytest.raises(NotAcquired):
+            locks.lock("x").acquire(timeout=1)
+    hand.calls.clear()
+    driver.pass_time(5)
+    assert "release" not in hand.calls
+    assert held.held
+
+
+def test_what_comes_while_the_last_worker_goes_home_is_not_left_to_nobody(driver: Manual, locks: Locks) -> None:
+    leaving = locks._engine.leaving
+    claims = [Claim(name, name, "host/1/me", 30.0) for name in ("first", "second")]
+
+    class Watched:
+        """A mutex after whose release, when the worker has just decided to go, somebody comes with the next release."""
+
+        def __init__(self) -> None:
+            self.inner = threading.Lock()
+
+        def __enter__(self) -> None:
+            self.inner.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.inner.release()
+            self.idle += self.at_work and not leaving._owed and not leaving._under_way
+            if self.idle == 2 and claims:  # the first was the end of the last release
+                leaving.later(claims.pop(), driver.now() + 30)
+
+        at_work = False
+        idle = 0
+
+    leaving._mutex = watched = Watched()  # type: ignore[assignment]  # only its use as a context manager counts here
+    leaving.later(claims.pop(), driver.now() + 30)
+    watched.at_work = True
+    finish(leaving._work())
+    assert driver.spawned.count("holdfast-leaving") == 2 or not leaving._owed
+
+
+def test_releases_go_on_although_the_loop_that_they_went_on_in_is_gone(driver: Manual, locks: Locks) -> None:
+    leaving = locks._engine.leaving
+    leaving.later(Claim("x", "1", "host/1/me", 30.0), driver.now() + 30)
+    driver.move(60)
+    leaving.later(Claim("x", "2", "host/1/me", 30.0), driver.now() + 30)
+    assert driver.spawned.count("holdfast-leaving") == 2
+
+
+def test_a_claim_in_line_that_was_not_answered_is_looked_for_though_its_place_was_given_up(
+    driver: Manual, locks: Locks
+) -> None:
+    """Its place was there and is gone; but what it asked last may still be on its way, and lands after the release."""
+    others = connect(driver)
+    held = others.lock("x", ttl=600).acquire()
+    hand = tamper(locks)
+    claimed: list[Any] = []
+    whole = hand.claim
+
+    async def second_is_lost(claim: Any, within: float = 3.0) -> Any:
+        claimed.append(claim)
+        if len(claimed) == 1:
+            return await whole(claim, within)
+        driver.move(within)
+        raise Unavailable("the server has fallen silent")
+
+    hand.claim = second_is_lost  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        locks.lock("x", ttl=30).acquire(timeout=1)
+    driver.renew()
+    assert others.inspect("x").waiters == ()
+    finish(hand.store.claim(claimed[-1]))
+    assert len(others.inspect("x").waiters) == 1
+    driver.pass_time(5)
+    assert others.inspect("x").waiters == ()
+    held.release()
 
 
 def test_a_timeout_bounds_the_call_whatever_the_store_does(driver: Manual, locks: Locks) -> None:
@@ -157,6 +261,18 @@ def test_closing_asks_everybody_although_some_do_not_answer(driver: Manual, lock
     assert len(leases) == 20
 
 
+def test_closing_looks_for_latecomers_at_once_and_waits_for_none(driver: Manual, locks: Locks) -> None:
+    hand = tamper(locks)
+    hand.fail("claim", times=2)
+    with pytest.raises(Unavailable):
+        locks.lock("x", ttl=30).acquire(timeout=0)
+    driver.pass_time(0.4)  # looked for twice; the next time would be in a second
+    before, asked = driver.now(), hand.calls.count("release")
+    locks.close()
+    assert driver.now() - before < 0.1
+    assert hand.calls.count("release") == asked + 1
+
+
 def test_what_was_closed_answers_no_questions(driver: Manual, locks: Locks) -> None:
     locks.close()
     asked: list[Callable[[], object]] = [
@@ -204,6 +320,27 @@ def test_closing_waits_for_who_is_just_leaving(driver: Manual) -> None:
 # ---- leases that nobody has
 
 
+def test_a_lease_that_is_dropped_while_everything_is_closed_is_released_all_the_same() -> None:
+    """Here it broke: an interpreter exited while its renewer was telling of the lease, and the lock stayed."""
+    with holdfast.connect("memory://dropped at the end") as other:
+        closing = holdfast.connect("memory://dropped at the end")
+        telling, closed = threading.Event(), threading.Event()
+
+        def tell(_: Event) -> None:
+            telling.set()
+            closed.wait(10)
+
+        closing.subscribe(tell, [events.DROPPED])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            closing.lock("x", ttl=600).acquire()
+        assert telling.wait(10)
+        closing.close()
+        left = other.names()
+        closed.set()
+        assert left == []
+
+
 def test_a_dropped_lease_is_let_go_with_a_warning_that_says_where_it_came_from(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -247,6 +384,7 @@ def test_a_dropped_lease_of_an_at_least_stays_taken_until_then(driver: Manual, l
 
 
 def test_what_has_ended_or_was_given_back_is_dropped_without_a_word(driver: Manual, locks: Locks) -> None:
+    gc.collect()  # what other tests have dropped is not ours
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         locks.lock("released").acquire().release()

@@ -211,3 +211,18 @@ def test_a_reader_that_reads_again_does_not_wait_for_itself(driver: Manual, lock
     assert first.held
     first.release()
     assert locks.inspect("x").holders == ()
+
+
+def test_who_watches_a_connection_that_is_closed_is_told_that_and_not_of_the_store(locks: Locks) -> None:
+    hand = tamper(locks)
+
+    def closes(method: str) -> None:
+        if method == "watch":
+            locks.close()
+            raise Unavailable("the connection to the store has ended")
+
+    hand.before = closes
+    watching = iter(locks.election("x").watch())
+    assert next(watching) is None
+    with pytest.raises(Misuse, match="closed"):
+        next(watching)

@@ -94,7 +94,10 @@ class Lease(CoreLease):
         await self._engine.renew(self, valid_ttl(seconds, "seconds"))
 
     async def downgrade(self) -> None:
-        """Of a write lock: become a reader, without letting another writer in between. The token stays."""
+        """Of a write lock: become a reader, without letting another writer in between. The token stays.
+
+        Unavailable: it may have happened, so others may be reading. Do not write; it may be repeated.
+        """
         await self._engine.downgrade(self)
 
     async def __aenter__(self) -> Lease:

@@ -73,9 +73,9 @@ class Engine:
         self._whereabouts = f"{os.uname().nodename}/{os.getpid()}/"
         self._owners: dict[str, str] = {}
         self._mine: dict[tuple[str, int], list[ref[Lease]]] = {}
-        self._under_way: dict[
-            str, None
-        ] = {}  # holders of claims that are being made or released; close() waits for them
+        # Holders of claims that are made or released just now, and watches; close() waits for them.
+        # True: a claim that was sent was not answered.
+        self._under_way: dict[str, bool] = {}
         self._closing: Bell | None = None
         self.leaving = Leaving(self.store, self.driver, self.hook)
         self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex, self.leaving)
@@ -109,6 +109,15 @@ class Engine:
             raise Misuse("this connection was closed: connect() again")
         return self.store
 
+    async def watch(self, name: str, token: int, timeout: float) -> None:
+        """Until there is another grant than that with `token`, or for so long. close() ends it, and waits for its end."""
+        me = new_holder()
+        try:
+            self._under_way[me] = False  # first: from here on close() knows of us, or we of it
+            await self.open_store().watch(name, token, timeout)
+        finally:
+            self._over(me)
+
     # ---- acquire
 
     async def acquire(self, ask: Ask, timeout: float | None, lease_type: type[L], cancel: GiveUp | None = None) -> L:
@@ -125,22 +134,28 @@ class Engine:
         started = sent = now()
         answer: Grant | Place | None = None
         try:
-            self._under_way[claim.holder] = None
+            self._under_way[claim.holder] = False
             within = ROUND if timeout is None or timeout >= ROUND - FIND_OUT else timeout + FIND_OUT
             try:
                 answer = await self.store.claim(claim, within)
             except Unavailable:  # once more: the answer may have been lost, and repeating finds it
                 if (left := started + within - now()) <= 0:
                     raise
+                self._under_way[claim.holder] = True
                 answer = await self.store.claim(claim, left)
             if type(answer) is not Grant or now() >= sent + answer.ttl:
                 answer, sent = await self._wait_in_line(claim, answer, timeout, started, cancel)
             lease = lease_type(self, answer, sent)
             if at_most is not None or at_least or not renew:
                 lease._bound(answer.ttl if not renew else at_most, at_least)
+            if self._under_way[claim.holder]:
+                lease._strays = True
             if reentrant or reads or alone:
                 self._remember(lease)
             self.renewer.add(lease)
+            if events.ACQUIRED in self.hook.by_kind:
+                self.hook.emit(events.ACQUIRED, name, claim.owner, answer.token, sent - started)
+            return lease
         except BaseException as error:
             if lease is not None:
                 self._disown(lease)
@@ -150,13 +165,19 @@ class Engine:
                 left = (
                     min(FIND_OUT, started + timeout + FIND_OUT - now()) if bounded and timeout is not None else FIND_OUT
                 )
-                await self._withdraw(claim, left, unanswered=answer is None)
+                # Refused is refused; but what was not answered, or was interrupted, may yet arrive.
+                strays = isinstance(error, Unavailable) or self._under_way.get(claim.holder, False)
+                interrupted = answer is None and not isinstance(error, Exception)
+                await self._withdraw(claim, left, unanswered=strays or interrupted)
             raise
         finally:
-            self._over(claim.holder)
-        if events.ACQUIRED in self.hook.by_kind:
-            self.hook.emit(events.ACQUIRED, name, claim.owner, answer.token, sent - started)
-        return lease
+            try:
+                self._under_way.pop(claim.holder, None)
+                if self._closing is not None:
+                    self._closing.ring()
+            except BaseException:  # interrupted in this very moment
+                self._over(claim.holder)
+                raise
 
     def _over(self, holder: str) -> None:
         self._under_way.pop(holder, None)
@@ -189,12 +210,15 @@ class Engine:
                     if self.closed:
                         raise _closed(claim.name)
                     sent = now()
+                unanswered = self._under_way[claim.holder]
+                self._under_way[claim.holder] = True
                 answer = await self.store.claim(
                     claim, ROUND if give_up is None else max(FIND_OUT / 2, min(ROUND, give_up + FIND_OUT - sent))
                 )
+                self._under_way[claim.holder] = unanswered
             except Unavailable:
                 # A server that restarts is ridden out for a ttl: whoever had a place in line joins again.
-                troubled = troubled or sent
+                troubled = troubled or now()
                 if now() >= troubled + claim.ttl or (give_up is not None and now() >= give_up):
                     raise
                 await self.driver.sleep(self.driver.uniform(0.02, 0.1))
@@ -216,14 +240,14 @@ class Engine:
                 self.leaving.later(claim, until, keep_until=keep_until, unanswered=unanswered)
 
     async def _leave_at_once(self, claim: Claim, keep_until: float, within: float, sure: bool = True) -> bool:
-        """One try, whatever interrupts us. True: it has left; if we are not sure that it had come, only if it was there."""
+        """One try, whatever interrupts us. True: it has left, and if we are sure that nothing of it is on its way, for good."""
         if within <= 0:
             return False
         try:
-            there = await self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))
+            await self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))
         except Exception:
             return False
-        return there or sure
+        return sure
 
     def _disown(self, lease: Lease) -> None:
         """It was never handed out: neither renew it nor find it again."""
@@ -305,62 +329,76 @@ class Engine:
 
         If the store does not answer, that is Unavailable, and the release goes on in the background; it may be repeated.
         """
-        ran_out = False
-        with self.mutex:
-            state = lease._state
-            if lease._entries > 1 and (state is HELD or state is LOST):
-                lease._entries -= 1
-                return lease.held
-            if state is HELD:
-                ran_out = self.driver.now() >= lease._deadline
+        claim = lease._grant.claim
+        try:
+            with self.mutex:
+                state = lease._state
+                if lease._entries > 1 and (state is HELD or state is LOST):
+                    lease._entries -= 1
+                    return lease.held
+                ran_out = state is HELD and self.driver.now() >= lease._deadline
                 if ran_out:  # and the renewer has not come round to it: it is over all the same
                     self.renewer.lose(lease)
-                else:
+                elif state is HELD:
                     lease._state = RELEASING
                     self.renewer.remove(lease)
-            if lease._key is not None:
-                self._forget(lease)
-        if state is RELEASED or state is LOST:
-            return False
-        claim = lease._grant.claim
-        if ran_out:
-            self.renewer.announce([lease])
-            await self._withdraw(claim, FIND_OUT, keep_until=lease._keep_until)  # the store may count a moment longer
-            return False
-        if lease._loss is not None:
-            lease._loss.over()
-        try:
-            self._under_way[claim.holder] = None
-            there = await self._leave(lease, claim)
-        except BaseException as error:
-            left = False
+                if lease._key is not None:
+                    self._forget(lease)
+            if ran_out:
+                self.renewer.announce([lease])
+                await self._withdraw(
+                    claim, FIND_OUT, keep_until=lease._keep_until
+                )  # the store may count a moment longer
+                return False
+            if state is RELEASED or state is LOST:
+                return False
+            if lease._loss is not None:
+                lease._loss.over()
+            self._under_way[claim.holder] = False
+            started = self.driver.now()
             try:
-                if not isinstance(error, Exception):
-                    left = await self._leave_at_once(claim, lease._keep_until, FIND_OUT)
-            finally:
-                if left:
-                    lease._state = RELEASED
+                if lease._keep_until:
+                    there = await self.leaving.leave(claim, lease._keep_until)
                 else:
-                    self._hand_over(lease)
+                    there = await self.store.release(claim, ROUND)
+            except Unavailable:  # at once again, over another connection
+                if (left := started + ROUND - self.driver.now()) <= 0:
+                    raise
+                again = await self.leaving.leave(claim, lease._keep_until, left)
+                # Not there any more: since the first one arrived, as far as anybody can tell. That is no loss.
+                there = again or not lease._keep_until
+            lease._state = RELEASED
+            if lease._strays and not lease._keep_until:
+                self.leaving.later(claim, self.driver.now() + claim.ttl, unanswered=True)
+        except BaseException as error:
+            if lease._state is RELEASING:
+                await self._go_on_leaving(lease, claim, at_once=not isinstance(error, Exception))
             raise
         finally:
-            self._over(claim.holder)
-        lease._state = RELEASED
+            try:
+                self._under_way.pop(claim.holder, None)
+                if self._closing is not None:
+                    self._closing.ring()
+            except BaseException:  # interrupted in this very moment
+                self._over(claim.holder)
+                raise
         if events.RELEASED in self.hook.by_kind:
             self.hook.emit(events.RELEASED, claim.name, claim.owner, lease.token, self.driver.now() - lease._since)
         return there
 
-    async def _leave(self, lease: Lease, claim: Claim) -> bool:
-        """Now, and if the connection breaks, at once again over another."""
-        started = self.driver.now()
+    async def _go_on_leaving(self, lease: Lease, claim: Claim, at_once: bool) -> None:
+        """The release failed, or was interrupted: take it up again if there is a chance, else in the background."""
+        left = False
         try:
-            if lease._keep_until:
-                return await self.leaving.leave(claim, lease._keep_until)
-            return await self.store.release(claim, ROUND)
-        except Unavailable:
-            if (left := started + ROUND - self.driver.now()) <= 0:
-                raise
-            return await self.leaving.leave(claim, lease._keep_until, left)
+            with self.mutex:
+                self.renewer.remove(lease)
+            if at_once:
+                left = await self._leave_at_once(claim, lease._keep_until, FIND_OUT)
+        finally:
+            if left:
+                lease._state = RELEASED
+            else:
+                self._hand_over(lease)
 
     def _hand_over(self, lease: Lease) -> None:
         """The release was not answered, or was interrupted: it goes on in the background."""
@@ -393,13 +431,28 @@ class Engine:
         lease.check()
 
     async def downgrade(self, lease: Lease) -> None:
-        """A writer becomes a reader, and keeps its token; readers in line come in."""
+        """A writer becomes a reader, and keeps its token; readers in line come in.
+
+        Unavailable: it may have happened, so there may be readers now. It may be repeated.
+        """
         lease.check()
         claim = lease._grant.claim
         if claim.units != claim.capacity or claim.capacity == 1:
             raise Misuse(f"{lease.name!r} is not write-locked by this lease: only a writer can downgrade")
         sent = self.driver.now()
-        answer = await self.store.claim(claim._replace(units=1, queue=False))
+        reader = claim._replace(units=1, queue=False)
+        try:
+            answer = await self.store.claim(reader, ROUND)
+        except Unavailable as error:
+            try:
+                if (left := sent + ROUND - self.driver.now()) <= 0:
+                    raise
+                answer = await self.store.claim(reader, left)
+            except Unavailable:
+                raise Unavailable(
+                    f"whether {lease.name!r} was downgraded is not known, so others may be reading: "
+                    f"do not write, and downgrade() again ({error})"
+                ) from error
         same = type(answer) is Grant and answer.token == lease.token
         with self.mutex:
             held = lease._state is HELD
@@ -412,7 +465,8 @@ class Engine:
             if held:
                 self.renewer.announce([lease])
             raise lease._over()
-        self._remember(lease)
+        if lease._key is None:
+            self._remember(lease)
 
     # ---- the end
 
@@ -443,6 +497,7 @@ class Engine:
             self._hand_in(lease)
         await self.leaving.finish(deadline)
         while self._under_way and self._closing is not None and (left := deadline - self.driver.now()) > 0:
+            self.store.wake_waiters()  # again: one may have begun to wait in the moment after the first time
             await self._closing.wait(min(left, 0.1))
         await self.leaving.finish(deadline)  # what those could not take back themselves
 

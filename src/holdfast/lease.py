@@ -36,6 +36,7 @@ class Lease:
     _callbacks: tuple[Callable[[Any], object], ...] = ()
     _entries = 1  # how often a re-entrant lock was entered
     _key: Any = None  # where the engine looks for it on re-entry
+    _strays = False  # a claim for it was sent that was never answered: it may land after the release
     _handed_over = False  # to the background, which goes on releasing it
     _loss: Any = None  # the surface's event, made when somebody asks for it
     _due = 0.0  # the renewer's note

@@ -20,6 +20,7 @@ from .stores.base import Store
 
 _WORKERS = 4  # one node that hangs must not keep the releases on the others waiting
 _TRY = 1.0  # seconds for a try in the background
+_GONE = 10.0  # a worker that was not heard of for so long is none: no try and no pause takes as long
 _LATECOMERS = (0.3, 1.0, 3.0)  # after so long, look again whether a claim that was never answered has landed after all
 
 
@@ -50,6 +51,7 @@ class Leaving:
         self._owed: list[tuple[float, int, Owed]] = []  # a heap: when to try next; a number, to tell two apart
         self._number = 0
         self._workers = 0
+        self._seen = 0.0  # when a worker was last heard of
         self._under_way = 0
         self._closing = False
 
@@ -72,10 +74,18 @@ class Leaving:
     ) -> None:
         """In the background. `unanswered`: the claim itself may still be on its way; `done` is called when it has left."""
         self.owe(Owed(claim, until, token, keep_until, _LATECOMERS if unanswered else (), done))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Somebody sees to what is owed, in the background."""
         with self._mutex:
+            now = self._driver.now()
+            if now > self._seen + _GONE:
+                self._workers = 0  # their loop is gone, and they with it
             if self._closing or self._workers >= min(_WORKERS, len(self._owed)):
                 return
             self._workers += 1
+            self._seen = now
         try:
             self._driver.spawn(self._work, "holdfast-leaving")
         except BaseException as error:
@@ -98,12 +108,19 @@ class Leaving:
 
     async def _work(self) -> None:
         try:
-            while not self._closing and (pause := await self.step()) is not None:
-                if pause > 0:
+            while True:
+                with self._mutex:
+                    self._seen = self._driver.now()
+                    if self._closing or not self._owed:
+                        self._workers -= 1  # under the same lock as the decision: nothing is left to nobody
+                        return
+                pause = await self.step()
+                if pause:
                     await self._driver.sleep(min(pause, 0.25))
-        finally:
+        except BaseException:
             with self._mutex:
                 self._workers -= 1
+            raise
 
     async def step(self, within: float = _TRY) -> float | None:
         """Try the first, if it is its turn. Returns how long there is nothing to do; None: nothing is owed."""
@@ -120,15 +137,15 @@ class Leaving:
             await self._try(owed, min(within, max(owed.until - now, 0.05)))
             done = True
         finally:
-            with self._mutex:
-                self._under_way -= 1
             if not done:  # interrupted
                 self.owe(owed)
+            with self._mutex:
+                self._under_way -= 1
         return 0.0
 
     async def _try(self, owed: Owed, within: float) -> None:
         try:
-            there = await self.leave(owed.claim, owed.keep_until, within)
+            await self.leave(owed.claim, owed.keep_until, within)
         except Exception as error:
             now = self._driver.now()
             if now < owed.until:
@@ -138,17 +155,17 @@ class Leaving:
             detail = f"{error}; it ends by itself now"
             self._hook.emit(events.RELEASE_FAILED, owed.claim.name, owed.claim.owner, owed.token, detail=detail)
             return
-        if not there and owed.latecomers:
+        if owed.latecomers and not self._closing:
             wait, *rest = owed.latecomers
             self.owe(owed._replace(latecomers=tuple(rest)), self._driver.now() + wait)
             return
         owed.done()
 
     async def finish(self, deadline: float) -> None:
-        """At close: do what can be done until then, and tell what could not. Latecomers are not waited for."""
+        """At close: do what can be done until then, and tell what could not. Latecomers are looked for at once, and not again."""
         self._closing = True
         with self._mutex:
-            self._owed = [(at, number, owed._replace(latecomers=())) for at, number, owed in self._owed]
+            self._owed = sorted((0.0, number, owed) for _, number, owed in self._owed)  # the numbers differ
         interruption: BaseException | None = None
         while (left := deadline - self._driver.now()) > 0:
             try:

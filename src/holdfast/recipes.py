@@ -376,14 +376,18 @@ UNCHANGED = _Unchanged()
 async def next_leader(engine: Engine, name: str, seen: int, timeout: float | None) -> Leader | _Unchanged | None:
     """The leader, as soon as it is another than that of term `seen` (0: nobody; -1: tell at once)."""
     give_up = None if (wait := valid_timeout(timeout)) is None else engine.driver.now() + wait
-    while True:
-        leader = leader_of(await engine.open_store().inspect(name))
-        if (leader.term if leader else 0) != seen:
-            return leader
-        left = PATIENCE if give_up is None else min(PATIENCE, give_up - engine.driver.now())
-        if left <= 0:
-            return UNCHANGED
-        await engine.open_store().watch(name, seen, left)
+    try:
+        while True:
+            leader = leader_of(await engine.open_store().inspect(name))
+            if (leader.term if leader else 0) != seen:
+                return leader
+            left = PATIENCE if give_up is None else min(PATIENCE, give_up - engine.driver.now())
+            if left <= 0:
+                return UNCHANGED
+            await engine.watch(name, seen, left)
+    except Unavailable:
+        engine.open_store()  # if it was closed meanwhile, that is what is to be told
+        raise
 
 
 async def force_release(engine: Engine, name: str, token: int) -> int | None:

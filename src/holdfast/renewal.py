@@ -26,7 +26,7 @@ from .drivers.base import Driver
 from .errors import Misuse, Unavailable
 from .events import Hook, contained
 from .lease import HELD, LOST, Lease
-from .leaving import Leaving
+from .leaving import Leaving, Owed
 from .stores.base import Store
 
 if TYPE_CHECKING:
@@ -48,7 +48,10 @@ class Dropped(NamedTuple):
     where: str
     told: bool  # that it was dropped: not, if it was being released when somebody interrupted that
 
-    def released(self) -> Engine:
+    def owed(self) -> Owed:
+        return Owed(self.grant.claim, self.deadline, self.grant.token, self.keep_until, done=self._released)
+
+    def _released(self) -> Engine:
         return self.engine
 
 
@@ -211,12 +214,17 @@ class Renewer:
         """Release in the background what was dropped, and say so."""
         if not self._dropped:
             return
+        gone: list[Dropped] = []
         with self._mutex:
             for some in (*self._by_ttl.values(), self._odd):
                 for number in [number for number, one in some.items() if one() is None]:
                     del some[number]
-        while self._dropped:
-            dropped = self._dropped.popleft()
+            while self._dropped:
+                # From one list to the other in one piece: whoever closes meanwhile finds it in the one or in the other.
+                gone.append(dropped := self._dropped[0])
+                self._leaving.owe(dropped.owed())
+                self._dropped.popleft()
+        for dropped in gone:
             claim, token = dropped.grant.claim, dropped.grant.token
             dropped.engine._forget_dropped(dropped.key)
             detail = (
@@ -225,9 +233,7 @@ class Renewer:
             )
             if dropped.told:
                 self._emit(events.DROPPED, claim.name, claim.owner, token, detail=detail)
-            self._leaving.later(
-                claim, dropped.deadline, token=token, keep_until=dropped.keep_until, done=dropped.released
-            )
+        self._leaving.go_on()
 
     async def _round(self) -> None:
         self.let_go()

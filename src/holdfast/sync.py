@@ -80,7 +80,10 @@ class Lease(CoreLease):
         finish(self._engine.renew(self, valid_ttl(seconds, "seconds")))
 
     def downgrade(self) -> None:
-        """Of a write lock: become a reader, without letting another writer in between. The token stays."""
+        """Of a write lock: become a reader, without letting another writer in between. The token stays.
+
+        Unavailable: it may have happened, so others may be reading. Do not write; it may be repeated.
+        """
         finish(self._engine.downgrade(self))
 
     def __enter__(self) -> Lease:

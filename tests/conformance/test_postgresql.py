@@ -16,7 +16,8 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(scope="module")
 def postgresql() -> Iterator[PostgreSQL]:
-    with servers.start("postgresql", "-c", "fsync=off") as server:  # what a power cut does is not asked here
+    # What a power cut does is not asked here; a session lock is a connection, and there is a test with a hundred of them.
+    with servers.start("postgresql", "-c", "fsync=off", "-c", "max_connections=200") as server:
         server.query(schema(server.url))
         yield server
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_mistakes import SUITE, Mutant, must_be_found, source
+from .test_mistakes import SUITE, Mutant, must_be_clean, must_be_found, source
 
 __all__ = ["source"]  # a fixture
 
@@ -17,7 +17,11 @@ LEFT = """            book = space.books.get(name)
 """
 AT_ONCE = """            if (left := started + ROUND - self.driver.now()) <= 0:
                 raise
-            return await self.leaving"""
+            there = await self.leaving"""
+WAKES = "            self.store.wake_waiters()\n"
+WAKES_AGAIN = (
+    "            self.store.wake_waiters()  # again: one may have begun to wait in the moment after the first time\n"
+)
 SQLITE = "tests/conformance/test_sqlite.py::TestSqlite::"
 
 MUTANTS = [
@@ -25,7 +29,7 @@ MUTANTS = [
     Mutant(
         "a release that is not repeated at once",
         "engine.py",
-        ((AT_ONCE, "            raise\n            left = 0.0\n            return await self.leaving"),),
+        ((AT_ONCE, "            raise\n            left = 0.0\n            there = await self.leaving"),),
         MEMORY + "test_others_come_and_go_before_a_lost_answer_is_asked_for_again[threads-release-request lost]",
     ),
     Mutant(
@@ -54,8 +58,26 @@ MUTANTS = [
     Mutant(
         "a close that wakes nobody",
         "engine.py",
-        (("                wake_waiters()\n", "                pass\n"),),
+        ((WAKES, ""), (WAKES_AGAIN, "")),
         MEMORY + "test_closing_wakes_whoever_waits_and_takes_them_from_the_line[threads]",
+    ),
+    Mutant(
+        "a close that wakes only who waits already",
+        "engine.py",
+        ((WAKES_AGAIN, ""),),
+        MEMORY + "test_closing_wakes_also_whoever_begins_to_watch_in_that_moment[threads]",
+    ),
+    Mutant(
+        "a close that does not wait for who watches",
+        "engine.py",
+        (("            self._under_way[me] = None  #", "            str(me)  #"),),
+        MEMORY + "test_closing_wakes_also_whoever_begins_to_watch_in_that_moment[asyncio]",
+    ),
+    Mutant(
+        "a network that fails when it is the end that is told as its trouble",
+        "recipes.py",
+        (("        engine.open_store()  # if", "        str(engine)  # if"),),
+        "tests/test_recipes.py::test_who_watches_a_connection_that_is_closed_is_told_that_and_not_of_the_store",
     ),
     Mutant(
         "a closed connection that still looks",
@@ -75,6 +97,18 @@ MUTANTS = [
         "lease.py",
         (("            warnings.warn(what, ResourceWarning, source=self, stacklevel=2)\n", "            pass\n"),),
         MEMORY + "test_a_lease_that_nobody_references_is_let_go_and_somebody_is_told[asyncio]",
+    ),
+    Mutant(
+        "a lease that nobody has is in nobody's hands for a moment",
+        "renewal.py",
+        (
+            ("                self._leaving.owe(dropped.owed())\n", ""),
+            (
+                "        self._leaving.go_on()\n",
+                "            self._leaving.owe(dropped.owed())\n        self._leaving.go_on()\n",
+            ),
+        ),
+        "tests/test_leaving.py::test_a_lease_that_is_dropped_while_everything_is_closed_is_released_all_the_same",
     ),
     # ---- interrupts
     Mutant(
@@ -185,6 +219,11 @@ MUTANTS = [
         MEMORY + "test_one_who_would_wait_for_oneself_is_refused_at_once[threads-a writer that writes]",
     ),
 ]
+
+
+@pytest.mark.timeout(600)
+def test_without_a_mistake_nothing_is_found(source: Path) -> None:
+    must_be_clean(MUTANTS, source)
 
 
 @pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])

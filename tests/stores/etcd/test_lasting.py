@@ -1,4 +1,4 @@
-"""What goes wrong only after a while: logins run out, pings annoy, loops end, doubts stay. In threads and in asyncio."""
+"""What goes wrong only after a while: logins run out, pings annoy, loops end. In threads and in asyncio."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from h2.events import RequestReceived
 from holdfast import aio
 from holdfast.claim import Grant, Place
 from holdfast.errors import Unavailable
-from holdfast.stores.etcd import ear, open_store, session, wire_aio
+from holdfast.stores.etcd import ear, open_store, wire_aio
 from holdfast.stores.etcd.channel import Channel, ChannelError
 from holdfast.stores.etcd.gather import Gatherer
-from holdfast.stores.etcd.proto import LEASE_TIME_TO_LIVE, Garbled, data, read_txn, txn
+from holdfast.stores.etcd.proto import Garbled, data, read_txn, txn
 from holdfast.testing import servers
 from holdfast.testing.servers.etcd import Etcd
 
@@ -141,36 +141,6 @@ def test_a_connection_of_an_event_loop_that_was_closed_is_not_used_in_the_next(u
     asyncio.run(first())
     with pytest.warns(ResourceWarning):  # asyncio's own, of the first loop's transports
         again()
-
-
-# ---- doubts
-
-
-@server
-def test_a_session_is_looked_through_for_ghosts_only_while_one_may_come(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "LATE", 0.3)
-    store = Hand(open_store, url, "threads")
-    wire = store.store._wire
-    asked: list[bytes] = []
-    ask = wire.ask
-
-    async def counted(path: bytes, message: bytes, deadline: float) -> bytes:
-        asked.append(path)
-        answer: bytes = await ask(path, message, deadline)
-        return answer
-
-    wire.ask = counted
-    grant = store("claim", claim_of("x"))
-    (one,) = store.store._sessions._sessions.values()
-    store.store._sessions.doubt(one)
-    store("renew", [grant], 5.0)
-    assert asked.count(LEASE_TIME_TO_LIVE) == 1
-    time.sleep(0.4)
-    store("renew", [grant], 5.0)
-    assert asked.count(LEASE_TIME_TO_LIVE) == 1
-    store.close()
 
 
 # ---- gathering

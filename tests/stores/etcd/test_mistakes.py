@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
 
 from holdfast import aio, rule
-from holdfast.claim import Grant, Place
+from holdfast.claim import Claim, Grant, Place
 from holdfast.drivers.base import finish
 from holdfast.drivers.threads import Threads
 from holdfast.errors import Unavailable
 from holdfast.stores.etcd import entering, open_store, proto
 from holdfast.stores.etcd.gather import Gatherer
+from holdfast.stores.etcd.keys import Keys
 from holdfast.stores.etcd.renewing import Renewal
 from holdfast.stores.etcd.session import Session
 from holdfast.stores.etcd.store import EtcdStore
 from holdfast.stores.etcd.sweeping import Sweeper
+from holdfast.stores.etcd.wire import BlockingWire, Connection
 from holdfast.stores.turns import Turn
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
 from .hands import Connect, admin, ask, claim_of, leases_of, store_of, until
-from .test_lasting import a_task_is_cancelled_as_its_answer_comes
 
 pytestmark = pytest.mark.server
 HERE = "holdfast.stores.etcd"
+LONG = 29.1  # a session for it is fresh for nearly two seconds
 
 
 class Stage(NamedTuple):
@@ -137,10 +140,6 @@ def a_transaction_sent_before_the_keep_alive_confirms_nothing(stage: Stage, _: P
     assert session.live_until == 115.0
 
 
-def a_cancellation_poisons_no_name(stage: Stage, _: Patch) -> None:
-    asyncio.run(asyncio.wait_for(a_task_is_cancelled_as_its_answer_comes(), 5))
-
-
 def who_was_interrupted_as_it_left_is_in_nobodys_way(stage: Stage, patch: Patch) -> None:
     """Not even in its own, with the next claim."""
     a = stage.connect()
@@ -189,6 +188,42 @@ def no_answer_is_no_loss(stage: Stage, _: Patch) -> None:
         proxy.flow()
         finish(far.close())
     assert isinstance(verdicts[0], Unavailable)
+
+
+@contextlib.contextmanager
+def a_claim_on_its_way(stage: Stage, patch: Patch, claim: Claim) -> Iterator[tuple[EtcdStore, Any]]:
+    """The store that claimed, and what it was answered: by the second member, since the first, it seemed, was silent."""
+    with Proxy(stage.cluster.members[0].address) as proxy:
+        host, port = stage.cluster.members[1].address
+        prefix = stage.url.partition("//")[2].partition("/")[2]
+        far = open_store(f"etcd://127.0.0.1:{proxy.port},{host}:{port}/{prefix}", Threads())
+        assert isinstance(far._wire, BlockingWire)
+        finish(far._sessions.fresh(claim.ttl, far._by(3)))  # so that the first thing that is asked is to enter
+        far._wire._empty()
+        far._wire.member = 0
+        proxy.to_server.hold()
+        hung_up: list[Connection] = []
+        # Hung up; but etcd does not know yet when it reads what was sent before.
+        patch.setattr(Connection, "close", lambda self: hung_up.append(self))
+        yield far, finish(far.claim(claim, 2.0))
+        proxy.flow()
+        time.sleep(0.5)  # now it is there
+        assert finish(far.names()) == []
+        finish(far.close())
+
+
+def what_arrives_after_its_release_does_not_enter(stage: Stage, patch: Patch) -> None:
+    mine = claim_of("x", LONG)
+    with a_claim_on_its_way(stage, patch, mine) as (far, answer):
+        assert isinstance(answer, Grant)
+        assert finish(far.release(mine))
+
+
+def what_arrives_after_a_try_that_failed_does_not_enter(stage: Stage, patch: Patch) -> None:
+    theirs = stage.connect().lock("x").acquire()
+    with a_claim_on_its_way(stage, patch, claim_of("x", LONG, queue=False)) as (_, answer):
+        assert isinstance(answer, Place)
+        assert theirs.release()
 
 
 # ---- the mistakes
@@ -250,18 +285,17 @@ def confirmed_by_anything(patch: Patch) -> None:
     patch.setattr(Session, "confirm", lambda self, term, sent: confirm(self, term, float("inf")))
 
 
-def given_up_for_good(patch: Patch) -> None:
-    """Who was cancelled is noted, and struck out by its flight: but that may have landed."""
-    take_back = Gatherer._take_back
-    noted: set[str] = set()
+def gone_without_a_trace(patch: Patch) -> None:
+    patch.setattr(Keys, "left", lambda self, claim: self._left + uuid4().hex.encode())
 
-    def note(self: Gatherer, one: Any) -> None:
-        if one.name in self._names and one not in self._waiting:
-            noted.add(one.name)
-        take_back(self, one)
 
-    patch.setattr(Gatherer, "_take_back", note)
-    patch.setattr(Gatherer, "_given_up", property(lambda self: noted))
+def forgotten_by_a_try_that_failed(patch: Patch) -> None:
+    leave = EtcdStore._leave
+
+    async def if_it_is_in_line(self: EtcdStore, claim: Claim, deadline: float) -> bool:
+        return claim.queue and await leave(self, claim, deadline)
+
+    patch.setattr(EtcdStore, "_leave", if_it_is_in_line)
 
 
 def turns_like_locks(patch: Patch) -> None:
@@ -300,7 +334,8 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Stage, Patch], None]]] =
     (never_swept, what_nobody_renews_ends_although_its_session_lives),
     (all_in_one, two_of_one_name_never_share_a_token),
     (confirmed_by_anything, a_transaction_sent_before_the_keep_alive_confirms_nothing),
-    (given_up_for_good, a_cancellation_poisons_no_name),
+    (gone_without_a_trace, what_arrives_after_its_release_does_not_enter),
+    (forgotten_by_a_try_that_failed, what_arrives_after_a_try_that_failed_does_not_enter),
     (turns_like_locks, who_was_interrupted_as_it_left_is_in_nobodys_way),
     (once_only, a_release_whose_connection_breaks_leaves_all_the_same),
     (silence_is_a_no, no_answer_is_no_loss),

@@ -6,11 +6,9 @@ import pytest
 
 import holdfast
 from holdfast import Misuse
-from holdfast.stores.etcd.keys import Keys, holder_of
+from holdfast.stores.etcd.keys import Keys
 from holdfast.stores.etcd.proto import fields, number, varint
 from holdfast.stores.etcd.url import parse
-
-from .hands import claim_of
 
 
 def test_a_url_says_where_and_as_whom() -> None:
@@ -50,8 +48,6 @@ def test_two_names_or_prefixes_never_share_a_key() -> None:
     for (prefix, name), (inside, line) in zip(pairs, keys, strict=True):
         assert Keys(prefix).name_of(inside + b"w" + b"0" * 32) == name
         assert Keys(prefix).name_of(line + b"0" * 32) == name
-    claim = claim_of("x")
-    assert holder_of(Keys("a").inside(claim)) == holder_of(Keys("a").in_line(claim)) == claim.holder
 
 
 def test_numbers_survive_the_wire() -> None:

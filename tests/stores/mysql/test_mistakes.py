@@ -47,6 +47,20 @@ MUTANTS = [
         "test_pool.py::test_creating_the_tables_prints_nothing",
     ),
     Mutant(
+        "a cancellation that the driver swallowed",
+        "line_aio.py",
+        "if task is not None and task.cancelling() > cancelled:",
+        "if task is None:",
+        "test_strays.py::test_a_cancellation_in_the_moment_of_connecting_is_heard",
+    ),
+    Mutant(
+        "an ear that sleeps on in the server",
+        "store.py",
+        "            self._server.strays.add(asleep)\n",
+        "            pass\n",
+        "test_strays.py::test_closing_leaves_nothing_asleep_in_the_server",
+    ),
+    Mutant(
         "what was left behind is ended by its number",
         "conversation.py",
         '((number,),) = (await line.ask(f"SELECT IS_USED_LOCK({lock})", self.left(give_up)))[0]',

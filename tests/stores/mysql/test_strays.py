@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import threading
 from typing import Any
 
+import asyncmy
 import pymysql
 import pytest
 
 import holdfast
+from holdfast.stores.mysql import line_aio
+from holdfast.stores.mysql.url import parse
 from holdfast.testing.servers.mariadb import MariaDB
 
-from .admin import Admin
+from .admin import Admin, until
 
 pytestmark = pytest.mark.server
 
@@ -58,3 +63,35 @@ def test_ctrl_c_in_a_claim_that_hangs_in_the_server_leaves_no_ghost(url: str, ad
         interrupt.join()
         let_go.join()
         others.lock("x").acquire(timeout=0).release()
+
+
+def test_closing_leaves_nothing_asleep_in_the_server(url: str, admin: Admin) -> None:
+    """A connection that sleeps is not looked at by the server: closed, it would sleep on, for seconds."""
+    asleep = "SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO LIKE '%SLEEP%' AND ID <> CONNECTION_ID()"
+    with holdfast.connect(url) as others, others.lock("x"):
+        locks = holdfast.connect(url)
+        with pytest.raises(holdfast.NotAcquired):
+            locks.lock("x").acquire(timeout=0.1)
+        until(lambda: admin.run(asleep))
+        locks.close()
+        until(lambda: not admin.run(asleep), within=2.0)
+
+
+def test_a_cancellation_in_the_moment_of_connecting_is_heard(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here it broke: Python 3.11's wait_for, by which the driver dials, swallowed it, and the task waited on."""
+    connect = asyncmy.connect
+
+    async def swallows(**options: Any) -> Any:
+        made = await connect(**options)
+        asyncio.current_task().cancel()  # type: ignore[union-attr]
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return made
+
+    async def main() -> None:
+        task = asyncio.create_task(line_aio.dial(parse(url), 10))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    monkeypatch.setattr(asyncmy, "connect", swallows)
+    asyncio.run(main())

@@ -38,6 +38,13 @@ def own_postgresql() -> Iterator[PostgreSQL]:
         yield server
 
 
+@pytest.fixture
+def forgetful() -> Iterator[PostgreSQL]:
+    """What did not wait for the disk is not on it for ten seconds."""
+    with servers.start("postgresql", "-c", "wal_writer_delay=10000") as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def pgbouncer() -> Iterator[PgBouncer]:
     """In transaction mode."""

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Unavailable
 from holdfast.stores.postgresql import session_wire, session_wire_aio, store
+from holdfast.stores.postgresql.released import Released
 from holdfast.stores.postgresql.session import SessionStore
 from holdfast.stores.postgresql.statements import Row, Statement, Statements
 from holdfast.testing.proxy import Proxy
@@ -64,3 +65,21 @@ def test_found_a_wait_for_a_row_that_outlasts_whoever_asked(
     monkeypatch.setattr(store.PostgresStore, "_patience", lambda self, within: 0)
     with pytest.raises(FOUND):
         trouble.test_what_was_given_up_is_not_done_later(postgresql, opened)
+
+
+def test_found_a_release_that_is_not_said_again_after_a_crash(
+    forgetful: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Released, "add", lambda self, name, holder: None)
+    with pytest.raises(FOUND):
+        trouble.test_a_release_that_a_crash_of_the_server_forgets_is_said_again(forgetful, opened)
+
+
+def test_found_silence_that_is_no_loss(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trouble, "SILENT", 8.0)
+    monkeypatch.setattr(session_wire, "SILENCE", 1000.0)
+    monkeypatch.setattr(session_wire_aio, "SILENCE", 1000.0)
+    with pytest.raises(FOUND):
+        trouble.test_a_session_that_falls_silent_is_a_loss_long_before_its_ttl(postgresql, proxy, opened)

@@ -33,6 +33,7 @@ from .stores import LONG, OpenStore, Stored, seconds
 pytestmark = pytest.mark.server
 MODES = pytest.mark.parametrize("mode", ["lease", "session"])
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+SILENT = 40.0  # seconds in which silence is told as a loss, on a busy machine
 PATIENT = "?timeout=60&mode="  # so that only what was asked for can have ended it
 
 
@@ -179,7 +180,7 @@ def test_a_session_that_falls_silent_is_a_loss_long_before_its_ttl(
     grant = store.grant(claim_of("x", ttl=300))
     proxy.to_server.hold()
     proxy.to_client.hold()
-    until(lambda: lost == [grant.claim.holder], within=40)
+    until(lambda: lost == [grant.claim.holder], within=SILENT)
     proxy.flow()
     until(lambda: opened(postgresql.url, "?mode=session").holders("x") == [], within=40)
 
@@ -305,6 +306,45 @@ def test_waiters_are_woken_from_any_thread(postgresql: PostgreSQL, opened: OpenS
         assert store.release(place.claim)
 
 
+@MODES
+def test_whoever_is_only_about_to_wait_is_woken_too(postgresql: PostgreSQL, opened: OpenStore, mode: str) -> None:
+    store = opened(postgresql.url, f"?mode={mode}")
+    if store._loop is not None:
+        return  # in a loop nothing comes between the last look and the wait
+    store.grant(claim_of("x"))
+    place = store.claim(claim_of("x"))
+    store.store.wake_waiters()
+    waiting = store.begin(partial(_wait, place))
+    waiting.result(SOON)
+    assert store.release(place.claim)
+
+
+def test_a_watch_that_is_only_about_to_listen_is_woken_and_leaves_no_connection(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore
+) -> None:
+    store = opened(proxy.address, PATIENT + "lease")
+    token = store.grant(claim_of("x")).token
+    proxy.to_server.hold(when=lambda chunk: b"LISTEN" in chunk)
+    watching = store.begin(lambda store: store.watch("x", token, LONG))
+    proxy.to_server.wait_for_caught(1)
+    store.store.wake_waiters()
+    store.do(lambda store: store.close())
+    proxy.flow()
+    watching.exception(SOON)
+    until(lambda: proxy.connections == 0)
+
+
+@MODES
+def test_a_watch_whose_time_runs_out_is_no_trouble(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, mode: str
+) -> None:
+    store = opened(proxy.address, PATIENT + mode)
+    token = store.grant(claim_of("x")).token
+    proxy.to_client.hold()
+    store.do(lambda store: store.watch("x", token, 0.3))
+    proxy.flow()
+
+
 async def _wait(place: Grant | Place, store: Any) -> None:
     await store.wait(place, LONG)
 
@@ -368,3 +408,23 @@ def test_a_holder_is_a_secret_also_when_a_row_is_busy(postgresql: PostgreSQL, op
     with a_locked_row(postgresql, "x"):
         (unknown,) = store.renew([grant], 0.5)
     assert claim.holder not in repr(unknown)
+
+
+# ---- a crash of the server
+
+
+def test_a_release_that_a_crash_of_the_server_forgets_is_said_again(forgetful: PostgreSQL, opened: OpenStore) -> None:
+    store = opened(forgetful.url)
+    names = [f"n{number}" for number in range(5)]
+    for grant in [store.grant(claim_of(name, ttl=300)) for name in names]:
+        assert store.release(grant.claim)
+    forgetful.kill()
+    forgetful.restart()
+    assert [name for name in names if store.holders(name)] == []
+
+
+def test_an_orderly_restart_forgets_no_release(forgetful: PostgreSQL, opened: OpenStore) -> None:
+    store = opened(forgetful.url)
+    assert store.release(store.grant(claim_of("x", ttl=300)).claim)
+    forgetful.restart()
+    assert opened(forgetful.url).holders("x") == []

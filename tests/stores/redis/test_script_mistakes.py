@@ -114,6 +114,21 @@ def a_crowd_that_has_died_holds_up_nobody(locks: Locks, redis: Redis) -> None:
     the_next_comes_in_soon(locks, lease, behind=250)
 
 
+def a_waiter_that_was_cut_off_keeps_its_place(locks: Locks, redis: Redis) -> None:
+    for number in range(20):
+        lease = locks.lock(f"x{number}").acquire()
+        first, second = claim(f"x{number}"), claim(f"x{number}")
+        ask(locks, first)
+        ask(locks, second)
+        redis.execute("CLIENT", "KILL", "TYPE", "pubsub")
+        released = time.monotonic()
+        lease.release()
+        answers = [ask(locks, second), ask(locks, first)]
+        if time.monotonic() < released + 0.4:  # it has half a second to come back
+            assert [type(answer) for answer in answers] == [Place, Grant]
+            return
+
+
 def what_is_over_is_not_renewed(locks: Locks, _: Redis) -> None:
     grant = ask(locks, claim(ttl=0.1))
     assert isinstance(grant, Grant)
@@ -176,7 +191,7 @@ def an_evicted_holder_is_outranked(locks: Locks, redis: Redis) -> None:
     assert locks.lock("x").acquire().token > past
 
 
-MARK_LEFT, NONE_LEFT = "math.max(self.mark, now) - now + retention", "if head or #dead < AT_ONCE then"
+MARK_LEFT, NONE_LEFT = "math.max(self.mark, now) - now + retention", "if #some < AT_ONCE then"
 TOKEN_PX = "token <= now + ARGV[2]"
 MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("plain delete", only_the_holder_releases, scripts.RELEASE, "~= ARGV[1] then return 0 end", "== '' then return 0 end"),
@@ -192,12 +207,14 @@ MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ),
     ("no capacity", the_capacity_is_kept, scripts.CLAIM, "book.used + units <= capacity", "true"),
     ("no line", nobody_overtakes, scripts.CLAIM, "and not (ahead and fair) then", "then"),
-    ("waiters never die", a_dead_waiter_expires, scripts.CLAIM, "if e and e.ends > now and", "if e and"),
+    ("waiters never die", a_dead_waiter_expires, scripts.CLAIM, "if e and e.ends > now then", "if e then"),
     ("marks expire", a_token_ahead_of_the_clock_is_remembered_until_the_clock_has_passed_it, scripts.CLAIM, TOKEN_PX, "true"),
     ("marks expire when renewed", also_when_it_is_renewed, scripts.RENEW, "if token > now + ARGV[1] then", "if false then"),
     ("marks of many expire", also_with_many_inside, scripts.CLAIM, "math.max(self.mark, now) + retention)", "now + retention)"),
     ("marks of left expire", also_when_many_have_left, scripts.RELEASE, MARK_LEFT, "retention"),
     ("a hundred dead are enough", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, NONE_LEFT, "if true then"),
+    ("waits for the dead", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, "math.min(e.ends, now + GRACE)", "e.ends"),
+    ("cut off is dead", a_waiter_that_was_cut_off_keeps_its_place, scripts.RELEASE, "GRACE = 500000", "GRACE = 0"),
     ("no bell", a_release_wakes_the_next, scripts.RELEASE, "book:ring()\nbook:save()", "book:save()"),
     ("eviction mints nothing", an_evicted_holder_is_outranked, scripts.EVICT, "book.mark = past", ""),
 ]  # fmt: skip

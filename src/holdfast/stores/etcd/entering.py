@@ -12,6 +12,8 @@ Why nobody enters who should not. All of it is decided by etcd, in one transacti
 4. *Tokens.* The key inside is created by entering, and the revision of that is the token: whoever enters later has a higher one,
    however it came to enter, by the order of etcd's log.
 5. *Once.* Entering requires that our key is not inside yet. If it is (a reply was lost), the same token is read again.
+6. *Not after leaving.* A request that was never answered may arrive late, even after the release that took it back. So such a
+   release leaves a key behind, and nobody enters or joins the line past that.
 
 Nor is anybody forgotten: who does not enter has read what it waits for at revision R, and watches that from R + 1.
 """
@@ -53,10 +55,12 @@ class Entry:
         "claim",
         "created",
         "deadline",
+        "doubtful",
         "first",
         "key",
         "kind",
         "leaving",
+        "left_key",
         "line",
         "line_key",
         "moving",
@@ -76,10 +80,12 @@ class Entry:
         self.span = in_the_way(start, self.kind)
         self.line = everybody(line)
         self.line_key = keys.in_line(claim)
+        self.left_key = keys.left(claim)
         self.token = 0
         self.created = 0  # the revision of our key inside
         self.moving = False  # to a key of another kind, and the answer is not here yet
         self.leaving = False  # a release was sent
+        self.doubtful = False  # a request of it was not answered, and may yet arrive
         self.queued = 0  # the revision of our key in line
         self.first = False  # in line
         self.session: Session | None = None
@@ -129,6 +135,7 @@ def enter(entry: Entry, value: bytes, lease: int, counted_at: int = 0) -> bytes:
         compares = [compare(entry.span[0], MOD, LESS, counted_at + 1, entry.span[1])]
     else:
         compares = [compare(entry.span[0], CREATE, EQUAL, 0, entry.span[1])]
+    compares.append(compare(entry.left_key, CREATE, EQUAL, 0))
     if counted_at or entry.kind != WHOLE:
         compares.append(compare(entry.key, CREATE, EQUAL, 0))
     if claim.fair and entry.queued:
@@ -160,7 +167,7 @@ def _look(entry: Entry, value: bytes, lease: int, *, join: bool) -> list[bytes]:
         op_range(range_of(entry.line_key, keys_only=True)),
     ]
     if join:
-        absent = [compare(entry.key, CREATE, EQUAL, 0), compare(entry.line_key, CREATE, EQUAL, 0)]
+        absent = [compare(key, CREATE, EQUAL, 0) for key in (entry.key, entry.line_key, entry.left_key)]
         operations.insert(0, op_txn(txn(absent, [op_put(entry.line_key, value, lease)])))
     return operations
 

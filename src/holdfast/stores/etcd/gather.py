@@ -6,8 +6,6 @@ Rule 1: a name stands in one gathering once. Two claims of one name would share 
         all compares before it does anything, so a claim beside the release of the same name would see it taken, and then
         watch from a revision that is past the release.
 Rule 2: what is refused is refused for all of them (etcd does all of it or nothing): each is then asked alone.
-Rule 3: nothing overtakes a transaction of its name that was given up (its task was cancelled) while it was under way: the
-        release that follows would find nothing to release yet.
 """
 
 from __future__ import annotations
@@ -63,11 +61,6 @@ class Gatherer:
         if one in self._waiting:
             self._waiting.remove(one)
 
-    @property
-    def _given_up(self) -> set[str]:
-        """The names of Rule 3. Looked up, not kept: whatever way a flight or a task ends, none of them can stay behind."""
-        return {one.name for flight in self._flying.values() for one in flight if one.answer.cancelled()}
-
     def _call(self) -> None:
         """Depart, but after everybody who is awake now has come: one answer wakes many."""
         if not self._called:
@@ -76,9 +69,8 @@ class Gatherer:
 
     def _depart(self) -> None:
         self._called = False
-        given_up = self._given_up
         while self._waiting and len(self._flying) < MOST_FLIGHTS:
-            batch = self._next(given_up, hot=len(self._flying) >= FLIGHTS)
+            batch = self._next(hot=len(self._flying) >= FLIGHTS)
             if not batch:
                 return
             self._names.update(one.name for one in batch)
@@ -98,7 +90,7 @@ class Gatherer:
         if self._waiting:
             self._call()
 
-    def _next(self, given_up: set[str], *, hot: bool) -> list[Waiting]:
+    def _next(self, *, hot: bool) -> list[Waiting]:
         """`hot`: only of names that are under way."""
         batch: list[Waiting] = []
         later: list[Waiting] = []
@@ -107,7 +99,7 @@ class Gatherer:
         for one in self._waiting:
             name = one.name
             full = len(batch) >= MOST or (batch and size + len(one.transaction) > MOST_BYTES)
-            if full or name in names or name in given_up or (hot and name not in self._names):
+            if full or name in names or (hot and name not in self._names):
                 later.append(one)
             else:
                 size += len(one.transaction)

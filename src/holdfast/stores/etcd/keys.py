@@ -3,6 +3,7 @@
     <prefix>/@in/<name> NUL <kind><holder>      somebody inside; the revision that created it is the token
     <prefix>/@line/<name> NUL <holder>          somebody in line, in the order of creation
     <prefix>/@out/<name>                        the last eviction
+    <prefix>/@left/<name> NUL <holder>          somebody who left, and of whose claims one may still be on its way
 
 No prefix contains an @ and no name a NUL, so two names, or two prefixes, never share a key. Values are JSON, for people with
 etcdctl; a live claim's key ends with the secret that releases it, so read access to the prefix is for those who may write.
@@ -50,6 +51,7 @@ class Keys:
         self._inside = self.root + b"@in/"
         self._line = self.root + b"@line/"
         self._out = self.root + b"@out/"
+        self._left = self.root + b"@left/"
         self.of = lru_cache(4096)(self._of)
         self.terms = lru_cache(1024)(_pack)
 
@@ -68,6 +70,9 @@ class Keys:
     def in_line(self, claim: Claim) -> bytes:
         return self.of(claim.name)[1] + claim.holder.encode()
 
+    def left(self, claim: Claim) -> bytes:
+        return self._left + claim.name.encode() + b"\0" + claim.holder.encode()
+
     def evicted(self, name: str) -> bytes:
         return self._out + name.encode()
 
@@ -84,11 +89,6 @@ class Keys:
     def name_of(self, key: bytes) -> str:
         start = len(self._inside) if key.startswith(self._inside) else len(self._line)
         return key[start : key.index(b"\0", start)].decode()
-
-
-def holder_of(key: bytes) -> str:
-    """Of a key inside, or in line."""
-    return key.rpartition(b"\0")[2][-HOLDER:].decode(errors="replace")
 
 
 def everybody(start: bytes) -> Span:

@@ -88,8 +88,6 @@ class Renewal:
             if verdicts[question.number] is None and question.entry.token == grants[question.number].token:
                 question.entry.deadline = sent  # whatever may be left of it is swept away
                 self._sweeper.expect(sent)
-        for session in sessions:
-            await self._sessions.delete_ghosts(session, deadline)
         return verdicts
 
     async def _ask(self, calls: list[Call], deadline: float) -> list[Outcome]:

@@ -16,31 +16,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...drivers.base import Driver
 from ...errors import Unavailable
-from ..turns import Turns
-from .keys import holder_of
+from ..turns import Turn, Turns
 from .proto import (
     LEASE_GRANT,
     LEASE_KEEP_ALIVE,
     LEASE_REVOKE,
-    LEASE_TIME_TO_LIVE,
-    TXN,
-    Garbled,
     lease_grant,
     lease_id,
-    op_delete,
     read_lease,
-    time_to_live,
-    txn,
 )
 from .refusals import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from .talk import Wire
 
-_DELETES_A_TRANSACTION = 100
-LATE = 60.0  # seconds: so long after a claim was given up in mid-flight, it may yet land
+LATE = 60  # seconds: so long after a claim was given up in mid-flight, it may yet land
 
 
 class Asked(NamedTuple):
@@ -51,14 +41,13 @@ class Asked(NamedTuple):
 
 
 class Session:
-    __slots__ = ("asked", "doubtful_until", "lease", "length", "live_until")
+    __slots__ = ("asked", "lease", "length", "live_until")
 
     def __init__(self, lease: int, length: float, sent: float) -> None:
         self.lease = lease
         self.length = length
         self.live_until = sent + length
         self.asked: Asked | None = None
-        self.doubtful_until = 0.0  # till then, a claim of ours may land that we do not know of
 
     def covers(self, until: float) -> bool:
         """Will it live so long, if what was answered is confirmed?"""
@@ -81,12 +70,11 @@ class Session:
 class Sessions:
     """Those of this process, by their length in seconds. One that is idle is forgotten: etcd ends it by itself."""
 
-    def __init__(self, wire: Wire, driver: Driver, root: bytes, holders: Container[str]) -> None:
+    def __init__(self, wire: Wire, driver: Driver) -> None:
         self._wire = wire
         self._driver = driver
-        self._root = root
-        self._holders = holders
         self._sessions: dict[int, Session] = {}
+        self._late: Session | None = None
         self._opening = Turns(driver.bell, driver.me)
 
     async def fresh(self, ttl: float, deadline: float, this: Session | None = None) -> Session:
@@ -97,11 +85,14 @@ class Sessions:
             return session
         turn = self._opening.turn()
         try:
-            if not await turn.come(deadline):
-                raise Unavailable(f"etcd at {self._wire.where} did not answer in time: no lease could be had")
+            await self._come(turn, deadline)
             return await self._renewed(ttl, deadline, this)
         finally:
             turn.over()
+
+    async def _come(self, turn: Turn, deadline: float) -> None:
+        if not await turn.come(deadline):
+            raise Unavailable(f"etcd at {self._wire.where} did not answer in time: no lease could be had")
 
     async def _renewed(self, ttl: float, deadline: float, this: Session | None) -> Session:
         length = length_for(ttl)
@@ -127,32 +118,25 @@ class Sessions:
         if kept.ttl <= 0:
             return False
         session.kept(sent, kept.header.term)
-        await self.delete_ghosts(session, deadline)
         return True
 
-    def doubt(self, session: Session) -> None:
-        """A claim on it was given up in mid-flight."""
-        session.doubtful_until = self._driver.now() + LATE
+    async def for_late_arrivals(self, deadline: float) -> Session:
+        """One that lives for LATE at least, and is never kept alive: what is put on it goes by itself."""
+        turn = self._opening.turn()
+        try:
+            await self._come(turn, deadline)
+            if self._late is None or self._late.live_until < self._driver.now() + LATE:
+                self._late = await self.open(2 * LATE, deadline)
+            return self._late
+        finally:
+            turn.over()
 
     def end(self, session: Session) -> None:
+        if self._late is session:
+            self._late = None
         for length, known in list(self._sessions.items()):
             if known is session:
                 del self._sessions[length]
-
-    async def delete_ghosts(self, session: Session, deadline: float) -> None:
-        """A claim that was given up in mid-flight may land later, on a session that lives: whom we do not know is none of us."""
-        if session.doubtful_until <= self._driver.now():
-            return
-        try:
-            question = time_to_live(session.lease, keys=True)
-            listed = read_lease(await self._wire.ask(LEASE_TIME_TO_LIVE, question, deadline), keys=True)
-            ours = [key for key in listed.keys if key.startswith(self._root)]
-            ghosts = [key for key in ours if holder_of(key) not in self._holders]
-            for at in range(0, len(ghosts), _DELETES_A_TRANSACTION):
-                deletes = [op_delete(key) for key in ghosts[at : at + _DELETES_A_TRANSACTION]]
-                await self._wire.ask(TXN, txn([], deletes), deadline)
-        except (Unavailable, Refused, Garbled):
-            return  # the next keep-alive looks again
 
     async def close(self, deadline: float) -> None:
         """A tidy goodbye, all at once; without it, etcd ends the sessions when their time is up."""

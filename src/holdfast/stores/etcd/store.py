@@ -61,7 +61,7 @@ class EtcdStore:
     def _start(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._sleepers = Sleepers()
-        self._sessions = Sessions(self._wire, self._driver, self._keys.root, self._entries)
+        self._sessions = Sessions(self._wire, self._driver)
         self._sweeper = Sweeper(self._driver, self._entries, self.release)
         self._renewal = Renewal(self._wire, self._driver, self._entries, self._sessions, self._sweeper)
 
@@ -79,17 +79,17 @@ class EtcdStore:
             again = await self._again(entry, claim, deadline)
             if again is not None:
                 return again
+            doubtful = entry.doubtful
             entry = self._entries[claim.holder] = Entry(claim, self._keys, self._driver.now())
+            entry.doubtful = doubtful
         try:
             answer = await self._enter(entry, deadline)
         except Misuse:
             await self._leave(claim, deadline)  # it may have joined the line before it saw that it disagrees
             raise
-        except BaseException:
-            if entry.session is not None:
-                self._sessions.doubt(entry.session)  # what was sent may yet arrive
-            raise
         if type(answer) is Place and not claim.queue:
+            if entry.doubtful:
+                await self._leave(claim, deadline)
             self._entries.pop(claim.holder, None)
         return answer
 
@@ -138,11 +138,21 @@ class EtcdStore:
             operations = [op_delete(entry.key)]
         else:  # where it is, if anywhere, is not known
             operations = [op_delete(key) for key in (*self._keys.anywhere(claim), self._keys.in_line(claim))]
+        late: Session | None = None
+        if entry is not None and entry.doubtful:
+            with self._explained():
+                late = await self._sessions.for_late_arrivals(deadline)
+            operations.append(op_put(entry.left_key, b"", late.lease))
         # If an answer was lost, we find that we have left already.
         left = entry is not None and entry.leaving and bool(entry.token) and self._driver.now() < entry.deadline
         if entry is not None:
             entry.leaving = True
-        done = await self._transact(claim.name, txn([], operations), deadline)
+        try:
+            done = await self._transact(claim.name, txn([], operations), deadline)
+        except Refused as refused:
+            if late is not None:
+                self._sessions.end(late)
+            raise explained(refused, self._wire.where, self._target.prefix) from refused
         self._entries.pop(claim.holder, None)
         return any(done.answers) or left
 
@@ -252,12 +262,15 @@ class EtcdStore:
             self._sweeper.expect(entry.deadline)
             only_look = bool(entry.queued) and claim.fair and not entry.first
             request = look(entry) if only_look else self._request(entry, session.lease, counted_at)
+            doubtful, entry.doubtful = entry.doubtful, True  # until it is answered, however we are interrupted
             try:
                 done = await self._transact(claim.name, request, deadline)
             except Refused:  # the lease is gone: revoked, or it ran out. Nothing was done, our place is gone too
                 self._sessions.end(session)
                 entry.queued = counted_at = 0
+                entry.doubtful = doubtful
                 continue
+            entry.doubtful = doubtful
             session.confirm(done.header.term, sent)
             if done.succeeded and not only_look:
                 return await self._granted(entry, done.header.revision, done.header.revision, sent, deadline)

@@ -146,7 +146,11 @@ class Ear:
         for bell in bells:
             bell.ring()
 
-    def close(self) -> None:
+    def close(self) -> str:
+        """Returns the name of a connection that sleeps on in the server; "" if there is none."""
         self._closed = True
-        if self._line is not None:
-            self._lose(self._line)
+        with self._mutex:
+            line, asleep = self._line, self.name if self._listening else ""
+        if line is not None:
+            self._lose(line)
+        return asleep

@@ -25,6 +25,8 @@ async def dial(target: Target, within: float) -> Line:
     from .line import greeting, not_connected, not_reached, refused_logins, tls_context_of
 
     deadline = boot_time() + within
+    task = asyncio.current_task()
+    cancelled = task.cancelling() if task is not None else 0
     options = {"unix_socket": target.socket} if target.socket else {"host": target.host, "port": target.port}
     try:
         async with asyncio.timeout(within):
@@ -50,6 +52,9 @@ async def dial(target: Target, within: float) -> Line:
         raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
     line = AioLine(connection, target)
     try:
+        # asyncmy dials by asyncio.wait_for, which in Python 3.11 swallows a cancellation that comes in its last moment.
+        if task is not None and task.cancelling() > cancelled:
+            raise asyncio.CancelledError
         if target.tls and line.transport.get_extra_info("sslcontext") is None:
             raise Misuse(f"the connection to MySQL at {target.shown()} is not encrypted, though the URL asks for TLS")
         await line.ask(greeting(line.server, line.name, target.timeout), deadline - boot_time())

@@ -47,6 +47,7 @@ TRAITS = Traits(
 )
 
 RENEWALS_A_CALL = 2_000
+_LAST_WORD = 0.5  # seconds, at close
 _SECOND = 1_000_000
 _tuple = tuple.__new__
 
@@ -180,7 +181,11 @@ class MySqlStore:
         self._ear.forked()
 
     async def close(self) -> None:
-        self._ear.close()
+        asleep = self._ear.close()
+        if asleep:  # the server would notice the end of that connection only after its nap
+            self._server.strays.add(asleep)
+        with contextlib.suppress(Unavailable):
+            await self._server.end_strays(_LAST_WORD)
         self._server.close()
         await self._driver.sleep(0)  # asyncio closes aborted sockets in its next turn
 

@@ -27,40 +27,44 @@ def open_store(url: str, driver: Driver) -> Store:
 
 def _lease(target: Target, driver: Driver, asynchronous: bool) -> Store:
     from .greeting import Greeting
+    from .released import Released
     from .statements import Statements
     from .store import PostgresStore
     from .wires import Wire
 
     statements = Statements(target.schema)
     greeting = Greeting(target, statements)
+    released = Released(statements.release)
     wire: Wire
     if asynchronous:
         from .wire_aio import AioWire
 
-        wire = AioWire(target, greeting)
+        wire = AioWire(target, greeting, released)
     else:
         from .wire import BlockingWire
 
-        wire = BlockingWire(target, greeting)
+        wire = BlockingWire(target, greeting, released)
     return PostgresStore(target, wire, greeting, statements, driver)
 
 
 def _session(target: Target, driver: Driver, asynchronous: bool) -> Store:
     from .greeting import Greeting
+    from .released import Released
     from .session import SessionStore
     from .statements import SessionStatements
 
     statements = SessionStatements(target.schema)
     greeting = Greeting(target, statements)
+    released = Released(None)
     wire: Any
     if asynchronous:
         from .session_wire_aio import AioSessionWire
 
-        wire = AioSessionWire(target, greeting)
+        wire = AioSessionWire(target, greeting, released)
     else:
         from .session_wire import BlockingSessionWire
 
-        wire = BlockingSessionWire(target, greeting)
+        wire = BlockingSessionWire(target, greeting, released)
     return SessionStore(target, wire, greeting, statements, driver)
 
 

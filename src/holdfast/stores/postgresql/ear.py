@@ -65,6 +65,7 @@ class ThreadEar(ears.ThreadEar[str, ListeningLine]):
         self._dial = dial
         self._schema = schema_name
         self.number = 0
+        self._closed = False
         super().__init__()
 
     def forked(self) -> None:
@@ -90,6 +91,9 @@ class ThreadEar(ears.ThreadEar[str, ListeningLine]):
                     line.tell(listening(number, self._schema), deadline - time.monotonic())
                     self.number = number
                     self._line = line
+                    if self._closed:  # meanwhile, when there was nothing to close yet
+                        self.lose()
+                        raise Unavailable("this connection was closed")
                 except ServerError as error:
                     line.close()
                     raise Unavailable(f"PostgreSQL does not let us listen: {error}") from None
@@ -99,6 +103,10 @@ class ThreadEar(ears.ThreadEar[str, ListeningLine]):
                     raise
         finally:
             self._opening.release()
+
+    def close(self) -> None:
+        self._closed = True
+        self.lose()
 
     def wake_all(self) -> None:
         self.lose()  # nothing else wakes the one who reads

@@ -86,6 +86,9 @@ class LoopEar(ears_aio.LoopEar[str]):
                 if isinstance(error, ServerError | Broken):
                     raise Unavailable(f"PostgreSQL does not let us listen: {error}") from None
                 raise
+            if self._wire.closed:
+                lane.fail(Unavailable("closed"))
+                raise Unavailable("this connection was closed")
             self._lane, self.number = lane, number
             lane.begin()
 

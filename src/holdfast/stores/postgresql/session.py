@@ -177,7 +177,12 @@ class SessionStore:
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         deadline = self._driver.now() + max(timeout, _LEAST)
-        found = await self.inspect(name, max(timeout, _LEAST))
+        try:
+            found = await self.inspect(name, max(timeout, _LEAST))
+        except Unavailable:
+            if self._driver.now() < deadline:
+                raise
+            return  # its time is over, and that is all that happened
         if max((holding.token for holding in found.holders), default=0) == token:
             left = max(0.0, deadline - self._driver.now())
             await self._driver.sleep(min(left, self._driver.uniform(0.05, 0.15)))

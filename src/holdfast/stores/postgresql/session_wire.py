@@ -40,6 +40,7 @@ class BlockingSession:
         self._found: list[Any] | None = None  # of what is outstanding
         self._waking = threading.Lock()
         self._wake: tuple[int, int] | None = None
+        self._woken = False
         self.begun = False
         self.pinged: float | None = None  # when, if that is outstanding
         self.wanted = 0.0  # somebody waits for the answer to a ping sent after that
@@ -115,11 +116,17 @@ class BlockingSession:
                     self._wake = os.pipe()
                 poll.register(self._wake[0], select.POLLIN)
         poll.poll(max(0.0, timeout) * 1000)
+        with self._waking:
+            if self._woken and self._wake is not None:
+                os.read(self._wake[0], 4096)
+            self._woken = False
 
     def wake(self) -> None:
         with self._waking:
-            if self._wake is not None:
+            if self.alive and not self._woken:
+                self._wake = self._wake or os.pipe()  # whoever is about to wait finds it there
                 os.write(self._wake[1], b"!")
+                self._woken = True
 
     # ---- for the watcher
 
@@ -193,7 +200,7 @@ class BlockingSession:
             if self._wake is not None:
                 for end in self._wake:
                     os.close(end)
-            self._wake = None
+            self._wake, self._woken = None, False
 
     def disown(self) -> None:
         self.alive = False

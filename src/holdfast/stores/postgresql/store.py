@@ -69,6 +69,7 @@ class PostgresStore:
         self._seats = itertools.count(1)
         # Begins anywhere, so that many short lives sweep as often as one long one.
         self._releases = itertools.count(int(driver.uniform(0, _SWEEP_EVERY)))
+        self._wakes = 0
         self._crowded: set[str] = set()  # names that had a line when last claimed: there, join it at the first asking
         self._polls = not target.bell
         self._checked = False  # whether the bell works through whatever is between us and the server
@@ -166,12 +167,21 @@ class PostgresStore:
         rows = await self._ask(self._sql.release, (name, holder, whole(flags | self._hasty)), deadline)
         if rows[0][0] == b"":  # NULL: somebody has its row locked
             rows = await self._ask_aside(self._sql.release, (name, holder, whole(flags)), deadline)
+        self._wire.released.add(name, holder)
         if next(self._releases) % _SWEEP_EVERY == 0:
             await self._sweep(deadline)
         return rows[0][0] == b"\1"
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         deadline = self._driver.now() + max(timeout, _LEAST)
+        try:
+            await self._watch(name, token, timeout, deadline)
+        except Unavailable:
+            if self._driver.now() < deadline:
+                raise  # else its time is over, and that is all that happened
+
+    async def _watch(self, name: str, token: int, timeout: float, deadline: float) -> None:
+        wakes = self._wakes
         await self._listen(deadline)
         ear = self._wire.ear
         bell = ear.expect(watch_key(name.encode().hex()))
@@ -180,6 +190,8 @@ class PostgresStore:
             rows = await self._ask(self._sql.watch, (name.encode(), long(token), long(long_enough)), deadline)
             kind, value = read(rows[0][0]), read(rows[0][1])
             left = min(value / _SECOND, deadline - self._driver.now())
+            if self._wakes != wakes:
+                return  # before there was anybody to be woken
             if kind == 1 and self._polls:
                 await self._driver.sleep(max(0.0, min(left, self._driver.uniform(0.1, 0.3))))
             elif kind == 1:
@@ -189,6 +201,7 @@ class PostgresStore:
 
     def wake_waiters(self) -> None:
         """End every wait and watch that is under way, from any thread."""
+        self._wakes += 1
         self._wire.ear.wake_all()
 
     async def evict(self, name: str, token: int, by: str) -> int | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import Unavailable
 from . import replies
@@ -15,6 +15,7 @@ from .ear import ThreadEar
 from .greeting import SHARING, Greeting, is_lent
 from .line import Broken, Line
 from .pool import Hand, Pool
+from .released import Released
 from .replies import ServerError
 from .statements import Params, Row, Statement
 from .url import Target
@@ -22,6 +23,7 @@ from .url import Target
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
 _GRACE = 1.0  # interrupted in mid-conversation, wait so long for the answer: what was asked is then known to be over
 _clock = time.monotonic
+Question = TypeVar("Question")
 
 
 class BlockingLine(Line):
@@ -99,15 +101,30 @@ def dial(target: Target, timeout: float) -> BlockingLine:
     return line
 
 
+def _hold(conversation: Generator[Question, list[Row], None], ask: Callable[[Question], list[Row]]) -> None:
+    try:
+        question = next(conversation)
+        while True:
+            try:
+                rows = ask(question)
+            except ServerError as error:
+                question = conversation.throw(error)
+            else:
+                question = conversation.send(rows)
+    except StopIteration:
+        return
+
+
 class BlockingWire:
     """The connections of one store: a bounded pool for threads, some for renewals, one ear."""
 
     shares = False
 
-    def __init__(self, target: Target, greeting: Greeting) -> None:
+    def __init__(self, target: Target, greeting: Greeting, released: Released) -> None:
         self.target = target
         self.where = target.where
         self.greeting = greeting
+        self.released = released
         self.ear = ThreadEar(self.open, target.schema)
         self._pool: Pool[BlockingLine] = Pool(target.pool)
         self._apart: list[BlockingLine] = []
@@ -121,6 +138,7 @@ class BlockingWire:
         line = dial(self.target, min(within, self.target.timeout))
         try:
             self._set_up(line, deadline)
+            _hold(self.released.again(), lambda asked: line.ask(*asked, min(deadline - _clock(), self.target.timeout)))
         except ServerError as error:
             line.close()
             raise replies.explained(error, self.where, self.target.schema) from None
@@ -138,7 +156,7 @@ class BlockingWire:
     def _set_up(self, line: BlockingLine, deadline: float) -> None:
         for known_before in (self.greeting.known, False):
             if not self.greeting.known:
-                self._greet(line, deadline)
+                _hold(self.greeting.conversation(line.pid), lambda sql: self._tell(line, sql, deadline))
             if self.greeting.pooled:
                 return
             try:
@@ -150,20 +168,6 @@ class BlockingWire:
             else:
                 line.prepared = True
                 return
-
-    def _greet(self, line: BlockingLine, deadline: float) -> None:
-        conversation = self.greeting.conversation(line.pid)
-        try:
-            question = next(conversation)
-            while True:
-                try:
-                    rows = self._tell(line, question, deadline)
-                except ServerError as error:
-                    question = conversation.throw(error)
-                else:
-                    question = conversation.send(rows)
-        except StopIteration:
-            return
 
     # ---- asking
 
@@ -198,6 +202,7 @@ class BlockingWire:
         try:
             now = _clock()
             if hand.line is not None and now - hand.line.used > _FRESH and hand.line.is_stale():
+                self.released.doubtful = True
                 hand.drop()
             again = hand.line is not None and statement.repeats
             while True:
@@ -209,6 +214,7 @@ class BlockingWire:
                     hand.line.used = _clock()
                     return rows
                 except Broken:
+                    self.released.doubtful = True
                     now = _clock()
                     if not again or now >= deadline:
                         raise
@@ -273,8 +279,10 @@ class BlockingWire:
             line.disown()
         self._pool = Pool(self.target.pool)
         self._apart = []
+        self.released.forget()
         self.ear.forked()
 
     async def close(self) -> None:
         self._closed = True
         self.reset()
+        self.ear.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from ...errors import Unavailable
 from . import replies
@@ -13,21 +14,25 @@ from .ear_aio import LoopEar
 from .greeting import SHARING, Greeting, is_lent
 from .lane import NEVER, Lane, dialled
 from .line import Broken, Line
+from .released import Released
 from .replies import ServerError
 from .statements import Params, Row, Statement
 from .url import Target
 
 LaneFactory = Callable[[Line], Lane]
+Question = TypeVar("Question")
 
 
 class AioWire:
     shares = True
 
-    def __init__(self, target: Target, greeting: Greeting) -> None:
+    def __init__(self, target: Target, greeting: Greeting, released: Released) -> None:
         self.target = target
         self.where = target.where
         self.greeting = greeting
+        self.released = released
         self.ear = LoopEar(self, target.schema)
+        self.closed = False
         self._fresh()
 
     def _fresh(self) -> None:
@@ -147,9 +152,11 @@ class AioWire:
 
     async def open(self, factory: LaneFactory, deadline: float) -> Lane:
         """Connected, and agreed on the schema."""
+        self.released.doubtful |= any(not lane.open for lane in self._lanes())
         lane = await self.dial(factory, deadline)
         try:
             await self._set_up(lane, deadline)
+            await _hold(self.released.again(), lambda asked: lane.ask(*asked, deadline))
         except ServerError as error:
             lane.fail(Unavailable("refused"))
             raise replies.explained(error, self.where, self.target.schema) from None
@@ -158,12 +165,15 @@ class AioWire:
             if isinstance(error, Broken):
                 raise Unavailable(str(error)) from None
             raise
+        if self.closed:  # meanwhile, when there was nothing to close yet
+            lane.fail(Unavailable("closed"))
+            raise Unavailable("this connection was closed")
         return lane
 
     async def _set_up(self, lane: Lane, deadline: float) -> None:
         for known_before in (self.greeting.known, False):
             if not self.greeting.known:
-                await self._greet(lane, deadline)
+                await _hold(self.greeting.conversation(lane.line.pid), lambda sql: lane.tell(sql, deadline))
             if self.greeting.pooled:
                 return
             try:
@@ -175,20 +185,6 @@ class AioWire:
             else:
                 lane.line.prepared = True
                 return
-
-    async def _greet(self, lane: Lane, deadline: float) -> None:
-        conversation = self.greeting.conversation(lane.line.pid)
-        try:
-            question = next(conversation)
-            while True:
-                try:
-                    rows = await lane.tell(question, deadline)
-                except ServerError as error:
-                    question = conversation.throw(error)
-                else:
-                    question = conversation.send(rows)
-        except StopIteration:
-            return
 
     async def is_shared(self, within: float) -> bool:
         """See greeting.py."""
@@ -223,10 +219,28 @@ class AioWire:
         for lane in self._lanes():
             lane.disown()
         self._fresh()
+        self.released.forget()
         self.ear.forked()
 
     async def close(self) -> None:
+        self.closed = True
         self.reset()
+
+
+async def _hold(
+    conversation: Generator[Question, list[Row], None], ask: Callable[[Question], Awaitable[list[Row]]]
+) -> None:
+    try:
+        question = next(conversation)
+        while True:
+            try:
+                rows = await ask(question)
+            except ServerError as error:
+                question = conversation.throw(error)
+            else:
+                question = conversation.send(rows)
+    except StopIteration:
+        return
 
 
 def _close(line: Line | None) -> None:

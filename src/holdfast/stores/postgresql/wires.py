@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from .released import Released
 from .statements import Params, Row, Statement
 
 
@@ -31,6 +32,7 @@ class Wire(Protocol):
     broken is asked once more, on a new one.
     """
 
+    released: Released
     shares: bool  # several ask on one connection, and nobody may wait there for a row that somebody has locked
 
     @property

@@ -71,7 +71,7 @@ if me and me.token > 0 then
     book:save()
     return me.token
 end
-local head = book:head({})
+local head = book:head()
 if not head and book:inside() == 0 then
     book.capacity = capacity
 elseif book.capacity ~= capacity then

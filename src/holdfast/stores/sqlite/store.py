@@ -219,7 +219,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         bells, self._bells = self._bells, {}
-        for holder, bell in bells.items():
+        for holder, bell in list(bells.items()):
             if holder in self._listening:  # it wakes up, leaves the line, and closes its bell itself
                 self._bells[holder] = bell
                 bell.ring()

@@ -116,6 +116,10 @@ class Suite(
 
     @pytest.fixture(params=["threads", "asyncio"])
     def world(self, request: pytest.FixtureRequest, url: str) -> Iterator[World]:
+        if (
+            "network" in request.fixturenames
+        ):  # first, and so it ends last: whoever goes home still has something to say
+            request.getfixturevalue("network")
         stage = World(url, request.param, self.ttl_short, self.slack)
         yield stage
         stage.end()

@@ -269,7 +269,10 @@ class LostAnswers:
                 busy = [others.join(a)]
             if method != "claim again":
                 at_call(hand, method, what, world, meanwhile)
-            claiming = b.start(lambda locks: locks.lock("x", ttl=world.ttl_short).acquire(timeout=20))
+            ttl = max(
+                2.0, 4 * world.ttl_short
+            )  # trouble is ridden out for a ttl, and one looks again after a third of it
+            claiming = b.start(lambda locks: locks.lock("x", ttl=ttl).acquire(timeout=20))
             if method != "claim":
                 world.until_waiting("x", "b")
                 busy = [others.join(c)]
@@ -277,7 +280,7 @@ class LostAnswers:
                     z.do(lambda _: held.release())
                 else:
                     at_call(hand, "claim", what, world, meanwhile)
-            lease = claiming.result(world.ttl_short + soon)
+            lease = claiming.result(ttl + soon)
             assert world.holders("x") == ["b"]
             others.tokens.append(lease.token)
             b.do(lambda _: lease.release())

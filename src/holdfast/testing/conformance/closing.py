@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from ...errors import Misuse
 from .network import Network
 from .processes import run
+from .tampering import tamper
 from .world import World, on_every_loop, settled
 
 # Three threads, each in and out of the same lock, while the main thread closes the connection under their feet.
@@ -84,6 +86,40 @@ class Closing:
 
         pending = watcher.start(watch)
         world.until(lambda: seen)
+        a.do(lambda locks: locks.close(), within=1 + world.slack)
+        with pytest.raises(Misuse, match="closed"):
+            pending.result(1 + world.slack)
+
+    def test_closing_wakes_also_whoever_begins_to_watch_in_that_moment(self, world: World) -> None:
+        a = world.actor("a")
+        watcher = a.beside("watcher")
+        hand = tamper(a.locks)
+        begun, woken = threading.Event(), threading.Event()
+        wake_waiters = hand.wake_waiters
+
+        def wake() -> None:
+            wake_waiters()
+            woken.set()
+
+        async def until_woken() -> None:
+            begun.set()
+            while not woken.is_set():
+                await settled(world.pause(0.005))
+
+        hand.wake_waiters = wake  # type: ignore[method-assign]
+        hand.before = lambda method: until_woken() if method == "watch" else None
+
+        async def watch(locks: Any) -> None:
+            watching = locks.election("x").watch(timeout=20)
+            if world.asynchronous:
+                async for _ in watching:
+                    pass
+            else:
+                for _ in watching:
+                    pass
+
+        pending = watcher.start(watch)
+        world.until(begun.is_set)
         a.do(lambda locks: locks.close(), within=1 + world.slack)
         with pytest.raises(Misuse, match="closed"):
             pending.result(1 + world.slack)

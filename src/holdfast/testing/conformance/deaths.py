@@ -52,11 +52,12 @@ class Deaths:
         if world.traits.scope == "process":
             return  # it would have to be this one
         a = world.actor("a")
-        with holding_process(world.url, "x", world.ttl_short) as (process, token):
+        ttl = world.ttl_kept
+        with holding_process(world.url, "x", ttl) as (process, token):
             waiting = a.start(lambda locks: locks.lock("x").acquire(timeout=None))
             world.until_waiting("x", "a")
-            world.until(lambda: world.inspect("x").holders[0].age > world.ttl_short)  # it renews, while it lives
+            world.until(lambda: world.inspect("x").holders[0].age > ttl)  # it renews, while it lives
             process.kill()
-            lease = waiting.result(world.ttl_short + world.slack + 1)
+            lease = waiting.result(ttl + world.slack + 1)
         assert lease.token > token
         a.do(lambda _: lease.release())

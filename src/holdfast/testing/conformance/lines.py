@@ -28,15 +28,18 @@ SOON = 3.0
 
 
 @cache
-def exits(code: CodeType) -> frozenset[int]:
-    """Where a `with` calls its __exit__. A tracer sees a line there, but no signal handler ever runs between body and exit."""
-    found: set[int] = set()
-    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "NOP")]
+def unreachable(code: CodeType) -> frozenset[int]:
+    """Where a tracer sees a line but no signal handler ever runs: at a bare `try:`, and between a `with`'s body and its __exit__.
+
+    Python itself protects neither: raised there, an exception would pass by the enclosing `with`.
+    """
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    found = {step.offset for step in steps if step.opname == "NOP"}
     for at, step in enumerate(steps):
         if all(one.opname == "LOAD_CONST" and one.argval is None for one in steps[at : at + 3]):
             found.add(step.offset)
             for before in reversed(steps[:at]):  # with something to return, that is moved out of the way first
-                if before.opname not in ("SWAP", "COPY", "POP_TOP"):
+                if before.opname not in ("SWAP", "COPY", "POP_TOP", "NOP"):
                     break
                 found.add(before.offset)
     return frozenset(found)
@@ -71,7 +74,7 @@ class Tracer:
         return self._line if caller is None else None  # what is raised in a __del__ goes nowhere
 
     def _line(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "line" and frame.f_lasti not in exits(frame.f_code):
+        if event == "line" and frame.f_lasti not in unreachable(frame.f_code):
             self.lines += 1
             if self.lines > self._at and not self.where:
                 self.where = f"{frame.f_code.co_filename.removeprefix(PACKAGE)}:{frame.f_lineno} {frame.f_code.co_name}"

@@ -47,7 +47,7 @@ class Loops:
             async with asyncio.TaskGroup() as group:
                 second = group.create_task(locks.lock("x").acquire(timeout=5))
                 third = group.create_task(locks.all_of("y", "z").acquire(timeout=5))
-                fourth = group.create_task(locks.semaphore("s", 2).acquire(timeout=5, units=2))
+                fourth = group.create_task(locks.rwlock("r").read().acquire(timeout=5))
                 await first.release()
             for each in (second, third, fourth):
                 await each.result().release()

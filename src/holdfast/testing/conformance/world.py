@@ -242,7 +242,8 @@ class World:
         self._actors: list[Actor] = []
         self._looker: Actor | None = None
         self.traits: Traits = self.looker.locks.traits
-        self.ttl_short = max(ttl_short, self.traits.min_ttl)
+        self.ttl_short = max(ttl_short, self.traits.min_ttl)  # to be waited out
+        self.ttl_kept = max(5 * ttl_short, self.traits.min_ttl)  # to be renewed, on a busy machine too
 
     @property
     def asynchronous(self) -> bool:
