@@ -4,20 +4,26 @@ PYTHON ?= $(shell scripts/find-python)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test check servers unit versions soak bench clean
+.PHONY: help demo test check servers unit serverless versions soak bench dist clean
 
 help:
 	@echo "make demo      three ways to update a balance; only the last loses nothing"
 	@echo "make test      everything that must hold: check, all tests, the oldest and the newest Python found"
+	@echo "               SERVERS=none: what needs no server; names what it left out"
 	@echo "make check     ruff, mypy --strict, import-linter"
 	@echo "make versions  the tests on other versions of Python; VERSIONS=all for every one that is found"
 	@echo "make soak      the slow searches: SECONDS=600 by default"
+	@echo "make dist      wheel and sdist, tried in a bare environment"
 	@echo "make bench     every figure in the documentation, measured here"
 
 demo:
 	@PYTHONPATH=src $(PYTHON) -m holdfast demo
 
+ifeq ($(SERVERS),none)
+test: check serverless
+else
 test: check servers unit versions
+endif
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -35,6 +41,12 @@ unit: $(VENV)/ready
 	$(BIN)/python -m pytest -n 4 --dist loadfile || { echo "== what failed, once more, one by one"; \
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
+# Without servers, and without a word that would hide it.
+serverless: $(VENV)/ready
+	$(BIN)/python -m pytest -n 4 --dist loadfile -m "not server"
+	@echo "Left out, because they need a server (how many tests, in which file):"
+	@$(BIN)/python -m pytest --collect-only -q -m server | grep :: | sed 's/::.*//' | sort | uniq -c
+
 versions: $(VENV)/ready
 	scripts/test-versions $(BIN)/python $(VERSIONS)
 
@@ -43,12 +55,15 @@ soak: $(VENV)/ready
 	HOLDFAST_ROUNDS=200 $(BIN)/python -m pytest --timeout=1800 tests/fenced/test_end_to_end.py tests/lockfree -k 'end_to_end or fire'
 
 bench: $(VENV)/ready
-	$(BIN)/python -m pip install -q -e '.[bench]'
+	scripts/make-venv $(PYTHON) $(VENV) '.[all,testing]' bench
 	$(BIN)/python -m benchmarks
 
-$(VENV)/ready: pyproject.toml scripts/make-venv
-	scripts/make-venv $(PYTHON) $(VENV) '.[dev]'
+$(VENV)/ready: pyproject.toml scripts/make-venv scripts/group
+	scripts/make-venv $(PYTHON) $(VENV) '.[all,testing]' dev
 	@touch $@
 
+dist: $(VENV)/ready
+	scripts/check-dist $(BIN)/python
+
 clean:
-	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf dist .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

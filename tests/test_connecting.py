@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import os
 import pwd
@@ -11,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Misuse, connecting
+from holdfast import Misuse, Unavailable, connecting
 from holdfast.drivers.base import Driver
 from holdfast.secret import redacted
 from holdfast.stores.memory import MemoryStore
+from holdfast.testing import ports
 
 
 def test_without_a_url_the_file_is_in_the_users_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,10 +79,58 @@ def test_connections_of_one_name_share_a_space_and_others_do_not() -> None:
         assert c.lock("x").try_acquire() is not None
 
 
-@pytest.mark.parametrize("url", ["", "memory", "memory:", "memory:/x", "://x", "Mem ory://", "1x://", "/path/locks.db"])
+@pytest.mark.parametrize("url", ["", "memory", "memory:", "memory:/x", "://x", "Mem ory://", "1x://"])
 def test_what_is_no_url_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(Misuse, match="is no store's URL: write it like sqlite:///path"):
         holdfast.connect(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("localhost:6379", "redis://localhost:6379"),
+        ("localhost:6379/0", "redis://localhost:6379/0"),
+        ("10.0.0.7:2379", "etcd://10.0.0.7:2379"),
+        ("[::1]:5432", "postgresql://[::1]:5432"),
+        ("db.example:3306/app", "mysql://db.example:3306/app"),
+        ("localhost:7000", "redis://localhost:7000, with the scheme of the store that it is"),
+        ("/path/locks 100%.db", "sqlite:///path/locks 100%25.db"),
+    ],
+)
+def test_an_address_without_a_scheme_is_answered_with_the_url_that_was_meant(url: str, meant: str) -> None:
+    with pytest.raises(Misuse) as refused:
+        holdfast.connect(url)
+    assert str(refused.value).endswith(f"is no store's URL: write it like {meant}")
+
+
+@pytest.mark.parametrize("word", ["host", "port", "password"])
+def test_what_belongs_into_the_url_is_said_to_belong_there(word: str) -> None:
+    with pytest.raises(Misuse, match=rf"connect\(\) takes no `{word}=`; here that is the URL, as in redis://"):
+        holdfast.connect("memory://", **{word: "x"})  # type: ignore[arg-type]  # as a caller without types might
+
+
+def test_a_store_that_is_not_there_is_found_out_when_connecting_if_asked() -> None:
+    port = ports.ReservedPort()
+    nowhere = f"redis://127.0.0.1:{port.number}"
+    holdfast.connect(nowhere).close()
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
+        holdfast.connect(nowhere, check=True)
+
+    async def main() -> None:
+        locks = holdfast.aio.connect(nowhere, check=True)
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
+            await locks.__aenter__()
+        with pytest.raises(Misuse, match="closed"):
+            await locks.ping()
+
+    asyncio.run(main())
+    port.close()
+
+
+def test_a_ping_tells_how_long_it_took(tmp_path: Path) -> None:
+    with holdfast.connect(f"sqlite://{tmp_path}/locks.db", check=True) as locks:
+        assert 0 < locks.ping() < 5
+        assert locks.names() == [], "nothing is left of it"
 
 
 def test_an_unknown_scheme_says_what_is_known() -> None:

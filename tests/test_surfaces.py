@@ -12,17 +12,18 @@ import pytest
 import holdfast
 from holdfast import aio, sync
 
-CLASSES = ["Locks", "Lock", "Semaphore", "RWLock", "AllOf", "Lease", "Leases", "Election", "Loss"]
+CLASSES = ["Locks", "Lock", "LockOr", "Semaphore", "RWLock", "AllOf", "Lease", "Leases", "Election", "Loss"]
 # What takes a conversation with the store, or waits: awaited in asyncio. `acquire` is, too, and can be entered as well.
 AWAITED = {
-    "Locks": {"inspect", "names", "force_release", "wait_graph", "close"},
+    "Locks": {"inspect", "names", "force_release", "wait_graph", "ping", "close"},
     "Lock": {"try_acquire"},
+    "LockOr": {"try_acquire"},
     "Semaphore": {"try_acquire"},
     "RWLock": set(),
     "AllOf": {"try_acquire"},
-    "Lease": {"release", "downgrade"},
+    "Lease": {"release", "renew", "extend", "downgrade"},
     "Leases": {"release"},
-    "Election": {"leader", "resign", "watch"},
+    "Election": {"leader", "resign", "watch", "terms", "run"},
     "Loss": {"wait"},
 }
 

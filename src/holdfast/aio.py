@@ -14,25 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, overload
 
-from . import connecting, events, lifecycle, recipes, waitfor
+from . import connecting, decorating, events, lifecycle, recipes, waitfor, words
 from .body import Body
-from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_timeout
+from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_timeout, valid_ttl
+from .decorating import Key
 from .drivers.aio import Asyncio
 from .drivers.base import finish
 from .drivers.threads import Threads
-from .engine import CLOSING, Ask, Engine
-from .errors import NotAcquired
+from .engine import CLOSING, Ask, Engine, GiveUp
+from .errors import LeaseLost, NotAcquired, Unavailable
 from .lease import RELEASED
 from .lease import Lease as CoreLease
 from .observe import Observers
-from .recipes import DEFAULT_TTL, UNSET, Leader, Otherwise, Unset
+from .recipes import DEFAULT_TTL, UNSET, Instead, Leader, Otherwise, Unset
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
+K = TypeVar("K", bound="Takeable")
 M = TypeVar("M", bound="Lease | Leases")
 
 
@@ -76,6 +79,20 @@ class Lease(CoreLease):
     async def release(self) -> bool:
         """Give it back. False: the store did not have it any more. Raises Unavailable, and may be repeated."""
         return await self._engine.release(self)
+
+    async def renew(self) -> None:
+        """Renew it now, for another ttl. Raises LeaseLost if it is gone, Unavailable if nobody knows.
+
+        Only who passed `renew=False` needs it: other leases renew themselves.
+        """
+        await self._engine.renew(self)
+
+    async def extend(self, seconds: float) -> None:
+        """Of a lease with an end (`renew=False`, or `once`): keep it for so many seconds from now, and no longer.
+
+        Raises LeaseLost if it is gone: what was lost is never brought back.
+        """
+        await self._engine.renew(self, valid_ttl(seconds, "seconds"))
 
     async def downgrade(self) -> None:
         """Of a write lock: become a reader, without letting another writer in between. The token stays.
@@ -138,16 +155,21 @@ class Acquiring(Coroutine[Any, Any, M]):
         await self._got.__aexit__(kind, error, at)
 
 
-class Lock(recipes.Guard[Lease]):
-    """Take it with `async with`, `acquire()`, `try_acquire()`, or as a decorator."""
+class Takeable(recipes.Guard[Lease]):
+    """What can be taken, again and again: also by many tasks at once, each with a lease of its own."""
 
     lease_type = Lease
 
-    def acquire(self, timeout: float | Unset | None = UNSET) -> Acquiring[Lease]:
-        """Wait for it: None for ever, 0 not at all, else so many seconds. Raises NotAcquired, never returns without."""
-        if timeout is UNSET:  # nothing to look at first: a coroutine less
-            return Acquiring(self._engine.acquire(self._ask, self._timeout, self.lease_type))
-        return Acquiring(self._acquire(timeout))
+    def acquire(
+        self, timeout: float | Unset | None = UNSET, *, cancel: GiveUp | None = None, **foreign: Never
+    ) -> Acquiring[Lease]:
+        """Wait for it: None for ever, 0 not at all, else so many seconds. Raises NotAcquired, never returns without.
+
+        `cancel`: anything with `is_set()`, such as a threading.Event; once it is set, the wait is given up within a second,
+        and NotAcquired raised.
+        """
+        wait = self._wait(timeout, foreign)
+        return Acquiring(self._engine.acquire(self._ask, wait, self.lease_type, cancel))
 
     async def try_acquire(self) -> Lease | None:
         """At once, or None."""
@@ -168,43 +190,99 @@ class Lock(recipes.Guard[Lease]):
     ) -> None:
         await self._entered.pop().__aexit__(kind, error, at)
 
-    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R | None]]:
-        """As a decorator: every call runs under the lock; with `otherwise="skip"`, one that cannot get it returns None.
+    def _guarded(self, function: Callable[..., Any], instead: Instead | None) -> Callable[..., Any]:
+        call = decorating.plan(function, self._ask.name, self._key, asynchronous=True)
 
-        A function with a parameter `lease` is given the lease, for its token.
-        """
-        give = recipes.decorated(function, asynchronous=True)
-
-        @recipes.wraps(function)
-        async def guarded(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        @decorating.wraps(function)
+        async def guarded(*args: Any, **kwargs: Any) -> Any:
+            name = call.name(args, kwargs)
             try:
-                lease = await self.acquire()
-            except NotAcquired:
-                if self._otherwise == "skip":
-                    return None
-                raise
+                lease = await self._acquire(self._timeout, name=name)
+            except NotAcquired as error:
+                if instead is None:
+                    raise
+                return self._skipped(function, error, instead)
             async with lease:
-                if give:
-                    kwargs["lease"] = lease
+                args, kwargs = call.with_lease(lease, args, kwargs)
                 return await function(*args, **kwargs)
 
+        call.dress(guarded)
         return guarded
+
+
+class Lock(Takeable):
+    """Take it with `async with`, `acquire()`, `try_acquire()`, or as a decorator."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Lease, P], Awaitable[R]]
+    ) -> Callable[P, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """As a decorator: every call runs under the lock; one that cannot get it in time raises NotAcquired.
+
+        A function with a parameter `lease` is given the lease, for its token; as the first parameter, it is not one of the
+        result's.
+        """
+        return self._guarded(function, None)
+
+
+class LockOr(Takeable, Generic[D]):
+    """A lock with `otherwise=`: a decorated call that does not get it returns something else, and the log says so."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ask: Ask,
+        timeout: float | None,
+        key: Key | None,
+        instead: Callable[[NotAcquired], D],
+        *,
+        takes: bool,
+    ) -> None:
+        super().__init__(engine, ask, timeout, key)
+        self._instead = instead
+        if not takes and not self._refusal:
+            self._refusal = recipes.ONLY_DECORATES
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Lease, P], Awaitable[R]]
+    ) -> Callable[P, Coroutine[Any, Any, R | D]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R | D]]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """As a decorator: every call runs under the lock; one that cannot get it is skipped, or something else done instead."""
+        return self._guarded(function, self._instead)
 
 
 class Semaphore(Lock):
     """Up to `capacity` units inside at once."""
 
-    def acquire(self, timeout: float | Unset | None = UNSET, units: int = 1) -> Acquiring[Lease]:
-        return Acquiring(self._acquire(timeout, units))
+    def acquire(
+        self,
+        timeout: float | Unset | None = UNSET,
+        units: int = 1,
+        *,
+        cancel: GiveUp | None = None,
+        **foreign: Never,
+    ) -> Acquiring[Lease]:
+        """Wait for so many `units`. The rest is as in `Lock.acquire()`."""
+        return Acquiring(self._acquire(self._wait(timeout, foreign), units, cancel=cancel))
 
     async def try_acquire(self, units: int = 1) -> Lease | None:
         return await self._try_acquire(units)
 
 
-class RWLock:
+class RWLock(Generic[K]):
     """Many readers or one writer, first come, first served: a writer never starves."""
 
-    def __init__(self, read: Lock, write: Lock) -> None:
+    def __init__(self, read: K, write: K) -> None:
         self._read = read
         self._write = write
 
@@ -212,10 +290,10 @@ class RWLock:
     def name(self) -> str:
         return self._read.name
 
-    def read(self) -> Lock:
+    def read(self) -> K:
         return self._read
 
-    def write(self) -> Lock:
+    def write(self) -> K:
         """Asked for by a task that reads already, it is refused: the reader would wait for itself."""
         return self._write
 
@@ -255,11 +333,16 @@ class AllOf:
         self._timeout = valid_timeout(timeout)
         self._entered: recipes.Entered[Leases] = recipes.Entered(engine, ", ".join(ask.name for ask in asks))
 
-    def acquire(self, timeout: float | Unset | None = UNSET) -> Acquiring[Leases]:
-        return Acquiring(self._acquire(self._timeout if isinstance(timeout, Unset) else valid_timeout(timeout)))
+    def acquire(
+        self, timeout: float | Unset | None = UNSET, *, cancel: GiveUp | None = None, **foreign: Never
+    ) -> Acquiring[Leases]:
+        """Wait for all of them, under one deadline. The rest is as in `Lock.acquire()`."""
+        words.refuse("acquire()", foreign)
+        wait = self._timeout if isinstance(timeout, Unset) else valid_timeout(timeout)
+        return Acquiring(self._acquire(wait, cancel))
 
-    async def _acquire(self, wait: float | None) -> Leases:
-        return Leases(self._engine, await recipes.acquire_all(self._engine, self._asks, wait, Lease))
+    async def _acquire(self, wait: float | None, cancel: GiveUp | None) -> Leases:
+        return Leases(self._engine, await recipes.acquire_all(self._engine, self._asks, wait, Lease, cancel))
 
     async def try_acquire(self) -> Leases | None:
         try:
@@ -288,11 +371,15 @@ class _Leadership(Lock):
         super().__init__(engine, ask, timeout)
         self._election = election
 
-    def acquire(self, timeout: float | Unset | None = UNSET) -> Acquiring[Lease]:
-        return Acquiring(self._acquire(timeout))
+    def acquire(
+        self, timeout: float | Unset | None = UNSET, *, cancel: GiveUp | None = None, **foreign: Never
+    ) -> Acquiring[Lease]:
+        return Acquiring(self._acquire(self._wait(timeout, foreign), cancel=cancel))
 
-    async def _acquire(self, timeout: float | Unset | None, units: int | None = None) -> Lease:
-        lease = await super()._acquire(timeout, units)
+    async def _acquire(
+        self, wait: float | None, units: int | None = None, name: str | None = None, cancel: GiveUp | None = None
+    ) -> Lease:
+        lease = await super()._acquire(wait, units, name, cancel)
         self._election._terms.add(lease)
         return lease
 
@@ -325,33 +412,189 @@ class Election:
             seen = leader.term if leader else 0
             yield leader
 
+    async def terms(self, *, cancel: GiveUp | None = None) -> AsyncGenerator[Lease, None]:
+        """Stand for election again and again: each round of the loop is one term, entered as the leader.
+
+        Work while `lease.held`. What is still held when the round ends is given back, and after a term that was lost it
+        waits a moment before it stands again. A store that does not answer is ridden out. Ends when `cancel` is set.
+        """
+        pause = recipes.Pause(self._engine)
+        while cancel is None or not cancel.is_set():
+            try:
+                lease = await self.lead().acquire(cancel=cancel)
+            except NotAcquired:
+                return
+            except Unavailable as error:
+                await pause.after(error, cancel)
+                continue
+            try:
+                yield lease
+            finally:
+                with contextlib.suppress(ConnectionError):  # told as an event; the ttl ends the term
+                    await lease.release()
+            await pause.between(lease, cancel)
+
+    async def run(
+        self,
+        lead: Callable[[Lease], Awaitable[R]],
+        *,
+        on_lost: Callable[[Lease], object] | None = None,
+        cancel: GiveUp | None = None,
+    ) -> R | None:
+        """Lead until the work is done: call `lead(lease)` as the leader, and again in a later term if that one was lost.
+
+        Returns what `lead` returns, or None if `cancel` was set before. `lead` may raise what it likes: the term is given back
+        first, then it is raised. A LeaseLost is no reason to end: `on_lost(lease)` is called, and it stands again.
+        """
+        async with contextlib.aclosing(self.terms(cancel=cancel)) as terms:
+            async for lease in terms:
+                try:
+                    async with lease:
+                        return await lead(lease)
+                except LeaseLost:
+                    if not lease._is_lost():
+                        raise  # another lock's
+                    if on_lost is not None:
+                        on_lost(lease)
+        return None
+
     async def resign(self) -> bool:
         """Step down, if this object leads. False: it did not."""
         resigned = [await lease.release() for lease in self._terms.held()]
         return any(resigned)
 
 
+def _lock(
+    plain: type[K],
+    engine: Engine,
+    ask: Ask,
+    timeout: float | None,
+    otherwise: Otherwise,
+    key: Key | None = None,
+    *,
+    takes: bool = False,
+) -> K | LockOr[Any]:
+    instead = recipes.instead_of(otherwise)
+    if instead is None:
+        return plain(engine, ask, timeout, key)
+    return LockOr(engine, ask, timeout, key, instead, takes=takes)
+
+
 class Locks:
     """A connected store. Use it as an async context manager, or `close()` it; it belongs to one event loop."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, check: bool = False) -> None:
         self._engine = engine
+        self._check = check
 
     # ---- recipes
 
+    @overload
     def lock(
         self,
-        name: str,
+        name: str | Unset = UNSET,
         *,
+        key: Key | None = None,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        fair: bool = True,
+        reentrant: bool = False,
+        renew: bool = True,
+        otherwise: Literal["raise"] = "raise",
+    ) -> Lock: ...
+
+    @overload
+    def lock(
+        self,
+        name: str | Unset = UNSET,
+        *,
+        key: Key | None = None,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        fair: bool = True,
+        reentrant: bool = False,
+        renew: bool = True,
+        otherwise: Literal["skip"],
+    ) -> LockOr[None]: ...
+
+    @overload
+    def lock(
+        self,
+        name: str | Unset = UNSET,
+        *,
+        key: Key | None = None,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        fair: bool = True,
+        reentrant: bool = False,
+        renew: bool = True,
+        otherwise: Callable[[NotAcquired], D],
+    ) -> LockOr[D]: ...
+
+    def lock(
+        self,
+        name: str | Unset = UNSET,
+        *,
+        key: Key | None = None,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
         fair: bool = True,
         reentrant: bool = False,
         renew: bool = True,
         otherwise: Otherwise = "raise",
-    ) -> Lock:
-        """One at a time. `reentrant=True` lets the same task in again, with the same token."""
-        return Lock(self._engine, recipes.lock_ask(name, ttl, fair, reentrant, renew), timeout, otherwise)
+        **foreign: object,
+    ) -> Lock | LockOr[Any]:
+        """One at a time. `reentrant=True` lets the same task in again, with the same token.
+
+        As a decorator: the name may be made of the arguments, `"invoice:{invoice_id}"`, or by `key`, a function of them; without
+        either it is the function's own. `otherwise="skip"` returns None if the lock is not to be had; a function is called
+        with the NotAcquired instead, and its result returned.
+
+        `ttl`: how long the lock outlives a holder that died. `timeout`: how long to wait (None: for ever, 0: not at all).
+        `fair`: first come, first served. `renew=False`: it ends with its ttl, unless you `extend()` it.
+        """
+        words.refuse("lock()", foreign)
+        ask = recipes.lock_ask(recipes.named_or_keyed(name, key), ttl, fair, reentrant, renew)
+        return _lock(Lock, self._engine, ask, timeout, otherwise, key)
+
+    @overload
+    def semaphore(
+        self,
+        name: str,
+        capacity: int,
+        *,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        fair: bool = True,
+        renew: bool = True,
+        otherwise: Literal["raise"] = "raise",
+    ) -> Semaphore: ...
+
+    @overload
+    def semaphore(
+        self,
+        name: str,
+        capacity: int,
+        *,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        fair: bool = True,
+        renew: bool = True,
+        otherwise: Literal["skip"],
+    ) -> LockOr[None]: ...
+
+    @overload
+    def semaphore(
+        self,
+        name: str,
+        capacity: int,
+        *,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        fair: bool = True,
+        renew: bool = True,
+        otherwise: Callable[[NotAcquired], D],
+    ) -> LockOr[D]: ...
 
     def semaphore(
         self,
@@ -363,9 +606,49 @@ class Locks:
         fair: bool = True,
         renew: bool = True,
         otherwise: Otherwise = "raise",
-    ) -> Semaphore:
-        """`capacity` units, of which everybody takes one or more."""
-        return Semaphore(self._engine, recipes.semaphore_ask(name, capacity, ttl, fair, renew), timeout, otherwise)
+        **foreign: object,
+    ) -> Semaphore | LockOr[Any]:
+        """`capacity` units, of which everybody takes one or more. The rest is as in `lock()`."""
+        words.refuse("semaphore()", foreign)
+        return _lock(
+            Semaphore, self._engine, recipes.semaphore_ask(name, capacity, ttl, fair, renew), timeout, otherwise
+        )
+
+    @overload
+    def rwlock(
+        self,
+        name: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        fair: bool = True,
+        renew: bool = True,
+        otherwise: Literal["raise"] = "raise",
+    ) -> RWLock[Lock]: ...
+
+    @overload
+    def rwlock(
+        self,
+        name: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        fair: bool = True,
+        renew: bool = True,
+        otherwise: Literal["skip"],
+    ) -> RWLock[LockOr[None]]: ...
+
+    @overload
+    def rwlock(
+        self,
+        name: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        fair: bool = True,
+        renew: bool = True,
+        otherwise: Callable[[NotAcquired], D],
+    ) -> RWLock[LockOr[D]]: ...
 
     def rwlock(
         self,
@@ -376,10 +659,14 @@ class Locks:
         fair: bool = True,
         renew: bool = True,
         otherwise: Otherwise = "raise",
-    ) -> RWLock:
-        """Many readers or one writer."""
-        read, write = recipes.rwlock_asks(name, ttl, fair, renew)
-        return RWLock(Lock(self._engine, read, timeout, otherwise), Lock(self._engine, write, timeout, otherwise))
+        **foreign: object,
+    ) -> RWLock[Any]:
+        """Many readers or one writer. The rest is as in `lock()`."""
+        words.refuse("rwlock()", foreign)
+        read, write = (
+            _lock(Lock, self._engine, ask, timeout, otherwise) for ask in recipes.rwlock_asks(name, ttl, fair, renew)
+        )
+        return RWLock(read, write)
 
     def all_of(
         self,
@@ -396,13 +683,58 @@ class Locks:
         """One leader at a time; `address` is what the others are told."""
         return Election(self._engine, recipes.election_ask(name, address, ttl))
 
-    def once(self, name: str, *, at_least: float = 0.0, at_most: float = 3600.0, otherwise: Otherwise = "skip") -> Lock:
-        """For a job that several schedulers start at the same moment: one runs it, the others skip.
+    @overload
+    def once(
+        self,
+        name: str | Unset = UNSET,
+        *,
+        key: Key | None = None,
+        at_least: float = 0.0,
+        at_most: float = 3600.0,
+        otherwise: Literal["skip"] = "skip",
+    ) -> LockOr[None]: ...
+
+    @overload
+    def once(
+        self,
+        name: str | Unset = UNSET,
+        *,
+        key: Key | None = None,
+        at_least: float = 0.0,
+        at_most: float = 3600.0,
+        otherwise: Literal["raise"],
+    ) -> Lock: ...
+
+    @overload
+    def once(
+        self,
+        name: str | Unset = UNSET,
+        *,
+        key: Key | None = None,
+        at_least: float = 0.0,
+        at_most: float = 3600.0,
+        otherwise: Callable[[NotAcquired], D],
+    ) -> LockOr[D]: ...
+
+    def once(
+        self,
+        name: str | Unset = UNSET,
+        *,
+        key: Key | None = None,
+        at_least: float = 0.0,
+        at_most: float = 3600.0,
+        otherwise: Otherwise = "skip",
+        **foreign: object,
+    ) -> Lock | LockOr[Any]:
+        """For a job that several schedulers start at the same moment: one runs it, the others skip, and say so in the log.
 
         The lock stays taken for `at_least` seconds, however short the job (so that a late scheduler skips too), and is
-        over after `at_most`, however long.
+        over after `at_most`, however long. Name, `key` and `otherwise` are as in `lock()`; in `async with`, who comes second gets
+        NotAcquired.
         """
-        return Lock(self._engine, recipes.once_ask(name, at_least, at_most), 0, otherwise)
+        words.refuse("once()", foreign)
+        ask = recipes.once_ask(recipes.named_or_keyed(name, key), at_least, at_most)
+        return _lock(Lock, self._engine, ask, 0, otherwise, key, takes=True)
 
     # ---- looking and intervening
 
@@ -425,6 +757,10 @@ class Locks:
         """Who waits for whom, over all locks of this store; `graph.deadlocks()` names the cycles."""
         return await recipes.wait_graph(self._engine)
 
+    async def ping(self) -> float:
+        """Ask the store something, and return the seconds that it took. Raises what the first acquire would: Unavailable, say."""
+        return await recipes.ping(self._engine)
+
     @property
     def traits(self) -> Traits:
         """What this store promises, and what it does not."""
@@ -441,6 +777,12 @@ class Locks:
         await self._engine.close(valid_closing(timeout))
 
     async def __aenter__(self) -> Locks:
+        if self._check:
+            try:
+                await self.ping()
+            except BaseException:
+                await self.close(timeout=0)
+                raise
         return self
 
     async def __aexit__(
@@ -449,12 +791,20 @@ class Locks:
         await self.close()
 
 
-def connect(url: str | None = None, *, label: str = "", observe: Observers | None = None) -> Locks:
-    """Open a store for asyncio; see `holdfast.connect`."""
+def connect(
+    url: str | None = None,
+    *,
+    label: str = "",
+    check: bool = False,
+    observe: Observers | None = None,
+    **foreign: Never,
+) -> Locks:
+    """Open a store for asyncio; see `holdfast.connect`. With `check=True`, it is asked something on entering `async with`."""
+    words.refuse("connect()", foreign)
     url = target = connecting.resolve(url)  # a secret, also in this frame
     engine = connecting.open_engine(target, Asyncio(), label, observe)
     lifecycle.adopt(engine, lambda held: _release_at_exit(held, target))
-    return Locks(engine)
+    return Locks(engine, check=check)
 
 
 def _release_at_exit(engine: Engine, url: str) -> None:

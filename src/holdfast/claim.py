@@ -220,16 +220,16 @@ def valid_timeout(timeout: object) -> float | None:
     if type(timeout) is float and timeout == math.inf:
         raise Misuse("timeout must be finite; to wait for ever, pass timeout=None")
     seconds = _number(timeout, "timeout")
-    if not 0 <= seconds <= MAX_TIMEOUT:
-        raise Misuse(f"timeout must be between 0 and ten years, not {seconds:g}; None waits for ever, 0 tries once")
-    return seconds
+    if seconds < 0:
+        raise Misuse(f"timeout must not be negative ({seconds:g}); None waits for ever, 0 tries once")
+    return min(seconds, MAX_TIMEOUT)  # threading.TIMEOUT_MAX is a usual way to say "for ever"
 
 
 def valid_closing(timeout: object) -> float:
     seconds = _number(timeout, "timeout")
-    if not 0 <= seconds <= MAX_TIMEOUT:
-        raise Misuse(f"timeout must be between 0 and ten years, not {seconds:g}")
-    return seconds
+    if seconds < 0:
+        raise Misuse(f"timeout must not be negative ({seconds:g})")
+    return min(seconds, MAX_TIMEOUT)
 
 
 def valid_units(units: object, capacity: int, what: str = "units") -> int:

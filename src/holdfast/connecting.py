@@ -55,7 +55,7 @@ def open_engine(url: str | None, driver: Driver, label: str = "", observe: Obser
     label = valid_note(label, "a label")  # before anything is opened
     observers = found(observe)
     engine = Engine(open_store(target, driver), driver, label)
-    engine.hook.subscribe(_log, events.ALARMING)
+    engine.hook.subscribe(_log, events.LOGGED)
     for observer in observers:
         observer(engine.hook)
     return engine
@@ -70,7 +70,7 @@ def open_store(url: Secret, driver: Driver) -> Store:
 
 
 def _log(event: events.Event) -> None:
-    """A loss is never silent: what is alarming is logged even if nobody asked for it."""
+    """A loss is never silent, nor is a job that did not run: these are logged even if nobody asked for it."""
     import logging  # late: a healthy process need not pay for the import
 
     from .observe.log import write
@@ -127,7 +127,7 @@ def quote(path: str) -> str:
 def opener(url: str) -> Opener:
     scheme, colon, _ = url.partition("://")
     if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-        raise Misuse(f"{redacted(url)!r} is no store's URL: write it like sqlite:///path/to/file or memory://")
+        raise Misuse(f"{redacted(url)!r} is no store's URL: write it like {_meant(url)}")
     if scheme in BUILT_IN:
         plausible(url)
         found: Opener = import_module(BUILT_IN[scheme]).open_store
@@ -152,3 +152,23 @@ def opener(url: str) -> Opener:
         f"no store is known by the scheme {scheme!r} (known: {known}). "
         f"Is the package that brings it installed? It registers in the entry-point group {ENTRY_POINTS!r}"
     )
+
+
+_USUAL_PORTS = {
+    "6379": "redis",
+    "2379": "etcd",
+    "2181": "zookeeper",
+    "8500": "consul",
+    "5432": "postgresql",
+    "3306": "mysql",
+}
+
+
+def _meant(url: str) -> str:
+    """What somebody who wrote this probably wanted to write."""
+    if host := re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d+)(/\w*)?", url):
+        scheme = _USUAL_PORTS.get(host[2])
+        return f"{scheme}://{host[0]}" if scheme else f"redis://{host[0]}, with the scheme of the store that it is"
+    if url.startswith("/"):
+        return f"sqlite://{quote(url)}"
+    return "sqlite:///path/to/file or memory://"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from weakref import ref
 
 from . import events, rule
@@ -49,6 +49,12 @@ class Ask(NamedTuple):
     reentrant: bool = False
     reads: bool = False  # remembered, so that an upgrade is refused and does not deadlock
     alone: bool = False  # a writer or a leader: remembered, so that asking again is refused and does not deadlock
+
+
+class GiveUp(Protocol):
+    """What tells a waiter to give up: a threading.Event, an asyncio.Event, or anything with `is_set()`."""
+
+    def is_set(self) -> bool: ...
 
 
 class Engine:
@@ -114,7 +120,7 @@ class Engine:
 
     # ---- acquire
 
-    async def acquire(self, ask: Ask, timeout: float | None, lease_type: type[L]) -> L:
+    async def acquire(self, ask: Ask, timeout: float | None, lease_type: type[L], cancel: GiveUp | None = None) -> L:
         if self.closed:
             raise _closed(ask.name)
         name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads, alone = ask
@@ -139,7 +145,7 @@ class Engine:
                 self._under_way[claim.holder] = True
                 answer = await self.store.claim(claim, left)
             if type(answer) is not Grant or now() >= sent + answer.ttl:
-                answer, sent = await self._wait_in_line(claim, answer, timeout, started)
+                answer, sent = await self._wait_in_line(claim, answer, timeout, started, cancel)
             lease = lease_type(self, answer, sent)
             if at_most is not None or at_least or not renew:
                 lease._bound(answer.ttl if not renew else at_most, at_least)
@@ -191,7 +197,7 @@ class Engine:
             self._closing.ring()
 
     async def _wait_in_line(
-        self, claim: Claim, answer: Grant | Place, timeout: float | None, started: float
+        self, claim: Claim, answer: Grant | Place, timeout: float | None, started: float, cancel: GiveUp | None
     ) -> tuple[Grant, float]:
         now = self.driver.now
         give_up = None if timeout is None else started + timeout
@@ -201,7 +207,12 @@ class Engine:
         while True:
             if self.closed:  # by another thread or task, while we waited
                 raise _closed(claim.name)
+            if cancel is not None and cancel.is_set():
+                self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=now() - started)
+                raise NotAcquired(f"gave up waiting for {claim.name!r}: told to, by cancel=", claim.name)
             left = PATIENCE if give_up is None else give_up - now()
+            if cancel is not None:  # an event cannot wake us in whatever we sleep, so we look at it now and then
+                left = min(left, FIND_OUT / 2)
             if left <= 0:
                 raise await self._not_acquired(claim, timeout, now() - started)
             sent = now()
@@ -425,6 +436,22 @@ class Engine:
                 self.hook.emit(events.RELEASED, claim.name, claim.owner, token, held, lock=claim.lock)
 
         self.leaving.later(claim, lease._deadline, token=lease.token, keep_until=lease._keep_until, done=done)
+
+    async def renew(self, lease: Lease, seconds: float | None = None) -> None:
+        """Now, because the caller says so. With `seconds`: its end is then so far away, and it is renewed until there."""
+        lease.check()
+        if seconds is not None and lease._limit is None:
+            raise Misuse(
+                f"the lease of {lease.name!r} renews itself, and has no end to be moved: that is for renew=False"
+            )
+        sent = self.driver.now()
+        if seconds is None and lease._limit is not None:
+            seconds = lease._grant.claim.ttl
+        (verdict,) = await self.store.renew([lease._grant], min(ROUND, max(lease.remaining(), FIND_OUT)))
+        if isinstance(verdict, Unavailable):
+            raise verdict
+        self.renewer.renewed(lease, verdict, sent, None if seconds is None else sent + seconds)
+        lease.check()
 
     async def downgrade(self, lease: Lease) -> None:
         """A writer becomes a reader, and keeps its token; readers in line come in.

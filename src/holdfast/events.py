@@ -28,6 +28,7 @@ DROPPED = "dropped"  # nobody had the lease any more, so it is released
 EVICTED = "evicted"  # somebody was put out by force_release; detail: who, and by whom
 REFUSED = "refused"  # storage refused a stale token
 STORE_FAILED = "store failed"  # one conversation with it; detail: which (claim, renew, release), and why
+SKIPPED = "skipped"  # a decorated call did not run, because somebody else is inside; detail: what, and who
 
 KINDS = (
     ACQUIRED,
@@ -43,8 +44,10 @@ KINDS = (
     EVICTED,
     REFUSED,
     STORE_FAILED,
+    SKIPPED,
 )
 ALARMING = (IN_DANGER, LOST, RELEASE_FAILED, DROPPED, EVICTED, REFUSED)
+LOGGED = (*ALARMING, SKIPPED)  # even if nobody asked for it
 
 
 class Event(NamedTuple):

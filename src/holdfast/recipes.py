@@ -5,13 +5,12 @@ The two surfaces, `sync` and `aio`, put the names that people type in front of t
 
 from __future__ import annotations
 
-import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 from weakref import ref
 
-from . import events, rule
+from . import events, rule, words
 from .claim import (
     MAX_CAPACITY,
     Snapshot,
@@ -21,13 +20,16 @@ from .claim import (
     valid_ttl,
     valid_units,
 )
-from .engine import PATIENCE, Ask, Engine
+from .decorating import Key
+from .engine import PATIENCE, Ask, Engine, GiveUp
 from .errors import LeaseLost, Misuse, NotAcquired, Unavailable
 from .lease import LOST, RELEASED, Lease
 from .waitfor import WaitGraph
 
 DEFAULT_TTL = 30.0
-Otherwise = Literal["raise", "skip"]
+Instead = Callable[[NotAcquired], Any]
+Otherwise = Literal["raise", "skip"] | Instead
+_LONGEST_PAUSE = 30.0  # seconds, between two tries to lead
 L = TypeVar("L", bound=Lease)
 X = TypeVar("X")
 
@@ -56,7 +58,7 @@ class Leader(NamedTuple):
 
 def lock_ask(name: str, ttl: float, fair: bool, reentrant: bool, renew: bool) -> Ask:
     return Ask(
-        valid_name(name),
+        name,
         valid_ttl(ttl),
         fair=_flag(fair, "fair"),
         renew=_flag(renew, "renew"),
@@ -94,7 +96,7 @@ def once_ask(name: str, at_least: float, at_most: float) -> Ask:
     if least is None or least > most:
         raise Misuse(f"at_least must be a number of seconds up to at_most ({most:g}), not {at_least!r:.80}")
     # A crash must not free the job before at_least is over, so the first grant already lasts that long.
-    return Ask(valid_name(name), min(most, max(least, DEFAULT_TTL)), at_most=most, at_least=least)
+    return Ask(name, min(most, max(least, DEFAULT_TTL)), at_most=most, at_least=least)
 
 
 def _flag(value: object, what: str) -> bool:
@@ -149,35 +151,94 @@ class Guard(Generic[L]):
     """One lock that can be taken again and again: also by many threads or tasks at once, each with its own lease."""
 
     lease_type: type[L]
+    _refusal = ""  # why it cannot be taken, but only decorate
 
-    def __init__(self, engine: Engine, ask: Ask, timeout: float | None = None, otherwise: Otherwise = "raise") -> None:
-        if otherwise not in ("raise", "skip"):
-            raise Misuse(f'otherwise must be "raise" or "skip", not {otherwise!r:.80}')
+    def __init__(self, engine: Engine, ask: Ask, timeout: float | None = None, key: Key | None = None) -> None:
         self._engine = engine
         self._ask = ask
         self._timeout = valid_timeout(timeout)
-        self._otherwise = otherwise
+        self._key = key
         self._entered: Entered[L] = Entered(engine, ask.name)
+        if not ask.name:
+            self._refusal = (
+                "a lock without a name is for decorators, and named by the function: name it to take it here"
+            )
 
     @property
     def name(self) -> str:
         return self._ask.name
 
-    async def _acquire(self, timeout: float | Unset | None, units: int | None = None) -> L:
-        wait = self._timeout if timeout is UNSET else valid_timeout(timeout)
+    def _wait(self, timeout: float | Unset | None, foreign: Mapping[str, object]) -> float | None:
+        """How long to wait; after a look at what else was asked for."""
+        if foreign:
+            words.refuse("acquire()", foreign)
+        if self._refusal:
+            raise Misuse(self._refusal)
+        return self._timeout if isinstance(timeout, Unset) else valid_timeout(timeout)
+
+    async def _acquire(
+        self, wait: float | None, units: int | None = None, name: str | None = None, cancel: GiveUp | None = None
+    ) -> L:
         ask = self._ask
         if units is not None:
             ask = ask._replace(units=valid_units(units, ask.capacity))
-        return await self._engine.acquire(ask, wait, self.lease_type)
+        if name is not None:
+            ask = ask._replace(name=name)
+        return await self._engine.acquire(ask, wait, self.lease_type, cancel)
 
     async def _try_acquire(self, units: int | None = None) -> L | None:
+        if not self._ask.name:
+            raise Misuse(self._refusal)
         try:
             return await self._acquire(0, units)
         except NotAcquired:
             return None
 
+    def _skipped(self, function: Callable[..., Any], error: NotAcquired, instead: Instead) -> Any:
+        """The call did not run. That is told: a job that is always skipped looks just like one that never failed."""
+        self._engine.hook.emit(
+            events.SKIPPED, error.name, self._engine.owner(), detail=f"{function.__qualname__}() did not run: {error}"
+        )
+        return instead(error)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+    if not TYPE_CHECKING:  # a type checker shall go on saying that there is no such attribute
+
+        def __getattr__(self, attribute: str) -> Any:
+            raise words.missing(self, attribute)
+
+
+def named_or_keyed(name: str | Unset, key: Key | None) -> str:
+    """The name to ask for; empty if only the decorated function can tell."""
+    if key is not None:
+        if name is not UNSET:
+            raise Misuse(f"give a name or a key, not both: {name!r:.80}")
+        if not callable(key):
+            raise Misuse(f"key must be a function of the arguments that returns the name, not {key!r:.80}")
+    return "" if isinstance(name, Unset) else valid_name(name)
+
+
+def instead_of(otherwise: object) -> Instead | None:
+    """What a decorated call does if it does not get the lock. None: it raises."""
+    if otherwise == "raise":
+        return None
+    if otherwise == "skip":
+        return _nothing
+    if callable(otherwise):
+        return otherwise
+    raise Misuse(f'otherwise must be "raise" or "skip", or a function to call instead, not {otherwise!r:.80}')
+
+
+def _nothing(error: NotAcquired) -> None:
+    return None
+
+
+ONLY_DECORATES = (
+    "otherwise= is for decorators: the body of a `with` cannot be skipped. "
+    "Here, write `if lease := lock.try_acquire():`, or leave otherwise= out and catch NotAcquired"
+)
 
 
 class Bundle(Generic[L]):
@@ -223,30 +284,16 @@ def lost_in_body(lease: Lease, released: bool) -> LeaseLost | None:
     return None
 
 
-def decorated(function: Callable[..., Any], *, asynchronous: bool) -> bool:
-    """Refuse a function that this surface cannot guard; tell whether it wants to be given the lease."""
-    import inspect  # late: it would double the time that `import holdfast` takes
-
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise Misuse(f"{function!r} is a generator, which runs after the call returned: use `with` inside it")
-    if inspect.iscoroutinefunction(function) is not asynchronous:
-        other = "holdfast.connect()" if asynchronous else "holdfast.aio.connect()"
-        raise Misuse(f"{function!r} is {'not ' * asynchronous}asynchronous: decorate it with a lock from {other}")
-    parameter = inspect.signature(function).parameters.get("lease")
-    return parameter is not None and parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-
-
-wraps = functools.wraps
-
-
-async def acquire_all(engine: Engine, asks: Iterable[Ask], timeout: float | None, lease_type: type[L]) -> list[L]:
+async def acquire_all(
+    engine: Engine, asks: Iterable[Ask], timeout: float | None, lease_type: type[L], cancel: GiveUp | None = None
+) -> list[L]:
     """All or nothing, in the order given, one deadline for all."""
     give_up = None if timeout is None else engine.driver.now() + timeout
     taken: list[L] = []
     try:
         for ask in asks:
             left = None if give_up is None else max(0.0, give_up - engine.driver.now())
-            taken.append(await engine.acquire(ask, left, lease_type))
+            taken.append(await engine.acquire(ask, left, lease_type, cancel))
         for lease in taken:
             lease.check()  # the first may have been lost while we waited for the last
     except BaseException:
@@ -271,6 +318,32 @@ async def release_all(engine: Engine, leases: Iterable[Lease]) -> list[Exception
     if interruption is not None:
         raise interruption
     return failures
+
+
+class Pause:
+    """Between two terms: short after the first trouble, longer after each that follows at once, none after a quiet term."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._troubles = 0
+
+    async def after(self, error: Unavailable, cancel: GiveUp | None) -> None:
+        self._engine.hook.emit(events.IN_DANGER, "", self._engine.owner(), detail=f"cannot stand for election: {error}")
+        await self._sleep(cancel)
+
+    async def between(self, lease: Lease, cancel: GiveUp | None) -> None:
+        if self._engine.driver.now() - lease._since > lease.ttl:
+            self._troubles = 0
+        if lease._state is LOST:
+            await self._sleep(cancel)
+
+    async def _sleep(self, cancel: GiveUp | None) -> None:
+        driver = self._engine.driver
+        most = min(_LONGEST_PAUSE, 0.25 * 2**self._troubles)
+        self._troubles += 1
+        until = driver.now() + driver.uniform(most / 2, most)
+        while (left := until - driver.now()) > 0 and (cancel is None or not cancel.is_set()):
+            await driver.sleep(min(left, 0.5))
 
 
 class Terms(Generic[L]):
@@ -326,6 +399,13 @@ async def force_release(engine: Engine, name: str, token: int) -> int | None:
     if past is not None:
         engine.hook.emit(events.EVICTED, name, by, token, detail=f"by {by}; token {past} outranks it")
     return past
+
+
+async def ping(engine: Engine) -> float:
+    """Any name will do: the question goes the whole way, login and tables included, and changes nothing."""
+    asked = engine.driver.now()
+    await engine.open_store().inspect("holdfast:ping")
+    return engine.driver.now() - asked
 
 
 async def wait_graph(engine: Engine) -> WaitGraph:

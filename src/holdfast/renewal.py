@@ -93,6 +93,16 @@ class Renewer:
             if due < self._wake_at:
                 self._wake(due)
 
+    def renewed(self, lease: Lease, verdict: Grant | None, sent: float, limit: float | None) -> None:
+        """Somebody renewed it by hand, and moved its end to `limit`."""
+        with self._mutex:
+            if verdict is not None and limit is not None and lease._state is HELD:
+                lease._limit = limit
+        self._confirm([(lease, verdict)], sent)
+        with self._mutex:
+            if lease._state is HELD and lease._due < self._wake_at:
+                self._wake(lease._due)
+
     def remove(self, lease: Lease) -> None:
         """Called under the mutex: ends renewal together with whatever ends the lease."""
         same = self._by_ttl.get(lease._grant.ttl)

@@ -16,13 +16,14 @@ _LEVELS = {
     events.EVICTED: logging.WARNING,
     events.REFUSED: logging.WARNING,
     events.LOST: logging.ERROR,
+    events.SKIPPED: logging.INFO,
 }
 
 
 def log_events(locks: Subscribable, logger: logging.Logger | None = None) -> Callable[[], None]:
     """Log what happens to the locks of this connection; returns what ends it.
 
-    Losses are errors, dangers and evictions warnings, the everyday is DEBUG.
+    Losses are errors, dangers and evictions warnings, skipped calls INFO, the everyday is DEBUG.
 
     >>> import holdfast
     >>> from holdfast.observe import log_events
@@ -31,8 +32,8 @@ def log_events(locks: Subscribable, logger: logging.Logger | None = None) -> Cal
     """
     ours = logging.getLogger("holdfast")
     target = logger or ours
-    # What is alarming is logged there anyway (connecting.py), and need not be told twice.
-    kinds = [kind for kind in events.KINDS if target is not ours or kind not in events.ALARMING]
+    # What is alarming, or was skipped, is logged there anyway (connecting.py), and need not be told twice.
+    kinds = [kind for kind in events.KINDS if target is not ours or kind not in events.LOGGED]
     return locks.subscribe(lambda event: write(event, target), kinds)
 
 

@@ -27,8 +27,8 @@ def root() -> str:
 def connect() -> Iterator[Connect]:
     opened: list[Locks] = []
 
-    def open_one(url: str, **more: str) -> Locks:
-        opened.append(holdfast.connect(url, **more))
+    def open_one(url: str, label: str = "") -> Locks:
+        opened.append(holdfast.connect(url, label=label))
         return opened[-1]
 
     yield open_one

@@ -1,0 +1,185 @@
+"""redis-py's `Lock`, on any store: `from holdfast.compat.redis_py import Lock`.
+
+The same constructor and methods; its words keep their meaning. `timeout` is how long the lock lives, and without one it lives
+until it is released: there it then outlived a holder that died, here it is renewed and ends 30 s after its holder. `.lease` is
+the lease, with the token. It excludes other holdfast locks of that name, not redis-py's own: roll all workers over at once.
+
+>>> import holdfast
+>>> from holdfast.compat.redis_py import Lock
+>>> locks = holdfast.connect("memory://")
+>>> with Lock(locks, "invoice:42", timeout=10) as lock:
+...     print(lock.owned(), lock.lease.token > 0)
+True True
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from types import SimpleNamespace, TracebackType
+from typing import Any
+from urllib.parse import quote
+
+from ..errors import LeaseLost, Misuse, NotAcquired
+from ..recipes import DEFAULT_TTL
+from ..sync import Lease, Locks, connect
+
+try:
+    from redis.exceptions import LockError, LockNotOwnedError  # what those who come from there catch
+except ImportError:
+
+    class LockError(ValueError):  # type: ignore[no-redef]
+        """The lock was not got, or is not held."""
+
+    class LockNotOwnedError(LockError):  # type: ignore[no-redef]
+        """It was held, and no longer is."""
+
+
+__all__ = ["Lock", "LockError", "LockNotOwnedError"]
+
+
+class Lock:
+    """`redis` is a holdfast connection, a URL, or a redis-py client (whose server is then used)."""
+
+    def __init__(
+        self,
+        redis: Any,
+        name: str | bytes,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+    ) -> None:
+        self.redis = redis
+        self.name = name.decode() if isinstance(name, bytes) else name
+        self.timeout = timeout
+        self.sleep = sleep  # kept for those who read it; a waiter is woken, and does not poll
+        self.blocking = blocking
+        self.blocking_timeout = blocking_timeout
+        self.thread_local = thread_local
+        self.raise_on_release_error = raise_on_release_error
+        self.local: Any = threading.local() if thread_local else SimpleNamespace()
+        self._locks = _locks_of(redis)
+        ttl = DEFAULT_TTL if timeout is None else timeout
+        self._lock = self._locks.lock(self.name, ttl=ttl, renew=timeout is None)
+
+    @property
+    def lease(self) -> Lease | None:
+        """What this thread holds (with `thread_local=False`: this object), for its token."""
+        found: Lease | None = getattr(self.local, "lease", None)
+        return found
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """True: it was got. False: not without waiting, or not within `blocking_timeout`."""
+        if token is not None:
+            raise Misuse("a token is given by the store, and cannot be chosen: see `.lease.token`")
+        wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        if not (self.blocking if blocking is None else blocking):
+            wait = 0
+        try:
+            self.local.lease = self._lock.acquire(timeout=wait)
+        except NotAcquired:
+            return False
+        return True
+
+    def __enter__(self) -> Lock:
+        if self.acquire():
+            return self
+        raise LockError("Unable to acquire lock within the time specified")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self.release()
+        except LockError:
+            if self.raise_on_release_error:
+                raise
+
+    def release(self) -> None:
+        """Raises LockError if nothing is held here, LockNotOwnedError if it ended before."""
+        lease = self._held("release an unlocked lock")
+        there = lease.release()  # first: what fails on the network is not forgotten, and may be repeated
+        self.local.lease = None
+        if not there:
+            raise LockNotOwnedError("Cannot release a lock that's no longer owned")
+
+    def locked(self) -> bool:
+        """Does anybody hold it?"""
+        return bool(self._locks.inspect(self.name).holders)
+
+    def owned(self) -> bool:
+        """Is it held here, and does the store think so too?"""
+        lease = self.lease
+        if lease is None or not lease.held:
+            return False
+        return lease.token in [one.token for one in self._locks.inspect(self.name).holders]
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:
+        """Add so many seconds to what is left; with `replace_ttl`, have so many left."""
+        lease = self._held("extend an unlocked lock")
+        if self.timeout is None:
+            raise LockError("Cannot extend a lock with no timeout")
+        # Not remaining(): an earlier extension may reach further than what the store has confirmed so far.
+        end = lease._limit or 0.0
+        left = 0.0 if replace_ttl else max(0.0, end - lease._engine.driver.now())
+        return self._prolong(lease, additional_time + left, "extend")
+
+    def reacquire(self) -> bool:
+        """Have the whole timeout left again."""
+        lease = self._held("reacquire an unlocked lock")
+        if self.timeout is None:
+            raise LockError("Cannot reacquire a lock with no timeout")
+        return self._prolong(lease, self.timeout, "reacquire")
+
+    def _held(self, what: str) -> Lease:
+        if (lease := self.lease) is None:
+            raise LockError(f"Cannot {what}")
+        return lease
+
+    def _prolong(self, lease: Lease, seconds: float, what: str) -> bool:
+        try:
+            lease.extend(seconds)
+        except LeaseLost:
+            raise LockNotOwnedError(f"Cannot {what} a lock that's no longer owned") from None
+        return True
+
+
+def _locks_of(redis: Any) -> Locks:
+    if isinstance(redis, Locks):
+        return redis
+    if isinstance(redis, str):
+        return _connected(redis)
+    pool = getattr(redis, "connection_pool", None)
+    if pool is None or not hasattr(pool, "connection_kwargs"):
+        raise Misuse(f"a holdfast connection, a URL or a redis-py client is needed, not {type(redis).__name__}")
+    return _connected(_url_of(pool))
+
+
+@cache
+def _connected(url: str) -> Locks:
+    return connect(url)  # one per server, however many locks are made; closed when the interpreter exits
+
+
+def _url_of(pool: Any) -> str:
+    known = pool.connection_kwargs
+    if unusual := {"sentinel_service_name", "credential_provider", "ssl_ca_certs", "ssl_certfile"} & {
+        key for key, value in known.items() if value is not None
+    }:
+        raise Misuse(
+            f"this client has {', '.join(sorted(unusual))}: pass holdfast.connect(url) instead, see docs/redis.md"
+        )
+    user, password = known.get("username") or "", known.get("password") or ""
+    login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
+    database = known.get("db") or 0
+    if path := known.get("path"):
+        return f"unix://{login}{quote(path)}?db={database}"
+    scheme = "rediss" if "SSL" in pool.connection_class.__name__ else "redis"
+    host = known.get("host", "localhost")
+    return f"{scheme}://{login}{f'[{host}]' if ':' in host else host}:{known.get('port', 6379)}/{database}"

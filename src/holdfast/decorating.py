@@ -1,0 +1,99 @@
+"""A lock as a decorator: which name a call locks, and how the function gets its lease. Knows nothing of threads or asyncio.
+
+The name is a template if it has braces, as in `"invoice:{invoice_id}"`: looked at when the function is decorated, filled in
+with the arguments of each call.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .claim import valid_name
+from .errors import Misuse
+
+if TYPE_CHECKING:
+    from inspect import Signature
+
+wraps = functools.wraps
+Key = Callable[..., str]
+
+
+class Call(NamedTuple):
+    """What to do at every call of one decorated function."""
+
+    name: Callable[[tuple[Any, ...], dict[str, Any]], str]
+    first: bool  # the lease goes before the arguments
+    keyword: bool  # the lease goes by the name `lease`
+    signature: Signature  # of the result: without the lease
+
+    def dress(self, guarded: Any) -> None:
+        """Frameworks that look at the result shall not ask anybody for a lease."""
+        if self.first or self.keyword:
+            guarded.__signature__ = self.signature
+
+    def with_lease(self, lease: object, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self.first:
+            return (lease, *args), kwargs
+        return args, {**kwargs, "lease": lease} if self.keyword else kwargs
+
+
+def plan(function: Callable[..., Any], name: str, key: Key | None, *, asynchronous: bool) -> Call:
+    """Refuse what cannot be guarded, or a name that could not be filled in, before anything is ever called."""
+    import inspect  # late: it would double the time that `import holdfast` takes
+
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise Misuse(f"{function!r} is a generator, which runs after the call returned: use `with` inside it")
+    if inspect.iscoroutinefunction(function) is not asynchronous:
+        other = "holdfast.connect()" if asynchronous else "holdfast.aio.connect()"
+        raise Misuse(f"{function!r} is {'not ' * asynchronous}asynchronous: decorate it with a lock from {other}")
+    signature = inspect.signature(function)
+    lease = signature.parameters.get("lease")
+    if lease is None or lease.kind in (lease.VAR_POSITIONAL, lease.VAR_KEYWORD):
+        return Call(_naming(function, name, key, signature), False, False, signature)
+    first = lease.kind != lease.KEYWORD_ONLY and next(iter(signature.parameters)) == "lease"
+    others = signature.replace(parameters=[one for one in signature.parameters.values() if one is not lease])
+    return Call(_naming(function, name, key, others), first, not first, others)
+
+
+def _naming(
+    function: Callable[..., Any], name: str, key: Key | None, signature: Signature
+) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
+    if key is not None:
+        made = key
+        return lambda args, kwargs: valid_name(made(*args, **kwargs))
+    if not name:
+        itself = valid_name(f"{function.__module__}.{function.__qualname__}")
+        return lambda args, kwargs: itself
+    if "{" not in name and "}" not in name:
+        return lambda args, kwargs: name
+    _check(name, function, signature)
+
+    def filled_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return valid_name(name.format_map(bound.arguments))
+
+    return filled_in
+
+
+def _check(template: str, function: Callable[..., Any], signature: Signature) -> None:
+    import re
+    from string import Formatter
+
+    known = ", ".join(signature.parameters) or "none"
+    try:
+        parts = list(Formatter().parse(template))
+        fields = [field for _, field, _, _ in parts if field is not None]
+        fields += [inner for _, _, spec, _ in parts if spec for _, inner, _, _ in Formatter().parse(spec) if inner]
+    except ValueError as error:
+        raise Misuse(
+            f"the lock's name {template!r} cannot be filled in ({error}): a literal brace is written twice"
+        ) from None
+    for field in fields:
+        if re.split(r"[.[]", field)[0] not in signature.parameters:
+            raise Misuse(
+                f"the lock's name {template!r} has {{{field}}}, but {function.__qualname__}() has no such parameter "
+                f"(it has: {known}); a literal brace is written twice"
+            )
