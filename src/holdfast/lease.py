@@ -61,7 +61,7 @@ class Lease:
             return
         engine, held = self._engine, self.held
         self._state = RELEASED
-        if engine.closed or engine.driver.now() >= self._deadline:
+        if engine.closed or sys.is_finalizing() or engine.driver.now() >= self._deadline:
             return
         engine._dropped(self, held)
         if held:  # a release that was cut short was asked for, and needs no warning
