@@ -1,4 +1,4 @@
-"""A real PostgreSQL passes the suite."""
+"""A real PostgreSQL passes the suite with its lease table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.stores.postgresql import schema
 from holdfast.testing import servers
-from holdfast.testing.conformance import Suite, World
+from holdfast.testing.conformance import Suite
 from holdfast.testing.servers.postgresql import PostgreSQL
 
 pytestmark = pytest.mark.server
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(scope="module")
 def postgresql() -> Iterator[PostgreSQL]:
-    # What a power cut does is not asked here; a session lock is a connection, and there is a test with a hundred of them.
-    with servers.start("postgresql", "-c", "fsync=off", "-c", "max_connections=200") as server:
+    # What a power cut does is not asked here.
+    with servers.start("postgresql", "-c", "fsync=off") as server:
         server.query(schema(server.url))
         yield server
 
@@ -30,41 +30,3 @@ class TestPostgreSQL(Suite):
     def url(self, postgresql: PostgreSQL) -> str:
         postgresql.query("TRUNCATE holdfast.locks")
         return postgresql.url
-
-
-# What session locks do not give, and say so: see "What it does not give" in docs/postgresql.md.
-EXCEPTIONS = {
-    "test_only_the_holder_of_that_token_is_put_out": "a semaphore",
-    "test_there_is_never_more_inside_than_the_capacity": "a semaphore",
-    "test_as_many_get_in_together_as_there_are_units": "a semaphore",
-    "test_a_big_claim_at_the_head_is_not_starved_by_small_ones": "a semaphore",
-    "test_one_release_of_many_units_lets_many_in": "a semaphore",
-    "test_units_of_one_semaphore_have_tokens_of_their_own": "a semaphore",
-    "test_those_inside_and_those_in_line_are_seen_with_plausible_times": "a semaphore",
-    "test_a_name_refuses_a_claim_that_disagrees_on_its_capacity": "a semaphore; and a mutex excludes readers and writers alike",
-    "test_the_fair_do_not_pass_the_line_and_the_unfair_do": "PostgreSQL's own line knows no passing",
-    "test_a_claim_struck_at_any_request_enters_once_and_in_its_turn": "a lock, and a place in line, end with their connection,",
-    "test_a_waiter_struck_at_any_request_is_let_in_in_its_turn": "and to cut that is what these do;",
-    "test_a_renewal_struck_at_any_request_loses_nothing": "it is told as a loss, at once",
-    "test_a_dead_waiter_is_not_let_in_behind_our_backs": "the server lets it in; its ttl, kept on both sides, ends that",
-}
-
-
-class TestPostgreSQLSessions(Suite):
-    lines_at_a_time = 7
-    turns_at_a_time = 2
-    ttl_short = 0.6  # the first lock opens two connections, which on a busy machine takes a while
-
-    @pytest.fixture
-    def url(self, postgresql: PostgreSQL) -> str:
-        postgresql.query("TRUNCATE holdfast.locks")
-        return f"{postgresql.url}?mode=session"
-
-    @pytest.mark.parametrize("what", ["a lock", "a downgrade"])  # the others are several of these
-    def test_cancelled_at_any_await_nothing_is_left(self, world: World, what: str) -> None:
-        super().test_cancelled_at_any_await_nothing_is_left(world, what)
-
-
-for _name in EXCEPTIONS:
-    assert hasattr(Suite, _name)
-    setattr(TestPostgreSQLSessions, _name, None)

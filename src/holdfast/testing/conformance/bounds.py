@@ -16,7 +16,7 @@ import pytest
 
 from ...errors import NotAcquired, Unavailable
 from .network import Network
-from .world import PATIENCE, World, on_every_loop, settled
+from .world import PATIENCE, World, settled
 
 CLOSING = 5.0  # what close() takes at the most, unless told otherwise
 LEASES = 100
@@ -49,7 +49,6 @@ sys.stdin.readline()
 
 
 class Bounds:
-    @on_every_loop
     @pytest.mark.parametrize("call", CALLS)
     @pytest.mark.parametrize("state", ["warm", "cold"])
     def test_a_silent_server_costs_the_timeout_and_a_second_at_most(
@@ -70,7 +69,6 @@ class Bounds:
         world.until_nothing_is_left()
         a.do(take_and_leave, within=5 + world.slack)
 
-    @on_every_loop
     def test_a_waiter_whose_server_falls_silent_gives_up_in_time(self, world: World, network: Network) -> None:
         if not network:
             return
@@ -113,7 +111,6 @@ class Bounds:
                 child.kill()
         world.until_nothing_is_left()
 
-    @on_every_loop
     def test_close_has_one_deadline_for_all_that_is_held_and_says_what_it_left(
         self, world: World, network: Network, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -132,7 +129,6 @@ class Bounds:
         network.cut()
         network.heal()
 
-    @on_every_loop
     def test_close_keeps_to_the_time_that_it_is_given(self, world: World, network: Network) -> None:
         if not network:
             return
