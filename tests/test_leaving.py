@@ -122,6 +122,31 @@ def test_a_claim_that_lands_after_the_release_of_what_its_repetition_had_got_is_
     assert locks.names() == []
 
 
+def test_a_try_whose_first_claim_was_lost_and_whose_second_was_refused_leaves_nothing(
+    driver: Manual, locks: Locks
+) -> None:
+    others = connect(driver)
+    held = others.lock("x", ttl=600).acquire()
+    hand = tamper(locks)
+    claimed: list[Any] = []
+    whole = hand.claim
+
+    async def first_is_late(claim: Any, within: float = 3.0) -> Any:
+        claimed.append(claim)
+        if len(claimed) == 1:
+            raise Unavailable("the connection broke")
+        return await whole(claim, within)
+
+    hand.claim = first_is_late  # type: ignore[method-assign]
+    assert locks.lock("x", ttl=30).try_acquire() is None
+    driver.renew()
+    held.release()
+    finish(hand.store.claim(claimed[0]))  # only now it arrives, and there is room
+    assert others.names() == ["x"]
+    driver.pass_time(5)
+    assert others.names() == []
+
+
 def test_a_claim_that_was_refused_is_not_looked_for_again(driver: Manual, locks: Locks) -> None:
     hand = tamper(locks)
     held = locks.lock("x").acquire()

@@ -163,15 +163,14 @@ class Engine:
         except BaseException as error:
             if lease is not None:
                 self._disown(lease)
-            if not isinstance(error, NotAcquired) or claim.queue or type(answer) is Grant:
-                # One that came too late may live on in the store for a moment.
-                bounded = timeout is not None and isinstance(error, Exception)
-                left = (
-                    min(FIND_OUT, started + timeout + FIND_OUT - now()) if bounded and timeout is not None else FIND_OUT
-                )
-                # Refused is refused; but what was not answered, or was interrupted, may yet arrive.
-                strays = isinstance(error, Unavailable) or self._under_way.get(claim.holder, False)
-                interrupted = answer is None and not isinstance(error, Exception)
+            # Refused is refused; but what was not answered, or was interrupted, may yet arrive.
+            strays = isinstance(error, Unavailable) or self._under_way.get(claim.holder, False)
+            interrupted = answer is None and not isinstance(error, Exception)
+            # And a grant that came too late may live on in the store for a moment.
+            if not isinstance(error, NotAcquired) or claim.queue or strays or type(answer) is Grant:
+                left = FIND_OUT
+                if timeout is not None and isinstance(error, Exception):
+                    left = min(FIND_OUT, started + timeout + FIND_OUT - now())
                 await self._withdraw(claim, left, unanswered=strays or interrupted)
             if events.FAILED in self.hook.by_kind and not isinstance(error, NotAcquired):
                 why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -359,9 +358,8 @@ class Engine:
                     self._forget(lease)
             if ran_out:
                 self.renewer.announce([lease])
-                await self._withdraw(
-                    claim, FIND_OUT, keep_until=lease._keep_until
-                )  # the store may count a moment longer
+                # The store may count a moment longer.
+                await self._withdraw(claim, FIND_OUT, keep_until=lease._keep_until)
                 return False
             if state is RELEASED or state is LOST:
                 return False

@@ -257,6 +257,12 @@ MUTANTS = [
         LEAVING + "test_what_comes_while_the_last_worker_goes_home_is_not_left_to_nobody",
     ),
     Mutant(
+        "a try that is refused and forgets what it had sent before",
+        "engine.py",
+        (("or claim.queue or strays or type(answer)", "or claim.queue or type(answer)"),),
+        LEAVING + "test_a_try_whose_first_claim_was_lost_and_whose_second_was_refused_leaves_nothing",
+    ),
+    Mutant(
         "a claim that lands late is never looked for",
         "leaving.py",
         (("_LATECOMERS = (0.3, 1.0, 3.0)", "_LATECOMERS = ()"),),
