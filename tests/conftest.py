@@ -1,7 +1,9 @@
 """Settings for all tests."""
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # The same examples in every run, and no stop-watch: a loaded machine must not turn a property red.
@@ -16,3 +18,12 @@ for _ignored, _usual in (
 ):
     if signal.getsignal(_ignored) is signal.SIG_IGN:
         signal.signal(_ignored, _usual)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is known to fail is run all the same, and shown as such: see open_defects.txt."""
+    lines = (Path(__file__).parent / "open_defects.txt").read_text().splitlines()
+    known = dict(line.split("  ", 1) for line in lines if line and not line.startswith("#"))
+    for item in items:
+        if item.nodeid in known:
+            item.add_marker(pytest.mark.xfail(reason=known[item.nodeid], strict=False))

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ..claim import valid_note
+from ..claim import valid_name, valid_note
 from ..connecting import WITHHELD, open_store, resolve
 from ..drivers.base import boot_time, finish
 from ..drivers.threads import Threads
@@ -114,7 +114,7 @@ def _timeout(options: Options) -> float | None:
 
 
 def _ask(options: Options) -> Ask:
-    name, slots = options.name, options.get("slots")
+    name, slots = valid_name(options.name), options.get("slots")
     at_least: float = options.get("at_least", 0.0)
     # As in `once`: a crash must not free the job before at_least is over, so the grant lasts that long.
     ttl = max(options.get("ttl", DEFAULT_TTL), at_least)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import shutil
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -115,8 +117,8 @@ def test_options_that_contradict_each_other_are_refused(options: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tls")
+def certificate() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-tls-"))  # pytest's own folders are closed to the server's account
     subprocess.run(
         [
             "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
@@ -125,9 +127,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
         capture_output=True,
     )  # fmt: skip
-    for one in (folder, *folder.iterdir(), folder.parent, folder.parent.parent):
-        one.chmod(0o755)  # the server has an account of its own
-    return folder
+    for one in (folder, *folder.iterdir()):
+        one.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")

@@ -124,7 +124,7 @@ async def _transaction(wire: Wire, work: Callable[[], Awaitable[Attempt[Any]]]) 
     """The work in a transaction, rolled back if it was not written. A collision that the server saw is no more than that."""
     seen: object = "none: the server chose another transaction"
     try:
-        await wire.begin(None, watched=True)
+        await wire.begin(None)  # not watched: a savepoint would hold SQLite's lock between the read and the write
         done = await work()
     except BaseException as error:
         await wire.end(error)
