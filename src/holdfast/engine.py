@@ -140,7 +140,9 @@ class Engine:
                 answer = await self.store.claim(claim, within)
             except Unavailable as error:  # once more: the answer may have been lost, and repeating finds it
                 self._store_failed("claim", claim, error)
-                if (left := started + within - now()) <= 0:
+                # A round of its own where the caller has the time: an election of the store's leader takes about that long.
+                left = ROUND if timeout is None else min(ROUND, started + timeout + FIND_OUT - now())
+                if left <= 0:
                     raise
                 self._under_way[claim.holder] = True
                 answer = await self.store.claim(claim, left)
