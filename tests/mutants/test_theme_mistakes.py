@@ -37,8 +37,8 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "                if (left := started + within - now()) <= 0:\n                    raise\n",
-                "                raise\n                left = 0.0\n",
+                "                if left <= 0:\n                    raise\n",
+                "                raise\n",
             ),
         ),
         MEMORY + "test_others_come_and_go_before_a_lost_answer_is_asked_for_again[threads-claim-answer lost]",
