@@ -69,7 +69,9 @@ class Loops:
         assert world.names() == []
 
     @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
-    @pytest.mark.parametrize("world", ["asyncio"], indirect=True)  # uvloop passes the factory words that it does not know
+    @pytest.mark.parametrize(
+        "world", ["asyncio"], indirect=True
+    )  # uvloop passes the factory words that it does not know
     def test_eager_tasks_are_as_good_as_others(self, world: World) -> None:
         a, holder = world.actors("a", "holder")
         held = holder.do(lambda locks: locks.lock("x").acquire())
