@@ -116,10 +116,6 @@ class Suite(
 
     @pytest.fixture(params=["threads", "asyncio"])
     def world(self, request: pytest.FixtureRequest, url: str) -> Iterator[World]:
-        if (
-            "network" in request.fixturenames
-        ):  # first, and so it ends last: whoever goes home still has something to say
-            request.getfixturevalue("network")
         if "network" in request.fixturenames:
             request.getfixturevalue("network")  # so that it is there until everybody has said goodbye
         stage = World(url, request.param, self.ttl_short, self.slack)
