@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from holdfast.fenced.sql.connections import ASYNCIO, THREADS
+from holdfast.databases.connections import ASYNCIO, THREADS
 
 
 class Driver(NamedTuple):

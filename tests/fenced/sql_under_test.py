@@ -13,12 +13,11 @@ from hashlib import sha256
 from typing import Any, Generic, TypeVar
 
 from holdfast import fenced
+from holdfast.databases.connections import ASYNCIO, wire_for
+from holdfast.databases.statements import Statement, _compiled
+from holdfast.databases.wire import Outcome, Wire, settle
 from holdfast.drivers.base import finish
 from holdfast.fenced import MAX_TOKEN, Row, aio
-from holdfast.fenced.sql.connections import ASYNCIO, wire_for
-from holdfast.fenced.sql.place import Outcome
-from holdfast.fenced.sql.statements import Statement, _compiled
-from holdfast.fenced.sql.wire import Wire, settle
 
 from .sql_drivers import Driver
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from holdfast import fenced
+from holdfast.databases.etcd import post
 from holdfast.errors import StaleToken
 from holdfast.fenced import aio
 from holdfast.fenced import etcd as guarded
@@ -78,7 +79,7 @@ def test_with_both_compares_side_by_side_it_would(etcd_url: str, world: str, mon
     async def side_by_side(self: guarded.Guard, transaction: dict[str, Any]) -> dict[str, Any]:
         await self.sealed()
         compares = [self.compare(), *transaction.get("compare", ())]
-        answer = await guarded.post(self._client, {**transaction, "compare": compares})
+        answer = await post(self._client, {**transaction, "compare": compares})
         if not answer.get("succeeded"):
             await self.sealed()
         return answer

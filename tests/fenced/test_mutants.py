@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.fenced import redis as guarded_redis
-from holdfast.fenced.sql import statements
+from holdfast.fenced.sql import core, place
 from holdfast.testing import guards
 
 from .sql_drivers import DRIVERS
@@ -50,7 +50,7 @@ def test_spoilt_sql_is_noticed(
     dialect: str, what: str, instead: str, check: guards.Check, request: pytest.FixtureRequest, monkeypatch: Any
 ) -> None:
     driver = DRIVERS[DRIVER[dialect]]
-    good = statements.load(dialect)
+    good = place.texts(dialect)
     assert what in good["seal"]
     spoilt = {**good, "seal": good["seal"].replace(what, instead)}
     if dialect == "sqlite" and "AS TEXT" in instead:  # a column without a type keeps the text
@@ -58,8 +58,8 @@ def test_spoilt_sql_is_noticed(
     url = request.getfixturevalue(driver.server)
     if "AS TEXT" in instead:
         url += "-as-text"
-    monkeypatch.setattr(statements, "load", lambda *_: spoilt)
-    monkeypatch.setattr("holdfast.fenced.sql.core.load", lambda *_: spoilt)
+    for module in (place, core):
+        monkeypatch.setattr(module, "texts", lambda _: spoilt)
     guard: SqlUnderTest[Any] = SqlUnderTest(driver, url)
     try:
         with pytest.raises((AssertionError, HoldfastError)):

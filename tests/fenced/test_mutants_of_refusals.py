@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.databases import django, postgresql, sqlalchemy, sqlite
 from holdfast.errors import HoldfastError
 from holdfast.fenced import files
 from holdfast.fenced.http import gate, signature
-from holdfast.fenced.sql import core, django, place, postgresql, sqlalchemy, sqlite
+from holdfast.fenced.sql import core, place
 from holdfast.sql import core as sql_core
 
 from . import test_files_of_others as file_tests

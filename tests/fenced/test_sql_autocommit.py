@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from holdfast import fenced, sql
+from holdfast.databases.connections import ASYNCIO, THREADS
+from holdfast.databases.wire import settle
 from holdfast.drivers.base import finish
 from holdfast.errors import Misuse
 from holdfast.fenced import aio
-from holdfast.fenced.sql.connections import ASYNCIO, THREADS
-from holdfast.fenced.sql.wire import settle
 from holdfast.sql import aio as sql_aio
 
 from .sql_drivers import DRIVERS, Driver, _engine_url, _mysql, close_with_async_engine, close_with_engine

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast import fenced
+from holdfast.databases.connections import wire_for
+from holdfast.databases.statements import Statement
+from holdfast.databases.wire import Wire, settle
 from holdfast.errors import Misuse
 from holdfast.fenced import aio
-from holdfast.fenced.sql.connections import wire_for
-from holdfast.fenced.sql.statements import Statement
-from holdfast.fenced.sql.wire import Wire, settle
 
 from .sql_drivers import DRIVERS, Driver
 from .test_sql_autocommit import connected, params

@@ -16,12 +16,13 @@ import pytest
 
 import holdfast
 from holdfast import fenced, sql
+from holdfast.databases.connections import wire_for
+from holdfast.databases.statements import Statement, bind, identifier, table_name
+from holdfast.databases.wire import Outcome
 from holdfast.errors import Misuse, StaleToken
 from holdfast.fenced import Row, aio
 from holdfast.fenced.mark import Mark
-from holdfast.fenced.sql.connections import wire_for
-from holdfast.fenced.sql.place import Outcome, Place
-from holdfast.fenced.sql.statements import Statement, identifier, statement, table_name
+from holdfast.fenced.sql.place import Place, texts
 
 from .sql_drivers import (
     DRIVERS,
@@ -442,8 +443,8 @@ def test_what_is_no_identifier_is_refused(name: Any) -> None:
 
 def test_a_percent_sign_is_doubled_only_where_the_driver_wants_it() -> None:
     values = {"resource": "r", "token": 1}
-    assert "%%Y-%%m" in statement("sqlite", "seal", "%s", values).text
-    assert "%Y-%m" in statement("sqlite", "seal", "?", values).text
+    assert "%%Y-%%m" in bind(texts("sqlite")["seal"], "%s", values).text
+    assert "%Y-%m" in bind(texts("sqlite")["seal"], "?", values).text
 
 
 def test_the_other_world_is_refused_with_the_right_name(db: sqlite3.Connection) -> None:

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from holdfast.databases.connections import ASYNCIO, wire_for
+from holdfast.databases.statements import Statement, bind
+from holdfast.databases.wire import Wire, settle
 from holdfast.drivers.base import finish
-from holdfast.fenced.sql.connections import ASYNCIO, wire_for
-from holdfast.fenced.sql.statements import Statement, bind
-from holdfast.fenced.sql.wire import Wire, settle
 
 from ..fenced.sql_drivers import DRIVERS, Driver
 

@@ -204,7 +204,7 @@ MUTANTS = [
     ),
     Mutant(
         "a row count that a pipeline does not know yet",
-        "fenced/sql/postgresql.py",
+        "databases/postgresql.py",
         (("        if self._connection.pgconn.pipeline_status:\n            #", "        if False:\n            #"),),
         "tests/lockfree/test_journal.py::test_in_a_pipeline_of_psycopg_a_lost_event_is_told[psycopg]",
     ),

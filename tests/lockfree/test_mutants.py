@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.fenced.redis import Script
-from holdfast.fenced.sql.statements import load
-from holdfast.lockfree import scripts
+from holdfast.databases import redis as scripts
+from holdfast.databases.redis import Script
+from holdfast.databases.statements import load
 from holdfast.lockfree.mailbox.handling import Journaled
 from holdfast.lockfree.partition.membership import Member
 

@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import unquote
 
+from ..databases.statements import DIALECTS, MYSQL, POSTGRESQL, SQLITE
 from ..errors import Misuse, Unavailable
 from ..fenced import schema, triggers
-from ..fenced.sql.statements import DIALECTS, MYSQL, POSTGRESQL, SQLITE
 from ..secret import plausible
 from . import exits
 from .options import Options, Usage

@@ -7,10 +7,10 @@ that of numbers.
 from __future__ import annotations
 
 import time
-from base64 import b64decode, b64encode
-from inspect import isawaitable
+from base64 import b64decode
 from typing import Any
 
+from ..databases.etcd import Json, encode, post
 from ..drivers.base import finish
 from ..errors import Misuse, Unavailable
 from .mark import Ticket, mark_of, refusal
@@ -18,22 +18,6 @@ from .mark import Ticket, mark_of, refusal
 PREFIX = "holdfast/fence/"
 _DIGITS = 19  # of 2^63 - 1
 _ATTEMPTS = 3
-
-Json = dict[str, Any]
-
-
-def encode(data: str | bytes) -> str:
-    return b64encode(data.encode() if isinstance(data, str) else data).decode()
-
-
-async def post(client: Any, transaction: Json) -> Json:
-    """One transaction, as /v3/kv/txn takes it."""
-    response = client.post("/v3/kv/txn", json=transaction)
-    response = await response if isawaitable(response) else response
-    if response.status_code != 200:
-        raise Unavailable(f"etcd answered {response.status_code}: {response.text[:200]}")
-    answer: Json = response.json()
-    return answer
 
 
 class Guard:

@@ -13,23 +13,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ..databases.zookeeper import cause_of
 from ..errors import Misuse, Unavailable
 from .mark import Ticket, mark_of, refusal
 
 ROOT = "/holdfast/fence"
 _ATTEMPTS = 100
-_ROLLED_BACK = ("RolledBackError", "RuntimeInconsistency")
 
 
 def mark_path(resource: str) -> str:
     return f"{ROOT}/{urlsafe_b64encode(resource.encode()).decode()}"
-
-
-def cause_of(results: list[Any]) -> Exception | None:
-    """Why a transaction of kazoo failed, by the results of its operations; None if it did not."""
-    failed = [one for one in results if isinstance(one, Exception)]
-    # Those that did not fail themselves say only that they were rolled back.
-    return next((one for one in failed if type(one).__name__ not in _ROLLED_BACK), failed[0] if failed else None)
 
 
 class ZooKeeper:

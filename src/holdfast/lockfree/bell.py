@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..fenced.sql.postgresql import AsyncpgWire, PsycopgWire
-from ..fenced.sql.statements import POSTGRESQL, Statement
-from ..fenced.sql.wire import Wire
+from ..databases.postgresql import AsyncpgWire, PsycopgWire
+from ..databases.statements import POSTGRESQL, Statement
+from ..databases.wire import Wire
 
 
 class PostgresBell:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..databases.connections import THREADS, wire_for
+from ..databases.statements import DIALECTS, MYSQL, load
 from ..drivers.base import finish
 from ..errors import Misuse
-from ..fenced.sql.connections import THREADS, wire_for
-from ..fenced.sql.statements import DIALECTS, MYSQL, load
 from . import core
 from .conflicts import is_conflict, retrying
 

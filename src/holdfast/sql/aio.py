@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..fenced.sql.connections import ASYNCIO, wire_for
+from ..databases.connections import ASYNCIO, wire_for
 from . import _HOME, Row, core, schema
 from .conflicts import is_conflict, retrying
 

@@ -9,28 +9,18 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, overload
 
+from ..databases.failures import collided, was_busy
 from ..drivers.base import uniform
 from ..errors import Misuse, Unavailable
-from ..fenced.sql.watch import code_of
 
 W = TypeVar("W", bound=Callable[..., Any])
 
-# PostgreSQL: serialisation failure, deadlock. MySQL: deadlock; MariaDB: the row has changed since it was read.
-_CONFLICTS = {"40001", "40P01", 1213, 1020}
-_SQLITE_BUSY = 5
 _LONGEST_PAUSE = 1.0
 
 
 def is_conflict(error: BaseException) -> bool:
     """Was the transaction undone because of another one, so that running it again may succeed?"""
-    if code_of(error) in _CONFLICTS:
-        return True
-    inner: BaseException | None = error
-    while inner is not None:
-        if getattr(inner, "sqlite_errorcode", 0) & 0xFF == _SQLITE_BUSY:
-            return True
-        inner = getattr(inner, "orig", None) or inner.__cause__
-    return False
+    return collided(error) or was_busy(error)
 
 
 @overload

@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ..claim import valid_name, valid_timeout
+from ..databases.failures import code_of
+from ..databases.statements import MYSQL, POSTGRESQL, SQLITE, Statement, bind, identifier, load, table_name
+from ..databases.transactions import refuse_inside
+from ..databases.wire import Wire
 from ..errors import Misuse, NotAcquired, Unsupported
-from ..fenced.sql.core import refuse_inside
-from ..fenced.sql.statements import MYSQL, POSTGRESQL, SQLITE, Statement, bind, identifier, load, table_name
-from ..fenced.sql.watch import code_of
-from ..fenced.sql.wire import Wire
 
 _LOCK_NOT_AVAILABLE = {"55P03", 1205, 3572}
 _MISSING_TABLE = 1146

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.fenced.sql.connections import ASYNCIO, THREADS
-from holdfast.fenced.sql.wire import settle
+from holdfast.databases.connections import ASYNCIO, THREADS
+from holdfast.databases.wire import settle
 from holdfast.lockfree import idempotency
 from holdfast.lockfree.idempotency import aio
 

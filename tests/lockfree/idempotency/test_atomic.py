@@ -122,7 +122,7 @@ def test_old_entries_are_purged(payments: Payments) -> None:
     store.run(store.rival.execute(store.other, expire))
 
     async def purge() -> Any:
-        from holdfast.fenced.sql.wire import settle
+        from holdfast.databases.wire import settle
 
         return await settle(store.keys().purge())
 

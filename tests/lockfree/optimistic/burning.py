@@ -88,7 +88,7 @@ class Cells:
         if self.kind == "redis":
             self.client.hset(self.key, "marks", marks)
         elif self.kind == "etcd":
-            from holdfast.fenced.etcd import encode
+            from holdfast.databases.etcd import encode
 
             self.client.post("/v3/kv/put", json={"key": encode(self.key), "value": encode(marks)}).raise_for_status()
         else:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Misuse
+from holdfast.databases.wire import settle
 from holdfast.drivers.base import finish
-from holdfast.fenced.sql.wire import settle
 from holdfast.lockfree import optimistic
 from holdfast.lockfree.optimistic import Retry, aio
 

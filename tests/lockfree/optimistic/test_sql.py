@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Missing, Misuse
-from holdfast.fenced.sql.wire import settle
+from holdfast.databases.wire import settle
 from holdfast.lockfree import optimistic
 from holdfast.lockfree.optimistic import ONCE, Retry, aio
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from ...errors import HoldfastError
+from ...problems import AsgiApp, Receive, Scope, Send, tell
 from ..mark import Mark
 from .gate import PATIENCE, AsyncGate
 from .request import (
     SAFE,
-    Problem,
     TokenMissing,
     check_resource,
     parse,
@@ -24,12 +23,6 @@ from .request import (
 )
 from .signature import Signer
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 
 class FencingMiddleware:
     """Refuses requests whose token was overtaken (409); the handler finds the mark in `scope["holdfast.mark"]`, to hand to the
@@ -37,7 +30,7 @@ class FencingMiddleware:
 
     def __init__(
         self,
-        app: App,
+        app: AsgiApp,
         *,
         signer: Signer | None = None,
         required: bool = True,
@@ -135,9 +128,3 @@ def _one_of_several() -> bool:
     """As uvicorn, hypercorn and gunicorn start their workers."""
     several = os.environ.get("WEB_CONCURRENCY", "1")
     return multiprocessing.parent_process() is not None or "gunicorn" in sys.modules or several not in ("", "0", "1")
-
-
-async def tell(send: Send, told: Problem, kind: str = "http.response") -> None:
-    headers = [(name.encode(), value.encode()) for name, value in told.headers]
-    await send({"type": f"{kind}.start", "status": told.status, "headers": headers})
-    await send({"type": f"{kind}.body", "body": told.body})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from functools import lru_cache
 from http import HTTPStatus
-from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from ...errors import HoldfastError, Misuse, StaleToken, Unavailable
+from ...problems import Problem, described
 from ..mark import MAX_TOKEN, Mark, mark_of
 from .gate import TooFar
 from .signature import BadSignature, Signer
@@ -26,12 +25,6 @@ class TokenMissing(HoldfastError):
 
 class OtherResource(HoldfastError):
     """The token is for another resource than the one that the request is about."""
-
-
-class Problem(NamedTuple):
-    status: int
-    headers: list[tuple[str, str]]
-    body: bytes
 
 
 def encode(resource: str) -> str:
@@ -114,10 +107,3 @@ def problem(error: HoldfastError) -> Problem:
     else:
         status, title = HTTPStatus.BAD_REQUEST, "Malformed fencing token"
     return described(status, title, str(error), headers, **extra)
-
-
-def described(status: HTTPStatus, title: str, detail: str, headers: list[tuple[str, str]], **extra: object) -> Problem:
-    about = {"type": "about:blank", "title": title, "status": int(status), "detail": detail, **extra}
-    body = json.dumps(about).encode()
-    headers = [*headers, ("content-type", "application/problem+json"), ("content-length", str(len(body)))]
-    return Problem(int(status), headers, body)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from http import HTTPStatus
-from typing import Any
 
 from ...errors import HoldfastError
+from ...problems import Environ, StartResponse, WsgiApp, tell_wsgi
 from ..mark import Mark
 from .gate import PATIENCE, ThreadGate
 from .request import SAFE, check_resource, parse, problem, warn_of_workers
 from .signature import Signer
-
-App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class FencingMiddleware:
@@ -21,11 +18,11 @@ class FencingMiddleware:
 
     def __init__(
         self,
-        app: App,
+        app: WsgiApp,
         *,
         signer: Signer | None = None,
         required: bool = True,
-        resource: Callable[[dict[str, Any]], str | None] | None = None,
+        resource: Callable[[Environ], str | None] | None = None,
         marks: Callable[[Mark], object] | None = None,
         max_jump: int | None = None,
         patience: float = PATIENCE,
@@ -42,7 +39,7 @@ class FencingMiddleware:
         self._warned = marks is not None
         self.gate = ThreadGate(max_jump=max_jump, patience=patience)
 
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         leave: Callable[[], None] | None = None
         try:
             mark = self._read(environ)
@@ -55,9 +52,7 @@ class FencingMiddleware:
         except HoldfastError as error:
             if leave is not None:
                 leave()
-            told = problem(error)
-            start_response(f"{told.status} {HTTPStatus(told.status).phrase}", told.headers)
-            return [told.body]
+            return tell_wsgi(start_response, problem(error))
         except BaseException:
             if leave is not None:
                 leave()
@@ -72,7 +67,7 @@ class FencingMiddleware:
             leave()
             raise
 
-    def _read(self, environ: dict[str, Any]) -> Mark | None:
+    def _read(self, environ: Environ) -> Mark | None:
         if not self._warned:
             self._warned = True
             if environ.get("wsgi.multiprocess"):

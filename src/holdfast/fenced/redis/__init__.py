@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from hashlib import sha1
 from importlib.resources import files
-from inspect import isawaitable
 from typing import Any
 
+from ...databases.redis import Key, Script, Value, pairs, says, speak
 from ...drivers.base import finish
 from ...errors import Misuse
 from ..mark import Ticket, mark_of, refusal
 
 PREFIX = "holdfast:fence:"
-
-Value = str | bytes | int | float
-Key = str | bytes
 
 _WORDS = 4000  # Lua hands over fewer than 8,000 at once
 _HEADS: dict[Value, int] = {"HSET": 2, "DEL": 1}  # the words that each piece of such a command begins with
@@ -29,14 +25,6 @@ _HEADS: dict[Value, int] = {"HSET": 2, "DEL": 1}  # the words that each piece of
 @cache
 def _lua(name: str) -> str:
     return (files(__package__ or "") / f"{name}.lua").read_text(encoding="utf-8")
-
-
-class Script:
-    """Lua, and its SHA1, by which the server knows it after the first time."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 @cache
@@ -52,18 +40,6 @@ def _pieces() -> Script:
 @cache
 def _script(text: str) -> Script:
     return Script(f"{_lua('seal')}{_lua('script')}{text}\nend\nreturn script(keys, arguments)\n")
-
-
-async def speak(client: Any, script: Script, keys: Sequence[Key], arguments: Sequence[Value], **options: object) -> Any:
-    """Run a script by its SHA1, and by its text if the server does not know it yet. In threads and in asyncio."""
-    try:
-        answer = client.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments, **options)
-        return await answer if isawaitable(answer) else answer
-    except Exception as error:
-        if not _says(error, "NOSCRIPT", "No matching script"):
-            raise
-    answer = client.execute_command("EVAL", script.text, len(keys), *keys, *arguments, **options)
-    return await answer if isawaitable(answer) else answer
 
 
 class Guard:
@@ -90,10 +66,10 @@ class Guard:
             raise
 
     def _explain(self, error: Exception) -> None:
-        if _says(error, "HOLDFAST_STALE"):
+        if says(error, "HOLDFAST_STALE"):
             seen, since = str(error).split("HOLDFAST_STALE ", 1)[1].split()[:2]
             raise refusal(self._mark, int(seen), int(since) / 1e6) from None
-        if _says(error, "HOLDFAST_DAMAGED"):
+        if says(error, "HOLDFAST_DAMAGED"):
             raise Misuse(f"the key {self._key!r} holds something that is not a mark: who writes to it?") from error
 
     async def execute(self, keys: Sequence[Key], *command: Value) -> Any:
@@ -104,11 +80,6 @@ class Guard:
 
     async def evaluate(self, text: str, keys: Sequence[Key], arguments: Sequence[Value]) -> Any:
         return await self.converse(_script(text), keys, arguments)
-
-
-def _says(error: Exception, *signs: str) -> bool:
-    words = str(error)
-    return any(sign in words for sign in signs)
 
 
 def set_words(key: Key, value: Value, ex: float | None, nx: bool, xx: bool) -> list[Value]:
@@ -126,11 +97,6 @@ def hset_words(key: Key, fields: Mapping[str, Value]) -> list[Value]:
     if not fields:
         raise Misuse("hset needs at least one field")
     return ["HSET", key, *(word for pair in fields.items() for word in pair)]
-
-
-def pairs(flat: Any) -> dict[Any, Any]:
-    """HGETALL from a script is a flat list; with RESP3 it may be a mapping already."""
-    return dict(flat) if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Redis:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...databases.redis import Key, Value, pairs
 from ..mark import Ticket
-from . import Guard, Key, Value, hset_words, pairs, set_words
+from . import Guard, hset_words, set_words
 
 
 class Redis:

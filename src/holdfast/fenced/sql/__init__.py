@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ...databases.statements import DIALECTS
 from ...errors import Misuse
-from .place import Row
-from .statements import DIALECTS, load
+from .place import Row, texts
 
 __all__ = ["Row", "schema"]
 
@@ -13,4 +13,4 @@ def schema(dialect: str) -> str:
     """The statement that creates the table `holdfast_fences`, for your migrations."""
     if dialect not in DIALECTS:
         raise Misuse(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
-    return load(dialect)["create"] + ";\n"
+    return texts(dialect)["create"] + ";\n"

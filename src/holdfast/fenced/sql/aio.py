@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Generic, TypeVar
 
+from ...databases.connections import ASYNCIO, wire_for
 from ..mark import Ticket
 from . import core
-from .connections import ASYNCIO, wire_for
 from .place import Row
 
 C = TypeVar("C")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from ...databases import transactions
+from ...databases.failures import code_of, lacks_table
+from ...databases.statements import MYSQL
+from ...databases.wire import Outcome, Wire
 from ...errors import Misuse
 from ..mark import Ticket, mark_of
-from .place import Outcome, Place, Row
-from .statements import MYSQL, Statement, load
-from .wire import Wire
+from .place import Place, Row, texts
 
 _DEADLOCK = 1213  # MySQL: two first touches of one resource can collide on the gap where its row will be
 _ATTEMPTS = 10
@@ -42,7 +44,7 @@ async def enter(wire: Wire, wanted: Sequence[Place]) -> None:
             return
         except BaseException as error:
             await wire.end(error)
-            if not (wire.dialect == MYSQL and error_code(error) == _DEADLOCK and attempt < _ATTEMPTS):
+            if not (wire.dialect == MYSQL and code_of(error) == _DEADLOCK and attempt < _ATTEMPTS):
                 _explain(error)
                 raise
     raise AssertionError("the last attempt returns or raises")
@@ -81,47 +83,8 @@ async def _admit(wire: Wire, place: Place, outcome: Outcome) -> None:
             raise place.error(found)
 
 
-async def create_table(wire: Wire, known: Mapping[str, str] | None = None) -> None:
-    """`known`: the statements of another table than that of the marks."""
-    known = load(wire.dialect) if known is None else known
-    refuse_inside(wire)
-    try:
-        if "exists" in known:
-            await wire.begin(Statement("SELECT 1", (), {}))
-            if await wire.row(Statement(known["exists"], (), {})):
-                return
-            await wire.run(Statement(known["create"], (), {}))
-        else:
-            await wire.begin(Statement(known["create"], (), {}))
-        if "create_index" in known:
-            await wire.run(Statement(known["create_index"], (), {}))
-    except BaseException as error:
-        await wire.end(error)
-        raise
-    finally:
-        await wire.end(None)
-
-
-def refuse_inside(wire: Wire) -> None:
-    if wire.busy():
-        raise Misuse(
-            "a transaction is open already on this connection, and to create a table in it would commit it (MySQL) or undo the "
-            "table with it: create the table before, or on another connection"
-        )
-
-
-def error_code(error: BaseException | None) -> object:
-    """MySQL's error number; SQLAlchemy and Django wrap the driver's error."""
-    while error is not None:
-        if error.args and type(error.args[0]) is int:
-            return error.args[0]
-        error = getattr(error, "orig", None) or error.__cause__
-    return None
-
-
-def lacks_table(error: BaseException, table: str) -> bool:
-    words = str(error)
-    return table in words and any(sign in words for sign in ("no such table", "does not exist", "doesn't exist"))
+async def create_table(wire: Wire) -> None:
+    await transactions.create_table(wire, texts(wire.dialect))
 
 
 def _explain(error: BaseException) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ...databases.statements import MYSQL, Statement, bind, identifier, load, table_name
+from ...databases.wire import Outcome
 from ...errors import HoldfastError, Misuse
 from ..mark import Mark, refusal
-from .statements import MYSQL, Statement, identifier, statement, table_name
+
+
+def texts(dialect: str) -> dict[str, str]:
+    return load(dialect, __package__ or "")
 
 
 class Row(NamedTuple):
@@ -21,16 +26,6 @@ class Row(NamedTuple):
         if not isinstance(self.key, Mapping) or not self.key:
             raise Misuse(f"a row is named by its key, such as Row('orders', {{'id': 42}}), not by {self.key!r:.80}")
         return self
-
-
-class Outcome(NamedTuple):
-    """What a driver tells of a statement that returns no rows."""
-
-    rows: int  # inserted or matched
-    last_id: int  # MySQL only
-
-
-NOTHING = Outcome(0, 0)
 
 
 class Place:
@@ -56,12 +51,15 @@ class Place:
             slots["key"] = " AND ".join(keys)
             self._names = "seal_row", "look_row"
         self._style, self._values, self._slots = style, values, slots
-        self.seal: Statement = statement(dialect, self._names[0], style, values, **slots)
+        self.seal = self._statement(self._names[0])
+
+    def _statement(self, name: str) -> Statement:
+        return bind(texts(self._dialect)[name], self._style, self._values, **self._slots)
 
     @property
     def look(self) -> Statement:
         """Needed only to say why."""
-        return statement(self._dialect, self._names[1], self._style, self._values, **self._slots)
+        return self._statement(self._names[1])
 
     def accepted(self, outcome: Outcome) -> bool:
         if self._dialect != MYSQL:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Generic, TypeVar
 
+from ...databases.connections import THREADS, wire_for
 from ...drivers.base import finish
 from ..mark import Ticket
 from . import core
-from .connections import THREADS, wire_for
 from .place import Row
 
 C = TypeVar("C")

@@ -10,9 +10,7 @@ import re
 from collections.abc import Sequence
 from hashlib import sha256
 
-from ...errors import Misuse, StaleToken
-from ..mark import Mark, refusal
-from ..sql.statements import (
+from ...databases.statements import (
     DIALECTS,
     MYSQL,
     POSTGRESQL,
@@ -22,6 +20,8 @@ from ..sql.statements import (
     table_name,
     table_parts,
 )
+from ...errors import Misuse, StaleToken
+from ..mark import Mark, refusal
 
 __all__ = ["install", "remove", "script", "stale"]
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from alembic.operations import MigrateOperation, Operations
 
+from ...databases.statements import DIALECTS, MYSQL
 from ...errors import Misuse
-from ..sql.statements import DIALECTS, MYSQL, load
+from ..sql.place import texts
 from . import Table, install, remove
 
 
@@ -96,9 +97,9 @@ def _remove(operations: Operations, operation: RemoveFence) -> None:
 
 @Operations.implementation_for(CreateFences)
 def _create(operations: Operations, operation: CreateFences) -> None:
-    _run(operations, [load(_dialect(operations))["create"]])
+    _run(operations, [texts(_dialect(operations))["create"]])
 
 
 @Operations.implementation_for(DropFences)
 def _drop(operations: Operations, operation: DropFences) -> None:
-    _run(operations, [load(_dialect(operations))["drop"]])
+    _run(operations, [texts(_dialect(operations))["drop"]])

@@ -6,8 +6,9 @@ from typing import Any
 
 from django.db.migrations.operations.base import Operation
 
+from ...databases.statements import DIALECTS
 from ...errors import Misuse
-from ..sql.statements import DIALECTS, load
+from ..sql.place import texts
 from . import Table, install, remove
 
 
@@ -74,7 +75,7 @@ class CreateFences(_Statements):
         return "Create the table holdfast_fences"
 
     def _forwards(self, dialect: str) -> list[str]:
-        return [load(dialect)["create"]]
+        return [texts(dialect)["create"]]
 
     def _backwards(self, dialect: str) -> list[str]:
-        return [load(dialect)["drop"]]
+        return [texts(dialect)["drop"]]

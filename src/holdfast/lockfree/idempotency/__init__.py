@@ -23,11 +23,11 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from ...databases.connections import THREADS
+from ...databases.statements import DIALECTS
 from ...drivers.base import finish
 from ...drivers.threads import Threads
 from ...errors import Misuse
-from ...fenced.sql.connections import THREADS
-from ...fenced.sql.statements import DIALECTS
 from .codec import JSON, Codec
 from .core import Rules, Run, Session
 from .opening import opener

@@ -8,8 +8,8 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from ...databases.connections import ASYNCIO
 from ...drivers.aio import Asyncio
-from ...fenced.sql.connections import ASYNCIO
 from . import schema
 from .codec import JSON, Codec
 from .core import Rules, Run, Session

@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 from ...errors import HoldfastError, StaleToken, Unstorable
-from ...fenced.http.asgi import Message, Receive, Scope, Send, tell
+from ...problems import Message, Receive, Scope, Send, tell
 from .aio import Once, Run
 from .request import HEADER, REPLAYED, Failed, Reception, Recorder, answer, missing, payload_of, problem
 

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...claim import valid_name, valid_timeout, valid_ttl
+from ...databases.failures import collided, lacks_table
 from ...drivers.base import Driver
 from ...errors import InFlight, KeyReused, Misuse, StaleToken, Unstorable
-from ...fenced.sql.core import lacks_table
-from ..collisions import collided
 from .codec import JSON, Codec, encoded, fingerprint
 from .ledger import Open, nothing_to_close
 from .rule import Entry, Verdict, judge

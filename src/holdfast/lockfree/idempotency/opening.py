@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...databases.connections import is_connection
+from ...databases.redis import is_client
+from ...databases.wire import settle
 from ...drivers.base import Driver
 from ...errors import Misuse
-from ...fenced.sql.connections import is_connection
-from ...fenced.sql.wire import settle
-from ..scripts import is_client
 from .ledger import Close, Ledger, Open, nothing_to_close
 from .redis import RedisLedger
 from .sql import SqlLedger

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Any
 
-from ...fenced.sql.statements import QMARK, SQLITE, bind
+from ...databases.statements import QMARK, SQLITE, bind
 from .codec import fingerprint
 from .sql import statements
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...databases.redis import call, checked, patience
+from ...databases.wire import settle
 from ...errors import Misuse
-from ...fenced.sql.wire import settle
-from ..scripts import call, checked, patience
 from .rule import FLAWED, KEPT, Entry, entry_of
 
 PREFIX = "holdfast:idempotent:"

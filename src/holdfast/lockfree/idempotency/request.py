@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from ...errors import HoldfastError, InFlight, KeyReused, Misuse, StaleToken, Unstorable
-from ...fenced.http.request import Problem, described
+from ...problems import Problem, described
 
 HEADER = "Idempotency-Key"
 REPLAYED = "idempotency-replayed"

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from ...databases.connections import wire_for
+from ...databases.failures import collided
+from ...databases.statements import MYSQL, Statement, bind, load
+from ...databases.transactions import create_table, row_alone, run_alone
+from ...databases.wire import Outcome, Wire
 from ...errors import Misuse
-from ...fenced.sql.connections import wire_for
-from ...fenced.sql.core import create_table
-from ...fenced.sql.place import Outcome
-from ...fenced.sql.statements import MYSQL, Statement, bind, load
-from ...fenced.sql.wire import Wire
-from ..collisions import collided
 from ..optimistic.retry import Pauses, Retry
-from ..transactions import row_alone, run_alone
 from .rule import FLAWED, KEPT, Entry, entry_of
 
 TABLE = "holdfast_idempotency"

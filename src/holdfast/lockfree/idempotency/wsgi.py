@@ -10,8 +10,7 @@ from typing import Any
 
 from ...drivers.base import boot_time
 from ...errors import HoldfastError, Unstorable
-from ...fenced.http.request import Problem
-from ...fenced.http.wsgi import App
+from ...problems import Environ, StartResponse, WsgiApp, tell_wsgi
 from . import Once, Run
 from .request import (
     REPLAYED,
@@ -23,9 +22,6 @@ from .request import (
     payload_of,
     problem,
 )
-
-Environ = dict[str, Any]
-StartResponse = Callable[..., Any]
 
 
 class IdempotencyMiddleware(Reception):
@@ -39,14 +35,14 @@ class IdempotencyMiddleware(Reception):
             given = environ.get("HTTP_IDEMPOTENCY_KEY")
             key = self._key([] if given is None else [given], environ)
             if key is None:
-                return _tell(start_response, missing()) if self._required else self._pass(environ, start_response)
+                return tell_wsgi(start_response, missing()) if self._required else self._pass(environ, start_response)
             body = self._body(environ)
             path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
             payload = payload_of(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", ""), body)
             once = self._keys.once(key, payload)
             run = once.__enter__()
         except HoldfastError as error:
-            return _tell(start_response, problem(error))
+            return tell_wsgi(start_response, problem(error))
         if not run.first:
             once.__exit__(None, None, None)
             return _replay(start_response, run.result)
@@ -77,7 +73,7 @@ class _First:
     an answer that the next repetition would not get."""
 
     def __init__(
-        self, app: App, environ: Environ, start_response: StartResponse, once: Once, run: Run, rules: Reception
+        self, app: WsgiApp, environ: Environ, start_response: StartResponse, once: Once, run: Run, rules: Reception
     ) -> None:
         self._app, self._environ, self._start_response = app, environ, start_response
         self._once, self._run = once, run
@@ -156,11 +152,6 @@ class _First:
     def _leave(self, error: BaseException | None) -> None:
         self._left = True
         self._once.__exit__(type(error) if error else None, error, None)
-
-
-def _tell(start_response: StartResponse, told: Problem) -> list[bytes]:
-    start_response(f"{told.status} {HTTPStatus(told.status).phrase}", told.headers)
-    return [told.body]
 
 
 def _replay(start_response: StartResponse, kept: Any) -> list[bytes]:

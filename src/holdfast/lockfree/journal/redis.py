@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...databases.redis import call, checked, nonce, patience, word
+from ...databases.wire import settle
 from ...errors import Misuse
-from ...fenced.sql.wire import settle
-from ..scripts import call, checked, nonce, patience, word
 from .roll import Written
 
 _PREFIX = "{holdfast:journal}:"

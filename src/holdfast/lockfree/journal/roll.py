@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ...fenced.sql.connections import ASYNCIO, THREADS
+from ...databases.connections import ASYNCIO, THREADS
 
 __all__ = ["ASYNCIO", "THREADS", "Roll", "Written", "roll_for"]
 

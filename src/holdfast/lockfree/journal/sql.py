@@ -9,12 +9,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ...databases.connections import wire_for
+from ...databases.failures import lacks_table
+from ...databases.statements import MYSQL, Statement, bind, load
+from ...databases.transactions import create_all, rows_alone, run_alone
 from ...errors import Misuse
-from ...fenced.sql.connections import wire_for
-from ...fenced.sql.core import lacks_table
-from ...fenced.sql.statements import MYSQL, Statement, bind, load
 from ..bell import PostgresBell
-from ..transactions import create_all, rows_alone, run_alone
 from .roll import Written
 
 

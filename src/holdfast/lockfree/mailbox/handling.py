@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...claim import valid_name
+from ...databases.wire import settle
 from ...errors import Conflict, Misuse
-from ...fenced.sql.wire import settle
 from .box import Box, Record
 
 _ATTEMPTS = 10

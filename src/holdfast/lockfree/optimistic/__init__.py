@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...databases.connections import THREADS
 from ...drivers.base import finish
 from ...drivers.threads import Threads
-from ...fenced.sql.connections import THREADS
 from . import cells, sql
 from .cells import Cells
 from .etcd import EtcdCells

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...databases.connections import ASYNCIO
 from ...drivers.aio import Asyncio
-from ...fenced.sql.connections import ASYNCIO
 from . import cells, sql
 from .cells import Cells
 from .etcd import EtcdCells

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 
 from ...errors import Conflict, Misuse
-from ...fenced.http.asgi import App, Message, Receive, Scope, Send, tell
-from ...fenced.http.request import described
+from ...problems import AsgiApp, Message, Receive, Scope, Send, described, tell
 from .http import etag, version_of
 from .retry import ABSENT, Absent
 
@@ -22,7 +21,7 @@ METHODS = ("PUT", "PATCH", "DELETE")
 class IfMatchMiddleware:
     """428 if a request that changes something does not say at which version; 412 if it is at another; 400 if it is malformed."""
 
-    def __init__(self, app: App, *, methods: Sequence[str] = METHODS, required: bool = True) -> None:
+    def __init__(self, app: AsgiApp, *, methods: Sequence[str] = METHODS, required: bool = True) -> None:
         self._app = app
         self._methods = frozenset(methods)
         self._required = required

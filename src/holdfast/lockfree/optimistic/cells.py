@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from ...databases.wire import settle
 from ...errors import Misuse
-from ...fenced.sql.wire import settle
 from .retry import ABSENT, Attempt, Pauses, Retry, outdated, persist, retry_of
 
 Change = Callable[[Any], Any]

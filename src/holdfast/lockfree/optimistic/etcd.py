@@ -6,8 +6,8 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
+from ...databases.etcd import Json, encode, post
 from ...errors import Misuse
-from ...fenced.etcd import Json, encode, post
 from .cells import Cell
 from .retry import Absent, valid_expected
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...databases.wire import settle
 from ...errors import Misuse, Unsupported
-from ...fenced.sql.wire import settle
 from .cells import Cell
 from .retry import ABSENT, MAX_VERSION, valid_version
 

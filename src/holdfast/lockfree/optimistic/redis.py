@@ -10,9 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...databases.redis import Key, Value, call, checked, pairs
 from ...errors import Misuse
-from ...fenced.redis import Key, Value, pairs
-from ..scripts import call, checked
 from .cells import Cell
 from .retry import Absent, valid_expected, valid_version
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from ...databases.statements import MYSQL, NAMED, Statement, bind, identifier, load, table_name
 from ...errors import Misuse
-from ...fenced.sql.statements import MYSQL, NAMED, Statement, bind, identifier, load, table_name
 
 Table = str | tuple[str, ...]
 Key = Mapping[str, object] | int | str

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from ...databases.connections import wire_for
+from ...databases.failures import collided
+from ...databases.transactions import run_alone
+from ...databases.wire import Wire, settle
 from ...errors import Missing, Misuse
-from ...fenced.sql.connections import wire_for
-from ...fenced.sql.wire import Wire, settle
-from ..collisions import collided
-from ..transactions import run_alone
 from .retry import Attempt, Pauses, Retry, outdated, persist, retry_of, valid_expected, valid_version
 from .row import Key, Row, Table
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from ...databases.wire import settle
+from ...databases.zookeeper import cause_of
 from ...errors import Misuse
-from ...fenced.sql.wire import settle
-from ...fenced.zookeeper import cause_of
 from .cells import Cell
 from .retry import ABSENT, Absent, valid_expected
 

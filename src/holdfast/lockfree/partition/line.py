@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from ...claim import valid_name, valid_ttl
+from ...databases.connections import ASYNCIO, THREADS
 from ...errors import Misuse
-from ...fenced.sql.connections import ASYNCIO, THREADS
 from ..coding import Coder, Decode, Encode
 from .messages import Batch, Message, overtaken
 from .ring import partition_of, valid_partitions

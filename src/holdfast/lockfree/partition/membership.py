@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Any
 
 from ...claim import valid_name, valid_note, valid_timeout, valid_ttl
+from ...databases.wire import settle
 from ...drivers.base import boot_time
 from ...errors import HoldfastError, Misuse, NotOwner, Unavailable
-from ...fenced.sql.wire import settle
 from .ring import Ring, partition_of, valid_partitions
 
 OnChange = Callable[[int, Any], object]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...databases.connections import wire_for
+from ...databases.failures import lacks_table
+from ...databases.statements import POSTGRESQL, Statement, bind, load
+from ...databases.transactions import create_all, rows_alone, run_alone
 from ...errors import Misuse
-from ...fenced.sql.connections import wire_for
-from ...fenced.sql.core import lacks_table
-from ...fenced.sql.statements import POSTGRESQL, Statement, bind, load
 from ..bell import PostgresBell
-from ..transactions import create_all, rows_alone, run_alone
 from .line import Taken
 from .messages import agreed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...fenced.sql.wire import settle
-from ..scripts import call, checked, nonce, patience, word
+from ...databases.redis import call, checked, nonce, patience, word
+from ...databases.wire import settle
 from .line import Taken
 from .messages import agreed
 

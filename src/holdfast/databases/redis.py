@@ -1,4 +1,4 @@
-"""What all tools ask of redis-py: Lua by its name, and a client that is for threads, or for asyncio."""
+"""redis-py: Lua by its name, and a client that is for threads, or for asyncio."""
 
 from __future__ import annotations
 
@@ -6,12 +6,39 @@ import inspect
 import os
 from collections.abc import Sequence
 from functools import cache
+from hashlib import sha1
 from importlib.resources import files
 from typing import Any
 
 from ..errors import Misuse
-from ..fenced.redis import Key, Script, Value, speak
-from ..fenced.sql.connections import ASYNCIO, THREADS
+from .connections import ASYNCIO, THREADS
+from .wire import settle
+
+Value = str | bytes | int | float
+Key = str | bytes
+
+
+class Script:
+    """Lua, and its SHA1, by which the server knows it after the first time."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+async def speak(client: Any, script: Script, keys: Sequence[Key], arguments: Sequence[Value], **options: object) -> Any:
+    """Run a script by its SHA1, and by its text if the server does not know it yet. In threads and in asyncio."""
+    try:
+        return await settle(client.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments, **options))
+    except Exception as error:
+        if not says(error, "NOSCRIPT", "No matching script"):
+            raise
+    return await settle(client.execute_command("EVAL", script.text, len(keys), *keys, *arguments, **options))
+
+
+def says(error: Exception, *signs: str) -> bool:
+    words = str(error)
+    return any(sign in words for sign in signs)
 
 
 @cache
@@ -53,3 +80,8 @@ def patience(client: Any, timeout: float) -> float:
     pool = getattr(client, "connection_pool", None)
     allowed = getattr(pool, "connection_kwargs", {}).get("socket_timeout")
     return min(timeout, allowed / 2) if allowed else timeout
+
+
+def pairs(flat: Any) -> dict[Any, Any]:
+    """HGETALL from a script is a flat list; with RESP3 it may be a mapping already."""
+    return dict(flat) if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import Misuse
+from ..errors import Misuse
 from .connections import in_transaction
-from .place import NOTHING, Outcome
+from .failures import code_of
 from .statements import DIALECTS, MYSQL, NAMED, Statement
-from .watch import NO_TRANSACTION, RELEASE, SAVEPOINT, code_of, ended_inside, explain_end
-from .wire import settle
+from .watch import NO_TRANSACTION, RELEASE, SAVEPOINT, ended_inside, explain_end
+from .wire import NOTHING, Outcome, Queries, settle
 
 
-class SqlAlchemyWire:
+class SqlAlchemyWire(Queries):
     style = NAMED
     reads_apart = False
 
@@ -82,18 +82,10 @@ class SqlAlchemyWire:
         result = await settle(self._connection.execute(self._text(statement.text), statement.named))
         return Outcome(result.rowcount, (result.lastrowid or 0) if self.dialect == MYSQL else 0)
 
-    async def row(self, statement: Statement) -> tuple[object, ...] | None:
+    async def fetch(self, statement: Statement) -> tuple[Any, list[tuple[Any, ...]]]:
         result = await settle(self._connection.execute(self._text(statement.text), statement.named))
-        found = result.fetchone()
-        return None if found is None else tuple(found)
-
-    async def records(self, statement: Statement) -> list[dict[str, object]]:
-        result = await settle(self._connection.execute(self._text(statement.text), statement.named))
-        return [dict(row) for row in result.mappings()]
-
-    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
-        result = await settle(self._connection.execute(self._text(statement.text), statement.named))
-        return [tuple(one) for one in result.fetchall()]
+        names = tuple(result.keys())
+        return lambda: names, [tuple(one) for one in result.fetchall()]
 
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ..fenced.sql.place import NOTHING, Outcome
-from ..fenced.sql.statements import Statement, bind
-from ..fenced.sql.wire import Wire
+from ..errors import Misuse
+from .statements import Statement, bind
+from .wire import NOTHING, Outcome, Wire
 
 
 @asynccontextmanager
@@ -61,3 +61,31 @@ async def create_all(wire: Wire, known: Mapping[str, str]) -> None:
     async with alone(wire, whole=True):
         for name in sorted(name for name in known if name.startswith("create_")):
             await wire.run(bind(known[name], wire.style, {}))
+
+
+async def create_table(wire: Wire, known: Mapping[str, str]) -> None:
+    """The statement `create`, with its index, where the dialect keeps that apart."""
+    refuse_inside(wire)
+    try:
+        if "exists" in known:
+            await wire.begin(Statement("SELECT 1", (), {}))
+            if await wire.row(Statement(known["exists"], (), {})):
+                return
+            await wire.run(Statement(known["create"], (), {}))
+        else:
+            await wire.begin(Statement(known["create"], (), {}))
+        if "create_index" in known:
+            await wire.run(Statement(known["create_index"], (), {}))
+    except BaseException as error:
+        await wire.end(error)
+        raise
+    finally:
+        await wire.end(None)
+
+
+def refuse_inside(wire: Wire) -> None:
+    if wire.busy():
+        raise Misuse(
+            "a transaction is open already on this connection, and to create a table in it would commit it (MySQL) or undo the "
+            "table with it: create the table before, or on another connection"
+        )

@@ -5,7 +5,8 @@ What was done after such a commit was done without the mark's lock, so nothing t
 
 from __future__ import annotations
 
-from ...errors import Misuse
+from ..errors import Misuse
+from .failures import code_of
 
 NAME = "holdfast_fence"
 SAVEPOINT = f"SAVEPOINT {NAME}"
@@ -17,20 +18,6 @@ COMMIT_WATCHED_MARIADB = f"BEGIN NOT ATOMIC {RELEASE}; COMMIT; END"
 # PostgreSQL: there is no such savepoint, or no transaction at all; MySQL: it does not exist.
 NO_TRANSACTION = "25P01"
 _GONE = {"3B001", NO_TRANSACTION, 1305}
-
-
-def code_of(error: BaseException | None) -> object:
-    """The database's own code: an SQLSTATE of PostgreSQL, a number of MySQL. SQLAlchemy and Django wrap the driver's error."""
-    seen = 0
-    while error is not None and seen < 10:
-        if error.args and type(error.args[0]) is int and not isinstance(error, OSError):
-            return error.args[0]  # first: MySQL's drivers may tell an SQLSTATE too, which says less
-        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-        if state:
-            return state
-        error = getattr(error, "orig", None) or error.__cause__
-        seen += 1
-    return None
 
 
 def ended_inside() -> Misuse:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .place import NOTHING, Outcome
 from .statements import FORMAT, MYSQL, Statement
 from .watch import BEGIN_WATCHED_MARIADB, COMMIT_WATCHED_MARIADB, RELEASE, SAVEPOINT, explain_end
-from .wire import named, settle
+from .wire import NOTHING, Outcome, Queries, names_of, settle, undo
 
 _IN_TRANSACTION = 1  # the server's SERVER_STATUS_IN_TRANS
 
 
-class MySqlWire:
+class MySqlWire(Queries):
     dialect = MYSQL
     style = FORMAT
     reads_apart = False
@@ -37,13 +36,13 @@ class MySqlWire:
         return await self.lasts()
 
     async def begin(self, first: Statement | None, watched: bool = False) -> Outcome:
+        self._begun, self._watched = True, watched
         if watched and self._compound():
             await self._say(BEGIN_WATCHED_MARIADB)
         else:
             await settle(self._connection.begin())
             if watched:
                 await self._say(SAVEPOINT)
-        self._begun, self._watched = True, watched
         return await self.run(first) if first else NOTHING
 
     def _compound(self) -> bool:
@@ -61,36 +60,25 @@ class MySqlWire:
         await settle(cursor.close())
         return outcome
 
-    async def row(self, statement: Statement) -> tuple[object, ...] | None:
-        cursor = await settle(self._connection.cursor())
-        await settle(cursor.execute(statement.text, statement.values))
-        found = await settle(cursor.fetchone())
-        await settle(cursor.close())
-        if found is None:
-            return None
-        return tuple(found.values() if isinstance(found, dict) else found)  # a DictCursor, if the user prefers those
-
-    async def records(self, statement: Statement) -> list[dict[str, object]]:
-        cursor = await settle(self._connection.cursor())
-        await settle(cursor.execute(statement.text, statement.values))
-        rows = await settle(cursor.fetchall())
-        found = [dict(row) for row in rows] if rows and isinstance(rows[0], dict) else named(cursor.description, rows)
-        await settle(cursor.close())
-        return found
-
-    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+    async def fetch(self, statement: Statement) -> tuple[Any, list[tuple[Any, ...]]]:
         cursor = await settle(self._connection.cursor())
         await settle(cursor.execute(statement.text, statement.values))
         found = await settle(cursor.fetchall())
         await settle(cursor.close())
-        return [tuple(one.values() if isinstance(one, dict) else one) for one in found]
+        # A DictCursor, if the user prefers those
+        return names_of(cursor), [tuple(one.values() if isinstance(one, dict) else one) for one in found]
 
     async def end(self, error: BaseException | None) -> None:
         begun, self._begun = self._begun, False
         if begun and error is None and self._watched:
             await self._commit_watched()
+        elif begun and error is None:
+            await settle(self._connection.commit())
         elif begun:
-            await settle(self._connection.commit() if error is None else self._connection.rollback())
+            await self._undo()
+
+    async def _undo(self) -> None:
+        await undo(self._connection.rollback, self._connection.close)
 
     async def _commit_watched(self) -> None:
         try:
@@ -101,7 +89,6 @@ class MySqlWire:
                 await self._say(RELEASE)
                 await settle(self._connection.commit())
         except BaseException as trouble:
-            if getattr(self._connection, "open", True):
-                await settle(self._connection.rollback())
+            await self._undo()
             explain_end(trouble)
             raise

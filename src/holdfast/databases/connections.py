@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from ...errors import Misuse
+from ..errors import Misuse
 from .wire import Wire
 
 THREADS, ASYNCIO = "threads", "asyncio"

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from ...errors import Misuse
+from ..errors import Misuse
 
 POSTGRESQL, MYSQL, SQLITE = "postgresql", "mysql", "sqlite"
 DIALECTS = (POSTGRESQL, MYSQL, SQLITE)
@@ -33,7 +33,7 @@ class Statement(NamedTuple):
 
 
 @cache
-def load(dialect: str, package: str = __package__ or "", file: str = "") -> dict[str, str]:
+def load(dialect: str, package: str, file: str = "") -> dict[str, str]:
     """The statements of a `.sql` file by name. A comment above `-- name:` belongs to the file, not to a statement."""
     text = (files(package) / (file or f"{dialect}.sql")).read_text(encoding="utf-8")
     found = {}
@@ -42,10 +42,6 @@ def load(dialect: str, package: str = __package__ or "", file: str = "") -> dict
         lines = [line for line in body.splitlines() if not line.startswith("--")]
         found[name] = "\n".join(lines).strip().rstrip(";")
     return found
-
-
-def statement(dialect: str, name: str, style: str, values: Mapping[str, object], **slots: str) -> Statement:
-    return bind(load(dialect)[name], style, values, **slots)
 
 
 def bind(template: str, style: str, values: Mapping[str, object], **slots: str) -> Statement:

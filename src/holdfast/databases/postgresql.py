@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from .place import NOTHING, Outcome
 from .statements import DOLLAR, FORMAT, POSTGRESQL, Statement
 from .watch import RELEASE, SAVEPOINT, explain_end
-from .wire import named, settle
+from .wire import NOTHING, Outcome, Queries, names_of, settle, undo
 
 
 class _Psycopg(NamedTuple):
@@ -45,7 +44,7 @@ def _psycopg() -> _Psycopg:
     )
 
 
-class PsycopgWire:
+class PsycopgWire(Queries):
     """Its own Transaction object begins and ends, because that one forbids a commit() in between, which would unlock."""
 
     dialect = POSTGRESQL
@@ -95,8 +94,8 @@ class PsycopgWire:
     async def _enter(self, watched: bool) -> None:
         # Not connection.transaction(): begun inside a pipeline, that one would keep the pipeline on until it ends.
         transaction = (self._watched_class if watched else self._transaction_class)(self._connection)
-        await settle(transaction.__aenter__() if self._asynchronous else transaction.__enter__())
         self._transaction, self._watched = transaction, watched
+        await settle(transaction.__aenter__() if self._asynchronous else transaction.__enter__())
 
     async def run(self, statement: Statement) -> Outcome:
         cursor = self._connection.cursor(row_factory=self._rows)
@@ -113,27 +112,15 @@ class PsycopgWire:
         with self._connection.pipeline():
             return
 
-    async def row(self, statement: Statement) -> tuple[object, ...] | None:
-        cursor = self._connection.cursor(row_factory=self._rows)
-        await settle(cursor.execute(statement.text, statement.values))
-        found: tuple[object, ...] | None = await settle(cursor.fetchone())
-        return found
-
-    async def records(self, statement: Statement) -> list[dict[str, object]]:
-        cursor = self._connection.cursor(row_factory=self._rows)
-        await settle(cursor.execute(statement.text, statement.values))
-        found = await settle(cursor.fetchall())  # first: in a pipeline nothing is known before
-        return named(cursor.description, found)
-
-    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+    async def fetch(self, statement: Statement) -> tuple[Any, list[tuple[Any, ...]]]:
         cursor = self._connection.cursor(row_factory=self._rows)
         await settle(cursor.execute(statement.text, statement.values))
         found: list[tuple[Any, ...]] = await settle(cursor.fetchall())
-        return found
+        return names_of(cursor), found
 
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
-        if transaction is None:
+        if transaction is None or transaction.status is transaction.Status.NOT_STARTED:
             return
         leave = transaction.__aexit__ if self._asynchronous else transaction.__exit__
         if error is None and self._watched:
@@ -158,7 +145,7 @@ class PsycopgWire:
             await self._settle_pipeline()
 
 
-class AsyncpgWire:
+class AsyncpgWire(Queries):
     dialect = POSTGRESQL
     style = DOLLAR
     reads_apart = True
@@ -184,9 +171,8 @@ class AsyncpgWire:
         transaction = self._connection.transaction()
         if watched:
             transaction._connection = _Together(transaction._connection)
-        self._watched = watched
-        await transaction.start()
         self._transaction = transaction
+        await transaction.start()
         return await self.run(first) if first else NOTHING
 
     async def run(self, statement: Statement) -> Outcome:
@@ -194,30 +180,31 @@ class AsyncpgWire:
         rows = status.rpartition(" ")[2]  # of "INSERT 0 1", "UPDATE 1", "CREATE TABLE"
         return Outcome(int(rows) if rows.isdigit() else 0, 0)
 
-    async def row(self, statement: Statement) -> tuple[object, ...] | None:
-        found = await self._connection.fetchrow(statement.text, *statement.values)
-        return None if found is None else tuple(found)
-
-    async def records(self, statement: Statement) -> list[dict[str, object]]:
-        return [dict(row) for row in await self._connection.fetch(statement.text, *statement.values)]
-
-    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
-        return [tuple(one) for one in await self._connection.fetch(statement.text, *statement.values)]
+    async def fetch(self, statement: Statement) -> tuple[Any, list[tuple[Any, ...]]]:
+        found = await self._connection.fetch(statement.text, *statement.values)
+        return lambda: list(found[0].keys()), [tuple(one) for one in found]
 
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
             return
         if error is not None:
-            await transaction.rollback()
+            await self._undo(transaction)
             return
         try:
             await transaction.commit()
         except BaseException as trouble:
-            if self._watched and not self._connection.is_closed() and self.busy():
-                await self._connection.execute("ROLLBACK")
+            await self._undo(transaction)
             explain_end(trouble)
             raise
+
+    async def _undo(self, transaction: Any) -> None:
+        """Not by the Transaction: one that was cancelled while it began believes that nothing was, and yet stays the outermost
+        of its connection."""
+        if transaction._connection._top_xact is transaction:
+            transaction._connection._top_xact = None
+        if not self._connection.is_closed() and self.busy():
+            await undo(lambda: self._connection.execute("ROLLBACK"), self._connection.terminate)
 
 
 class _Together:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import Misuse
-from .place import NOTHING, Outcome
+from ..errors import Misuse
 from .statements import DIALECTS, FORMAT, MYSQL, Statement
 from .watch import RELEASE, SAVEPOINT, explain_end
-from .wire import named
+from .wire import NOTHING, Outcome, Queries, names_of
 
 
-class DjangoWire:
+class DjangoWire(Queries):
     """`atomic(durable=True)` begins and ends, so that signals, on_commit and broken transactions behave as ever."""
 
     style = FORMAT
@@ -66,21 +65,11 @@ class DjangoWire:
             cursor.execute(statement.text, statement.values)
             return Outcome(cursor.rowcount, (cursor.lastrowid or 0) if self.dialect == MYSQL else 0)
 
-    async def row(self, statement: Statement) -> tuple[object, ...] | None:
+    async def fetch(self, statement: Statement) -> tuple[Any, list[tuple[Any, ...]]]:
         with self._connection.cursor() as cursor:
             cursor.execute(statement.text, statement.values)
-            found = cursor.fetchone()
-            return None if found is None else tuple(found)
-
-    async def records(self, statement: Statement) -> list[dict[str, object]]:
-        with self._connection.cursor() as cursor:
-            cursor.execute(statement.text, statement.values)
-            return named(cursor.description, cursor.fetchall())
-
-    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
-        with self._connection.cursor() as cursor:
-            cursor.execute(statement.text, statement.values)
-            return [tuple(one) for one in cursor.fetchall()]
+            names = names_of(cursor)()
+            return lambda: names, [tuple(one) for one in cursor.fetchall()]
 
     async def end(self, error: BaseException | None) -> None:
         atomic, self._atomic = self._atomic, None

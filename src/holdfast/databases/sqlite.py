@@ -5,13 +5,12 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from .place import NOTHING, Outcome
 from .statements import QMARK, SQLITE, Statement
 from .watch import RELEASE, SAVEPOINT, explain_end
-from .wire import named, settle
+from .wire import NOTHING, Outcome, Queries, names_of, settle
 
 
-class SqliteWire:
+class SqliteWire(Queries):
     dialect = SQLITE
     style = QMARK
 
@@ -25,7 +24,8 @@ class SqliteWire:
         # And with autocommit=True its commit() and rollback() do nothing, whatever was begun by hand.
         self._by_hand = plain and getattr(connection, "autocommit", None) is True
         self.reads_apart = not self._always_open
-        self._watched = False
+        self._begun = self._watched = False
+        self._queued = not plain  # a call that was cancelled is still made, in the order in which they came
 
     def standalone(self) -> bool:
         return self._by_hand or (not self._always_open and self._connection.isolation_level is None)
@@ -42,6 +42,7 @@ class SqliteWire:
     async def begin(self, first: Statement | None, watched: bool = False) -> Outcome:
         """Outside of a transaction a savepoint begins one, and its release is the commit. The seal, being a write, waits for the
         other writers as BEGIN IMMEDIATE does."""
+        self._begun = True
         if not self._always_open and not (watched and first):
             await settle(self._connection.execute("BEGIN IMMEDIATE"))
         if watched:
@@ -55,33 +56,19 @@ class SqliteWire:
         await settle(cursor.close())
         return Outcome(count, 0)
 
-    async def row(self, statement: Statement) -> tuple[object, ...] | None:
+    async def fetch(self, statement: Statement) -> tuple[Any, list[tuple[Any, ...]]]:
         cursor = await settle(self._connection.cursor())
         cursor.row_factory = None  # whatever the user has set for his own rows
         await settle(cursor.execute(statement.text, statement.values))
-        found = await settle(cursor.fetchone())
-        await settle(cursor.close())
-        return None if found is None else tuple(found)
-
-    async def records(self, statement: Statement) -> list[dict[str, object]]:
-        cursor = await settle(self._connection.cursor())
-        cursor.row_factory = None
-        await settle(cursor.execute(statement.text, statement.values))
-        found = named(cursor.description, await settle(cursor.fetchall()))
-        await settle(cursor.close())
-        return found
-
-    async def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
-        cursor = await settle(self._connection.cursor())
-        cursor.row_factory = None
-        await settle(cursor.execute(statement.text, statement.values))
         found = await settle(cursor.fetchall())
+        names = names_of(cursor)
         await settle(cursor.close())
-        return [tuple(one) for one in found]
+        return names, found if isinstance(found, list) else list(found)
 
     async def end(self, error: BaseException | None) -> None:
-        watched, self._watched = self._watched and error is None, False
-        if not watched and not self._connection.in_transaction:
+        watched, self._watched = self._watched, False
+        begun, self._begun = self._begun, False
+        if not begun:
             return
         if error is not None:
             await self._roll_back()
@@ -97,6 +84,8 @@ class SqliteWire:
             raise
 
     async def _roll_back(self) -> None:
-        if not self._connection.in_transaction:
-            return
-        await settle(self._connection.execute("ROLLBACK") if self._by_hand else self._connection.rollback())
+        """aiosqlite's thread may be about to begin what was cancelled: what is said now comes after that."""
+        if self._queued or (self._connection.in_transaction and not self._by_hand):
+            await settle(self._connection.rollback())
+        elif self._connection.in_transaction:
+            await settle(self._connection.execute("ROLLBACK"))
