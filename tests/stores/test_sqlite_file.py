@@ -20,6 +20,7 @@ import holdfast
 from holdfast.claim import Grant, Place
 from holdfast.drivers.base import finish
 from holdfast.stores.sqlite import database, machine
+from holdfast.stores.sqlite import store as sqlite_store
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.conformance import claim
 from holdfast.testing.manual import Manual, ManualBell
@@ -328,6 +329,29 @@ def test_names_used_once_are_swept_away(path: Path, monkeypatch: pytest.MonkeyPa
     assert rows_of(path) <= 17
 
 
+@pytest.mark.parametrize("mistaken", [False, True], ids=["as it is", "swept by age alone"])
+def test_a_last_token_is_remembered_until_the_clock_has_passed_it(
+    path: Path, mistaken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here it broke: a clock that was set back, an hour without use, and the next token was lower."""
+    if mistaken:
+        monkeypatch.setitem(sqlite_store.SQL, "sweep", sqlite_store.SQL["sweep"].replace("mark < ?3", "?3 > 0"))
+    driver = Manual()
+    store = SqliteStore(str(path), driver)
+    first = claim("x")
+    before = finish(store.claim(first))
+    finish(store.release(first))
+    driver.wall -= 10 * 3600 * 10**6
+    driver.move(database.RETENTION + 1)
+    for number in range(10):  # whoever founds a name sweeps a few others
+        finish(store.claim(claim(f"new:{number}")))
+    after = finish(store.claim(claim("x")))
+    finish(store.close())
+    assert isinstance(before, Grant)
+    assert isinstance(after, Grant)
+    assert (after.token > before.token) is not mistaken
+
+
 def test_a_name_whose_holder_died_is_swept_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.stores.sqlite.store.RETENTION", -1.0)
     driver = Manual()
@@ -336,6 +360,7 @@ def test_a_name_whose_holder_died_is_swept_away(path: Path, monkeypatch: pytest.
         finish(store.claim(claim(f"died:{number}", 30.0)))
     driver.move(31)
     for number in range(100):
+        driver.wall += 1
         used = claim(f"once:{number}", 30.0)
         finish(store.claim(used))
         finish(store.release(used))

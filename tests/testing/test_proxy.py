@@ -214,6 +214,16 @@ def test_cut_ends_every_connection_and_new_ones_work(ends: Ends, reset: bool) ->
     assert ends.proxy.accepted == 3
 
 
+def test_a_client_that_hung_up_is_told_from_a_server_that_has_not(ends: Ends) -> None:
+    client, server = ends.pair()
+    ends.pair()
+    client.close()
+    ends.proxy.wait_until(lambda: ends.proxy.clients == 1)
+    assert ends.proxy.connections == 2
+    server.close()
+    ends.proxy.wait_until(lambda: ends.proxy.connections == 1)
+
+
 def test_refusing_concerns_new_connections_only(ends: Ends) -> None:
     client, server = ends.pair()
     ends.proxy.refuse()

@@ -12,7 +12,7 @@ from holdfast.drivers.base import boot_time, finish
 from holdfast.drivers.sockets import SocketStream
 from holdfast.drivers.threads import Threads
 from holdfast.errors import Unavailable
-from holdfast.stores.consul import ConsulStore, keys, looking, open_store, renewing, sessions
+from holdfast.stores.consul import ConsulStore, keeper, keys, looking, open_store, renewing, sessions
 from holdfast.stores.consul.book import Book
 from holdfast.sync import Locks
 from holdfast.testing.proxy import Proxy
@@ -135,6 +135,41 @@ def no_answer_is_no_loss(stage: Stage) -> None:
     assert isinstance(verdicts[1], Unavailable)
 
 
+def who_is_let_in_by_a_session_that_just_ended_as_idle_is_inside_all_the_same(stage: Stage) -> None:
+    """Here it broke: who came when the store had been idle for 20 s got a lock that was free to all at once."""
+    finish(stage.a.claim(claim_of("warm")))
+    stage.a.keeper.forget(next(iter(stage.a.keeper.mine.values())))
+    wire = stage.a.wire
+    plain = wire.ask
+    ended: list[bool] = []
+
+    async def ask(method: str, path: str, body: bytes, *args: Any, **more: Any) -> Any:
+        answer = await plain(method, path, body, *args, **more)
+        if b"locks/x:" in body and not ended:
+            ended.append(True)
+            await stage.a.keeper.end_idle(boot_time() + 5)
+        return answer
+
+    wire.ask = ask
+    grant = finish(stage.a.claim(claim_of("x")))
+    assert ended
+    assert [one.token for one in finish(stage.b.inspect("x")).holders] == [grant.token]
+    assert finish(stage.a.renew([grant], 5)) == [grant]
+
+
+def kept_under_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = keeper.Keeper.keep
+
+    def keep(self: Any, claim: Any, who: str, session: Any, *args: Any) -> Any:
+        lost, session.lost = session.lost, False
+        try:
+            return plain(self, claim, who, session, *args)
+        finally:
+            session.lost = lost
+
+    monkeypatch.setattr(keeper.Keeper, "keep", keep)
+
+
 def once_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async def once(self: Any, deadline: float, attempt: Callable[[], Any]) -> Any:
         return await attempt()
@@ -202,6 +237,10 @@ MISTAKES: dict[str, tuple[Scenario, Callable[[pytest.MonkeyPatch], None]]] = {
     "nobody is rung": (the_next_in_line_is_rung, no_bell),
     "a release is sent once": (a_release_whose_connection_breaks_leaves_all_the_same, once_only),
     "no answer is taken for a no": (no_answer_is_no_loss, silence_is_a_no),
+    "a claim is kept under a session that has ended": (
+        who_is_let_in_by_a_session_that_just_ended_as_idle_is_inside_all_the_same,
+        kept_under_what_has_ended,
+    ),
     "an eviction leaves no word": (an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at, no_notice),
 }
 

@@ -103,12 +103,12 @@ def test_a_silent_session_makes_its_own_leases_unknown_and_no_others(
     grants = [finish(store.claim(one)) for one in claims]
     finish(store.release(claims[3]))
     quiet = store._sessions._open[12.0]
-    call = quiet.client._call
-    quiet.client._call = lambda request, reply: None  # what it is asked is never answered
+    call = quiet.client.call
+    quiet.client.call = lambda request, reply: None  # what it is asked is never answered
     began = time.monotonic()
     verdicts = finish(store.renew(grants, WITHIN))
     assert time.monotonic() - began < AT_MOST
-    quiet.client._call = call
+    quiet.client.call = call
     assert isinstance(verdicts[0], Unavailable)
     assert isinstance(verdicts[2], Unavailable)
     assert verdicts[1] == grants[1]

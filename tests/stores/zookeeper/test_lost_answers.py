@@ -7,8 +7,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
+from kazoo.protocol.serialization import GetChildren2
 
 import holdfast
 from holdfast.errors import HoldfastError
@@ -17,7 +19,7 @@ from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.zookeeper import ZooKeeper
 
-from .hands import SOON, Connect, Doing, until
+from .hands import SOON, Connect, Doing, session_of, until
 
 pytestmark = pytest.mark.server
 
@@ -75,7 +77,16 @@ def test_a_claim_whose_look_at_the_line_was_late_enters_after_those_who_left_mea
         pass  # the name is known, so that a claim is the creation and the look, and nothing else
     held = first.lock("x", ttl=20).acquire()
     next_one = acquiring(second, first, 1)
-    # kazoo sends each request by itself; should both come in one piece, there is nothing to hold, and nothing is tested.
+    client = session_of(third).client
+    call = client.call
+
+    def one_after_the_other(request: Any, reply: Any) -> Any:
+        """The look is sent when the creation is known to be there: else both may come in one piece, and none is held."""
+        if isinstance(request, GetChildren2):
+            until(lambda: len(first.inspect("x").waiters) == 2)
+        return call(request, reply)
+
+    client.call = one_after_the_other
     proxy.to_server.hold(when=lambda data: data[8:12] == GET_CHILDREN2)
     last = acquiring(third, first, 2)
     proxy.to_server.wait_for_caught(1)

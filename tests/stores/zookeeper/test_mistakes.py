@@ -43,15 +43,15 @@ def before(locks: Locks, kind: Any, what: Callable[[], object]) -> None:
     store: Any = locks._engine.store
     finish(store.names())  # connected
     session = next(iter(store._sessions._open.values()))
-    call = session.client._call
+    call = session.client.call
 
     def interpose(request: Any, reply: Any) -> Any:
         if isinstance(request, kind) and (kind is not GetChildren or request.watcher):
-            session.client._call = call
+            session.client.call = call
             what()
         return call(request, reply)
 
-    session.client._call = interpose
+    session.client.call = interpose
 
 
 def comes_in_when_rung(locks: Locks, asked: Claim) -> None:
@@ -92,18 +92,18 @@ def a_watch_whose_request_was_lost_is_not_counted_on(a: Locks, b: Locks) -> None
     ask(b, claim("other"))
     ask(a, ours)
     (session,) = b._engine.store._sessions._open.values()  # type: ignore[attr-defined]
-    call = session.client._call
+    call = session.client.call
 
     def lose_the_watch(request: Any, reply: Any) -> Any:
         if not isinstance(request, GetChildren):
             return call(request, reply)
-        session.client._call = call
+        session.client.call = call
         return reply.set_exception(ConnectionLoss())
 
-    session.client._call = lose_the_watch
+    session.client.call = lose_the_watch
     answer = ask(b, theirs)
     assert isinstance(answer, Place)
-    assert session.client._call == call
+    assert session.client.call == call
     leave(a, ours)
     started = time.monotonic()
     finish(b._engine.store.wait(answer, 3.0))
@@ -170,7 +170,7 @@ def whichever_answer_is_lost_tokens_rise(a: Locks, b: Locks) -> None:
     """Two others enter and leave before it is asked for again; of every answer to a claim, in turn."""
     ask(b, claim("other"))
     (session,) = b._engine.store._sessions._open.values()  # type: ignore[attr-defined]
-    call = session.client._call
+    call = session.client.call
     for nth in range(12):
         first, second, late = claim(), claim(), claim()
         ask(a, first)
@@ -185,9 +185,9 @@ def whichever_answer_is_lost_tokens_rise(a: Locks, b: Locks) -> None:
             return call(request, reply)
 
         gone = len(ENTERED)
-        session.client._call = lose_the_nth
+        session.client.call = lose_the_nth
         answer = ask(b, late)
-        session.client._call = call
+        session.client.call = call
         if sent <= nth:  # it needed fewer requests
             assert nth > 2
             return
@@ -228,13 +228,13 @@ def fewer_units_whose_answer_was_lost_are_asked_for_again(a: Locks, b: Locks) ->
     ask(a, writes)
     ask(b, reads)
     (session,) = a._engine.store._sessions._open.values()  # type: ignore[attr-defined]
-    call = session.client._call
+    call = session.client.call
 
     def lose_it_on_its_way(request: Any, reply: Any) -> Any:
-        session.client._call = call
+        session.client.call = call
         reply.set_exception(ConnectionLoss())
 
-    session.client._call = lose_it_on_its_way
+    session.client.call = lose_it_on_its_way
     assert isinstance(ask(a, writes._replace(units=1)), Grant)
     until(lambda: isinstance(ask(b, reads), Grant), within=5)  # another member may hear of it later
 
@@ -310,15 +310,15 @@ def a_lost_answer_makes_no_second_node(a: Locks, b: Locks) -> None:
     ask(a, claim("other"))
     store: Any = a._engine.store
     (session,) = store._sessions._open.values()
-    call = session.client._call
+    call = session.client.call
 
     def lose_one(request: Any, reply: Any) -> Any:
         if type(request) is not Create2:
             return call(request, reply)
-        session.client._call = call
+        session.client.call = call
         return call(request, Lost(reply, lambda: None))
 
-    session.client._call = lose_one
+    session.client.call = lose_one
     assert isinstance(ask(a, mine), Grant)
     snapshot = b.inspect("x")
     assert (len(snapshot.holders), len(snapshot.waiters)) == (1, 0)

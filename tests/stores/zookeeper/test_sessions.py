@@ -18,7 +18,7 @@ from holdfast.stores.zookeeper import store as zookeeper_store
 from holdfast.stores.zookeeper.sessions import MARGIN, step
 from holdfast.testing import servers
 
-from .hands import Connect, Ensemble, admin, session_of, until
+from .hands import SOON, Connect, Doing, Ensemble, admin, session_of, until
 
 pytestmark = pytest.mark.server
 
@@ -55,29 +55,29 @@ def test_one_session_for_all_of_a_ttl_and_the_nearest(ensemble: Ensemble, connec
     assert len(locks._engine.store._sessions._open) == 2  # type: ignore[attr-defined]
 
 
-def test_a_thousand_locks_are_kept_by_one_request(ensemble: Ensemble, root: str) -> None:
+def test_many_locks_are_kept_by_one_request(ensemble: Ensemble, root: str) -> None:
     async def main() -> None:
-        async with aio.connect(ensemble.url + root) as locks:
+        async with aio.connect(f"{ensemble.url}{root}?timeout=60") as locks:
             store: Any = locks._engine.store
-            claims = [Claim(f"x{number}", new_holder(), "somebody", 60.0) for number in range(1000)]
+            claims = [Claim(f"x{number}", new_holder(), "somebody", 60.0) for number in range(200)]
             grants: list[Grant] = []
-            for at in range(0, 1000, 100):
-                grants += await asyncio.gather(*map(store.claim, claims[at : at + 100]))
+            for at in range(0, 200, 100):
+                grants += await asyncio.gather(*(store.claim(one, 60.0) for one in claims[at : at + 100]))
             (session,) = store._sessions._open.values()
             sent: list[object] = []
-            call = session.client._call
+            call = session.client.call
 
             def count(request: object, reply: object) -> Any:
                 sent.append(request)
                 return call(request, reply)
 
-            session.client._call = count
-            assert await store.renew(grants, 10.0) == grants
+            session.client.call = count
+            assert await store.renew(grants, 60.0) == grants
             assert len(sent) == 1
-            await store.release(claims[7])
-            verdicts = await store.renew(grants, 10.0)
+            await store.release(claims[7], 60.0)
+            verdicts = await store.renew(grants, 60.0)
             assert [index for index, verdict in enumerate(verdicts) if verdict is None] == [7]
-            await asyncio.gather(*map(store.release, claims))
+            await asyncio.gather(*(store.release(one, 60.0) for one in claims))
 
     asyncio.run(main())
 
@@ -223,3 +223,36 @@ def test_a_claim_that_is_being_taken_away_is_not_renewed(
     until(lambda: locks.names() == [])
     assert type(finish(store.claim(claim))) is Grant  # repeated, it joins afresh
     assert finish(store.release(claim)) is True
+
+
+class NoLock:
+    """A condition that keeps nobody out."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+    def notify(self) -> None: ...
+
+
+@pytest.mark.parametrize("mistaken", [False, True], ids=["as it is", "without a lock"])
+def test_who_comes_when_an_idle_session_is_about_to_be_ended_gets_another(
+    ensemble: Ensemble, connect: Connect, root: str, mistaken: bool
+) -> None:
+    """Else it gets a lock that is free to all at once."""
+    locks = connect(ensemble.url + root)
+    locks.lock("x").acquire().release()
+    session, sessions = session_of(locks), locks._engine.store._sessions  # type: ignore[attr-defined]
+    came: list[Doing] = []
+
+    class LongAgo(float):
+        def __add__(self, other: float) -> float:
+            came.append(Doing(lambda: locks.lock("x").acquire(timeout=SOON)))
+            came[0].join(SOON if mistaken else 0.2)
+            return 0.0
+
+    if mistaken:
+        sessions._condition = NoLock()
+    session.used = LongAgo()
+    sessions._mind_sessions()
+    lease = came[0].result()
+    until(lambda: session.client.client_state == "CLOSED")
+    assert ([one.token for one in locks.inspect("x").holders] == [lease.token]) is not mistaken

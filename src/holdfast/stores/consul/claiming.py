@@ -108,8 +108,10 @@ class Claiming:
             struck = self._strike(book) if self._dead else []
             now, delay = store.driver.wall_us() // 1000, store.target.lock_delay
             entry, changed = book.enter(claim, self._who, self._session.id, self._former, now, delay)
-            if entry is None and claim.queue:
-                self._expect_bell()
+            if entry is None and claim.queue and not self._expect_bell():
+                await self._on_a_new_session()
+                book = None
+                continue
             if changed:
                 done = await self._write(book, entry, struck)
                 if isinstance(done, Failed):
@@ -124,8 +126,14 @@ class Claiming:
             elif book.known:  # nothing to write, so nobody would tell us that it is no longer true
                 book = None
                 continue
+            if entry is not None and self._keep(entry.token) is None:  # let in, by a session that was ended meanwhile
+                await self._on_a_new_session()
+                book = None
+                continue
             books.put(claim.name, book, self._session.id)
-            return self._answer(book, entry)
+            if entry is not None:
+                return Grant(claim, entry.token, claim.ttl)
+            return Place(claim, self._listen(book, self._mine) if self._mine is not None else _LOOK_AGAIN)
 
     # ---- before
 
@@ -150,13 +158,20 @@ class Claiming:
             ]
         return steps
 
-    def _expect_bell(self) -> None:
-        """Be ready to hear the bell before anybody can know where to ring."""
-        self._mine = self._keep(0)
-        mailbox = self._store.keys.session(self._session.id)
-        self._store.keeper.expect_bell(self._mine, url_of(mailbox) + "?recurse")
+    async def _on_a_new_session(self) -> None:
+        self._session, self._former = await self._store.sessions.fit_for(self._claim.ttl, self._deadline), ""
 
-    def _keep(self, token: int) -> Mine:
+    def _expect_bell(self) -> bool:
+        """Be ready to hear the bell before anybody can know where to ring. False: the session is over."""
+        mine = self._keep(0)
+        if mine is None:
+            return False
+        self._mine = mine
+        mailbox = self._store.keys.session(self._session.id)
+        self._store.keeper.expect_bell(mine, url_of(mailbox) + "?recurse")
+        return True
+
+    def _keep(self, token: int) -> Mine | None:
         deadline = self._sent + self._claim.ttl
         return self._store.keeper.keep(self._claim, self._who, self._session, deadline, token)
 
@@ -171,8 +186,9 @@ class Claiming:
         try:
             return await self._store.wire.commit(steps, self._deadline)
         except BaseException:  # it may still arrive: whoever takes the claim back has to know
-            mine = self._mine or self._keep(0)
-            mine.uncertain = True
+            mine = self._store.keeper.mine.get(self._claim.holder) or self._keep(0)
+            if mine is not None:
+                mine.uncertain = True
             raise
 
     async def _learn(self, failed: Failed) -> None:
@@ -180,7 +196,7 @@ class Claiming:
         if failed.about == "alive":
             if not await sessions.look_after(self._session, self._deadline):
                 self._store.keeper.lose(self._session)
-                self._session, self._former = await sessions.fit_for(self._claim.ttl, self._deadline), ""
+                await self._on_a_new_session()
         elif failed.about == "prune":
             self._delayed |= {failed.session} if failed.delayed else set()
             self._dead.discard(failed.session)
@@ -188,12 +204,6 @@ class Claiming:
             self._doubted.add(failed.session)
 
     # ---- after
-
-    def _answer(self, book: Book, entry: Entry | None) -> Grant | Place:
-        if entry is not None:
-            self._keep(entry.token)
-            return Grant(self._claim, entry.token, self._claim.ttl)
-        return Place(self._claim, self._listen(book, self._mine) if self._mine is not None else _LOOK_AGAIN)
 
     def _listen(self, book: Book, mine: Mine) -> float:
         """To the end of those in the way; returns when to look again without having heard anything."""

@@ -76,8 +76,11 @@ class Keeper:
         self._wake_at = _NEVER
         self._closed = False
 
-    def keep(self, claim: Claim, who: str, session: Session, deadline: float, token: int) -> Mine:
+    def keep(self, claim: Claim, who: str, session: Session, deadline: float, token: int) -> Mine | None:
+        """None: its session is over, and so is whatever was written under it."""
         with self._mutex:
+            if session.lost:
+                return None
             mine = self.mine.get(claim.holder)
             if mine is None:
                 mine = self.mine[claim.holder] = Mine(claim, who, session, self._driver.bell())
@@ -133,6 +136,13 @@ class Keeper:
 
         return heard
 
+    async def end_idle(self, deadline: float) -> None:
+        """The sessions that nobody uses any more. Under one lock with `keep`: who comes too late to use one knows it."""
+        with self._mutex:
+            idle = self._sessions.lose_idle()
+        for session in idle:
+            await self._sessions.end(session, deadline)
+
     def close(self) -> None:
         with self._mutex:
             self._closed = True
@@ -178,7 +188,7 @@ class Keeper:
                 await bell.wait(min(due - now, _IDLE))
                 await self._round()
             if not self._closed:
-                await self._sessions.end_idle(self._driver.now() + self._timeout)
+                await self.end_idle(self._driver.now() + self._timeout)
         finally:
             with self._mutex:
                 if self._bell is bell:

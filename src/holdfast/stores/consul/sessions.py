@@ -85,7 +85,7 @@ class Sessions:
         try:
             await self.stamp(session, deadline)
         except BaseException:
-            await self._driver.shield(lambda: self._end_quietly(session, deadline))
+            await self._driver.shield(lambda: self.end(session, deadline))
             raise
         return session
 
@@ -122,13 +122,14 @@ class Sessions:
         if self._by_ttl.get(session.ttl) is session:
             del self._by_ttl[session.ttl]
 
-    async def end_idle(self, deadline: float) -> None:
-        """Those that nobody uses any more."""
-        for session in [one for one in self._by_ttl.values() if not one.users]:
+    def lose_idle(self) -> list[Session]:
+        """Those that nobody uses any more: nobody gets them from now on."""
+        idle = [one for one in list(self._by_ttl.values()) if not one.users]
+        for session in idle:
             self.lose(session)
-            await self._end_quietly(session, deadline)
+        return idle
 
-    async def _end_quietly(self, session: Session, deadline: float) -> None:
+    async def end(self, session: Session, deadline: float) -> None:
         try:
             await self._ask(f"/v1/session/destroy/{session.id}", b"", deadline)
         except Unavailable:

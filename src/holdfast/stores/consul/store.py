@@ -187,6 +187,6 @@ class ConsulStore:
         self.ears.close()
         self.keeper.close()
         try:
-            await self.sessions.end_idle(self.driver.now() + _GOODBYE)
+            await self.keeper.end_idle(self.driver.now() + _GOODBYE)
         finally:
             self.wire.pool.close()

@@ -89,8 +89,9 @@ ON CONFLICT DO UPDATE SET note = ?1, units = ?2;
 SELECT name, seq, holder, expires FROM holdfast_claims WHERE (name, seq) > (?, ?) ORDER BY name, seq LIMIT ?;
 
 -- name: sweep
+-- A name's memory only when the wall clock has passed its last token: else the next one could be lower.
 DELETE FROM holdfast_claims WHERE name = ?1 AND seq = ?2 AND (
-    seq > 0 OR NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = ?1 AND seq > 0)
+    seq > 0 OR mark < ?3 AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = ?1 AND seq > 0)
 );
 
 -- name: times

@@ -328,7 +328,7 @@ class SqliteStore:
             if seq == 0 and holder:  # it died inside, and nobody has asked for the name since: idle from now on
                 execute(SQL["expire_row_0"], (name, now, now + RETENTION))
             else:
-                execute(SQL["sweep"], (name, seq))
+                execute(SQL["sweep"], (name, seq, self._wall_us()))
         reached = rows[-1][:2] if len(rows) == _SWEEP else ("", 0)
         if reached != start:
             execute(SQL["sweep_on_from"], reached)

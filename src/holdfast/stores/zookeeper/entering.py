@@ -50,9 +50,10 @@ from ...claim import MAX_TOKEN, Claim, Grant, Place
 from ...errors import Misuse, Unavailable
 from . import line
 from .records import FRESH, INSIDE, WAITING, Record, told
-from .session import CreateContainer, Session
+from .session import Session
 from .sessions import Sessions, lives
 from .url import Target
+from .wire import CreateContainer
 
 _MOST_KNOWN = 4096
 _EPHEMERAL, _SEQUENTIAL = 1, 2

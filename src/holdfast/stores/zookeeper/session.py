@@ -4,86 +4,27 @@ wakes whoever asked. No thread a call, and no logic of locks.
 Rule 1: a `Session` is one session of the server's. When that has ended, so has this object: nothing is carried over.
 Rule 2: requests are answered in the order in which they were sent, so some are sent together and cost one round trip.
 Rule 3: kazoo's own retries are off; who asks is told what became of it, or that nobody knows.
-
-kazoo's public calls wait in its own way and pass every answer through a second thread. `KazooClient._call` is what they
-all rest on; it is used here directly, with requests as kazoo itself writes them.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import logging
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo import exceptions
-from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.serialization import CheckVersion, Create2, Transaction
+from kazoo.protocol.serialization import CheckVersion, Transaction
 from kazoo.protocol.states import KazooState
-from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError, Misuse, Unavailable
 from .url import Target
-
-# kazoo logs what it sends, passwords included, at DEBUG: not to be had here whatever the application has set.
-_log = logging.getLogger("holdfast.kazoo")
-_log.setLevel(logging.ERROR)
+from .wire import Client
 
 _UNKNOWN = (exceptions.ConnectionLoss, exceptions.ConnectionClosedError, exceptions.OperationTimeoutError)
 _OVER = (exceptions.SessionExpiredError, exceptions.SessionMovedError)
-
-
-class CreateContainer(Create2):  # type: ignore[misc]
-    """A node that the server removes when its last child has gone. kazoo has no request for it."""
-
-    type = 19
-    FLAGS = 4
-
-
-class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    def __init__(self, target: Target) -> None:
-        super().__init__()
-        self._patience = target.timeout
-        self._tls = _tls_context(target) if target.tls else None
-        self.trouble: OSError | None = None
-
-    def start(self) -> None:
-        super().start()
-        atexit.unregister(self.stop)  # a forked child would wait at its exit for threads that it does not have
-
-    def create_connection(self, address: Any, hostname: str, timeout: float, **_: Any) -> Any:
-        """kazoo would give a host that does not answer the whole session to do so; there are others."""
-        made: socket.socket | None = None
-        try:
-            made = socket.create_connection(address, min(timeout, self._patience))
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None:
-                made = self._tls.wrap_socket(made, server_hostname=hostname)
-        except OSError as error:
-            self.trouble = error
-            if made is not None:
-                made.close()
-            raise
-        self.trouble = None
-        return made
-
-
-def _tls_context(target: Target) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=target.ca or None)
-        if target.cert:
-            context.load_cert_chain(target.cert, target.cert_key)
-    except OSError as error:
-        raise Misuse(f"TLS with ZooKeeper at {target.shown()}: {error}; see the options ca, cert, cert_key") from error
-    context.check_hostname = target.check_hostname
-    return context
 
 
 class Batch:
@@ -167,48 +108,28 @@ class Session:
         self._openers: list[Any] = []
         self._watchers: dict[tuple[type, str], Watcher] = {}
         self._mutex = threading.Lock()
-        self._handler = Handler(target)
-        self.client = self._client()
-        self._connect = self.client._connection._connect
-        self.client._connection._connect = self._connected  # the one place that learns what the server agreed to
+        self.client = Client(target, seconds, self._connected)
         self.client.add_listener(self._changed)
         self.client.start_async()
 
-    def _client(self) -> KazooClient:
-        target = self.target
-        sasl = {"mechanism": "DIGEST-MD5", "username": target.username, "password": target.password.plain}
-        return KazooClient(
-            hosts=target.hosts,
-            timeout=self.seconds,
-            handler=self._handler,
-            auth_data=[("digest", f"{target.username}:{target.password.plain}")] if target.auth == "digest" else None,
-            sasl_options=sasl if target.auth == "sasl" else None,
-            connection_retry=KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_delay=0.5),
-            command_retry=KazooRetry(max_tries=0),
-            logger=_log,
-        )
-
     # ---- in kazoo's thread
 
-    def _connected(self, *args: Any) -> Any:
-        answer = self._connect(*args)
-        session = self.client._session_id
+    def _connected(self, session: int, seconds: float) -> None:
         if self._id not in (None, session):
             self.dead = "its session ended while it was disconnected"
         self._id = session
         self._generation += 1
-        self.seconds = answer[0] * 1.5 / 1000  # kazoo tells its read timeout, two thirds of what was agreed on
+        self.seconds = seconds
         self.suspended = None
         self._heard = self._driver.now()
         self._tell()
-        return answer
 
     def _changed(self, state: str) -> None:
         if state == KazooState.SUSPENDED:
             self.suspended = self._driver.now()
             self._generation += 1
         elif state == KazooState.LOST:
-            self._refused = self.client.client_state == "AUTH_FAILED"
+            self._refused = self.client.refused
             self.dead = self.dead or "its session has ended"
             self._tell()
 
@@ -244,7 +165,7 @@ class Session:
             raise Unavailable(f"ZooKeeper at {self.target.shown()}: {self.dead}")
 
     def _unreachable(self, after: float) -> HoldfastError:
-        trouble = self._handler.trouble
+        trouble = self.client.trouble
         if isinstance(trouble, ssl.SSLError):
             return Misuse(
                 f"no TLS with ZooKeeper at {self.target.shown()}: {trouble}; see the options ca, cert, cert_key"
@@ -270,7 +191,7 @@ class Session:
             self._asked = self._driver.now()
         batch = Batch(len(requests), bell, self._generation)
         for index, request in enumerate(requests):
-            self.client._call(request, _Reply(batch, index))
+            self.client.call(request, _Reply(batch, index))
         return batch
 
     def answers(self, batch: Batch) -> list[Any]:
@@ -293,13 +214,12 @@ class Session:
             batch.generation == self._generation or self.suspended is not None
         ):
             self._heard = self._driver.now()
-            with contextlib.suppress(OSError, AttributeError):
-                self.client._connection._socket.shutdown(socket.SHUT_RDWR)
+            self.client.hang_up()
         return Unavailable(f"ZooKeeper at {self.target.shown()} did not answer in time")
 
     def tell(self, request: Any) -> None:
         """Send, and do not wait to hear what became of it."""
-        self.client._call(request, _Nobody())
+        self.client.call(request, _Nobody())
 
     def watcher(self, kind: type, path: str, ring: Callable[[], object]) -> Watcher:
         """To go with a request of this kind: `ring` is called, once at least, when the node has changed."""
@@ -330,14 +250,4 @@ class Session:
     def end(self, *, keep: bool = False) -> None:
         """Blocks for a moment. `keep`: leave without a word, so that what is held lives on for the session's time."""
         self.dead = self.dead or "it was closed"
-        if keep:
-            self.client._stopped.set()
-            with contextlib.suppress(OSError, AttributeError):
-                self.client._connection._socket.shutdown(socket.SHUT_RDWR)
-            with contextlib.suppress(Exception):
-                self.client._safe_close()
-        else:
-            with contextlib.suppress(Exception):
-                self.client.stop()
-        with contextlib.suppress(Exception):
-            self.client.close()
+        self.client.end(keep=keep)

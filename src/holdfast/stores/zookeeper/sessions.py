@@ -72,25 +72,21 @@ class Sessions:
 
     async def any(self, give_up: float) -> Session:
         """Whichever is there, for somebody who only looks."""
-        for session in list(self._open.values()):
-            if not session.dead and session.suspended is None:
-                session.used = self._driver.now()
-                return session
-        return await self._opened(12.0, give_up)
+        connected = [seconds for seconds, session in list(self._open.items()) if session.suspended is None]
+        return await self._opened(connected[0] if connected else 12.0, give_up)
 
     async def _opened(self, seconds: float, give_up: float) -> Session:
-        session = self._open.get(seconds)
-        if session is None or session.dead:
-            with self._condition:
+        with self._condition:  # under one lock with the end of those that are of no use: nobody gets one that is ending
+            session = self._open.get(seconds)
+            if new := session is None or session.dead:
                 if self._closed:
                     raise Unavailable("this connection to ZooKeeper was closed")
-                session = self._open.get(seconds)
-                if session is None or session.dead:
-                    if session is not None:
-                        _in_background(session.end)
-                    session = self._open[seconds] = Session(self._target, seconds, self._driver)
+                if session is not None:
+                    _in_background(session.end)
+                session = self._open[seconds] = Session(self._target, seconds, self._driver)
+            session.used = self._driver.now()
+        if new:
             self._mind(self._driver.now() + IDLE)
-        session.used = self._driver.now()
         if session.id is None:
             await session.opened(give_up)
         return session
@@ -216,17 +212,16 @@ class Sessions:
                 self._wake_at = min(self._wake_at, soonest, self._driver.now() + IDLE / 4)
 
     def _mind_sessions(self) -> None:
-        now = self._driver.now()
-        busy = {id(record.session) for record in list(self.records.values())}
-        for seconds, session in list(self._open.items()):
-            gone = session.suspended
-            if gone is not None and session.id is not None and now >= gone + session.seconds:
-                session.dead = session.dead or "it was disconnected for longer than its session lives"
-            if session.dead or (id(session) not in busy and now >= session.used + IDLE):
-                with self._condition:
-                    if self._open.get(seconds) is session:
-                        del self._open[seconds]
-                _in_background(session.end)
+        with self._condition:
+            now = self._driver.now()
+            busy = {id(record.session) for record in list(self.records.values())}
+            for seconds, session in list(self._open.items()):
+                gone = session.suspended
+                if gone is not None and session.id is not None and now >= gone + session.seconds:
+                    session.dead = session.dead or "it was disconnected for longer than its session lives"
+                if session.dead or (id(session) not in busy and now >= session.used + IDLE):
+                    del self._open[seconds]
+                    _in_background(session.end)
 
     def _sweep(self, records: Iterable[Record]) -> None:
         now = self._driver.now()
@@ -246,11 +241,11 @@ class Sessions:
         if record.path:
             for extra in record.extras:
                 record.session.tell(Delete(extra, -1))
-            record.session.client._call(Delete(record.path, -1), _Removed(self, record))
+            record.session.client.call(Delete(record.path, -1), _Removed(self, record))
         else:
             parent = self._parent(record.claim.name)
             record.session.tell(record.session.barrier)
-            record.session.client._call(GetChildren(parent, None), _Found(self, record, parent))
+            record.session.client.call(GetChildren(parent, None), _Found(self, record, parent))
 
 
 class _Removed:

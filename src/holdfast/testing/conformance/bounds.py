@@ -6,6 +6,7 @@ layer had a timeout of its own, they added up, and a signal started the kernel's
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from .world import PATIENCE, World, settled
 
 CLOSING = 5.0  # what close() takes at the most, unless told otherwise
 LEASES = 100
+CROWD = 300
 
 CALLS: dict[str, tuple[float, Any]] = {
     "acquire(timeout=1)": (1.0, lambda locks: locks.lock("x").acquire(timeout=1)),
@@ -68,6 +70,20 @@ class Bounds:
         network.heal()  # what was on its way arrives now, and is taken back
         world.until_nothing_is_left()
         a.do(take_and_leave, within=5 + world.slack)
+
+    @pytest.mark.parametrize("world", ["asyncio"], indirect=True)
+    def test_however_many_ask_a_silent_server_the_loop_goes_on(self, world: World, network: Network) -> None:
+        """Here it broke: 300 requests that waited for a connection, and the next one stopped the loop until there was one."""
+        if not network:
+            return
+        a = world.actor("a", url=network.url)
+        a.do(take_and_leave)
+        network.silence()
+        before = time.monotonic()
+        assert all(isinstance(one, NotAcquired | Unavailable) for one in a.do(everybody_asks))
+        assert time.monotonic() - before <= 1 + 1 + world.slack
+        network.heal()
+        world.until_nothing_is_left()
 
     def test_a_waiter_whose_server_falls_silent_gives_up_in_time(self, world: World, network: Network) -> None:
         if not network:
@@ -141,6 +157,10 @@ class Bounds:
         assert time.monotonic() - before <= 0.5 + world.slack
         network.cut()
         network.heal()
+
+
+async def everybody_asks(locks: Any) -> list[Any]:
+    return await asyncio.gather(*(locks.lock(f"x{n}").acquire(timeout=1) for n in range(CROWD)), return_exceptions=True)
 
 
 async def take_and_leave(locks: Any) -> None:

@@ -147,11 +147,11 @@ class Closing:
         a.do(lambda locks: locks.close())
         with pytest.raises(Misuse, match="closed"):
             waiting.result(1 + world.slack)
-        world.until(lambda: network.connections == 0, within=1 + world.slack)
+        world.until(lambda: network.clients == 0, within=1 + world.slack)
         accepted = [proxy.accepted for proxy in network.proxies]
         holder.do(lambda _: held.release())
         a.do(lambda _: settled(world.pause(0.2)))
-        assert network.connections == 0
+        assert network.clients == 0
         assert [proxy.accepted for proxy in network.proxies] == accepted
         world.until_nothing_is_left(1 + world.slack)
 

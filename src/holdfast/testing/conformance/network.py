@@ -37,8 +37,9 @@ class Network:
         return bool(self.proxies)
 
     @property
-    def connections(self) -> int:
-        return sum(proxy.connections for proxy in self.proxies)
+    def clients(self) -> int:
+        """Connections that nobody of ours has hung up. (Consul keeps its own end of some for 15 s more.)"""
+        return sum(proxy.clients for proxy in self.proxies)
 
     def silence(self) -> None:
         """As if all servers were stopped: connections are accepted, and nothing comes back."""

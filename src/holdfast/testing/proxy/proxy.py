@@ -69,6 +69,12 @@ class Proxy:
             return len(self._links)
 
     @property
+    def clients(self) -> int:
+        """How many of them have a client still. What its server does when it hangs up is the server's affair."""
+        with self._changed:
+            return sum(not link.lanes[0].ended for link in self._links)
+
+    @property
     def accepted(self) -> int:
         """How many connections were ever accepted: rises when a client connects again."""
         with self._changed:
