@@ -27,6 +27,7 @@ from holdfast.stores.postgresql.pool import Hand, Pool
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
+from ..black_hole import BlackHole
 from .hands import SOON, claim_of, until
 from .stores import LONG, OpenStore, Stored, seconds
 
@@ -237,6 +238,27 @@ def test_a_session_whose_connection_is_stuck_is_released_over_another(
     assert store.release(grant.claim, 4.0)
     until(lambda: others.holders("x") == [])
     assert isinstance(others.claim(claim_of("x")), Grant)
+
+
+# ---- a claim is repeated
+
+
+def test_a_session_whose_answer_was_lost_is_not_in_its_own_way(postgresql: PostgreSQL, opened: OpenStore) -> None:
+    """Its lock is taken at the server's side of a connection that has ended on ours only."""
+    with BlackHole(postgresql.address) as between:
+        store = opened(("127.0.0.1", between.port), "?mode=session")
+        store.release(store.grant(claim_of("x")).claim)
+        between.swallow()
+        mine = claim_of("x", ttl=300)
+        with pytest.raises(Unavailable):
+            store.claim(mine, 0.3)
+        again = store.claim(mine, SOON)
+        if isinstance(again, Place):
+            store.do(lambda store: store.wait(again, SOON))
+            again = store.claim(mine, SOON)
+        assert isinstance(again, Grant)
+        assert opened(postgresql.url, "?mode=session").holders("x") == [again.token]
+        assert store.release(mine)
 
 
 # ---- one locked row
