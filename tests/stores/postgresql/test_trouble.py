@@ -471,3 +471,24 @@ def test_an_orderly_restart_forgets_no_release(forgetful: PostgreSQL, opened: Op
     assert store.release(store.grant(claim_of("x", ttl=300)).claim)
     forgetful.restart()
     assert opened(forgetful.url).holders("x") == []
+
+
+def test_who_waits_is_not_forgotten_when_a_newcomer_was_faster() -> None:
+    """It looked before anybody waited, and takes what lies there in the moment in which that is handed over."""
+
+    class Snatched(list[Any]):
+        def pop(self, at: Any = -1) -> Any:
+            self.clear()
+            raise IndexError
+
+    pool: Pool[Any] = Pool(1)
+    taken, waiting = Hand(), Hand()
+    assert pool.take(taken)
+    pool._lying = Snatched([None])
+    thread = threading.Thread(target=lambda: pool.wait(waiting, SOON, lambda waited: Unavailable("busy")))
+    thread.start()
+    until(lambda: pool._line_up and not pool._lying)  # type: ignore[arg-type, return-value]
+    pool._lying = []
+    pool.put_back(taken)
+    thread.join(SOON)
+    assert waiting.line is None, "it waits still"

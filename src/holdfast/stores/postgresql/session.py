@@ -108,7 +108,7 @@ class SessionStore:
                 return Place(claim, min(claim.ttl, _LOOK_AGAIN))
             party.token = read(rows[0][0])
         elif claim.units < party.claim.units:
-            params = (_name(claim.name), _key(claim.name), claim.holder.encode(), whole(claim.units))
+            params = (_name(claim.name), self._key(claim.name), claim.holder.encode(), whole(claim.units))
             await self._ask(party, self._sql.downgrade, params, deadline)
         party.claim = claim
         self._keep(party)
@@ -118,7 +118,7 @@ class SessionStore:
         await self._refuse_poolers(deadline)
         party = Party(claim, await self._wire.session(deadline - self._driver.now()))
         self._parties[claim.holder] = party
-        name, key, terms = _name(claim.name), _key(claim.name), _terms(claim)
+        name, key, terms = _name(claim.name), self._key(claim.name), _terms(claim)
         if claim.holder in self._doubtful:  # else it might wait for itself
             await self._ask(party, self._sql.end, (name, claim.holder.encode()), deadline)
             self._doubtful.pop(claim.holder, None)
@@ -205,7 +205,7 @@ class SessionStore:
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         deadline = self._driver.now() + within
-        found = snapshot(name, await self._plainly(self._sql.inspect, (_name(name), _key(name)), name, deadline))
+        found = snapshot(name, await self._plainly(self._sql.inspect, (_name(name), self._key(name)), name, deadline))
         parties = list(self._parties.values())
         capacity = max((party.claim.capacity for party in parties if party.claim.name == name), default=0)
         return found._replace(capacity=found.capacity or capacity if found.holders or found.waiters else 0)
@@ -275,6 +275,10 @@ class SessionStore:
             raise
         # Interrupted otherwise, the conversation goes on to its end, and whoever takes the claim back comes after it.
 
+    def _key(self, name: str) -> bytes:
+        """64 bits of the schema and the name. Two with the same are one in 2**64, and would only wait for each other."""
+        return hashlib.sha256(f"{self._target.schema} {name}".encode()).digest()[:8]
+
     def _left(self, deadline: float) -> float:
         return min(deadline - self._driver.now(), self._target.timeout)
 
@@ -339,11 +343,6 @@ def _check(claim: Claim) -> None:
 
 def _name(name: str) -> bytes:
     return _FOREIGN + name.encode()
-
-
-def _key(name: str) -> bytes:
-    """64 bits of the name. Two names with the same are one in 2**64, and would only wait for each other."""
-    return hashlib.sha256(b"holdfast " + name.encode()).digest()[:8]
 
 
 def _terms(claim: Claim) -> Params:
