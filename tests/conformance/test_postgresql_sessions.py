@@ -12,6 +12,8 @@ import pytest
 from holdfast.stores.postgresql import schema
 from holdfast.testing import servers
 from holdfast.testing.conformance import Suite, World
+from holdfast.testing.conformance.answers import FAULTS
+from holdfast.testing.conformance.network import Network
 from holdfast.testing.servers.postgresql import PostgreSQL
 
 pytestmark = pytest.mark.server
@@ -36,9 +38,6 @@ EXCEPTIONS = {
     "test_those_inside_and_those_in_line_are_seen_with_plausible_times": "a semaphore",
     "test_a_name_refuses_a_claim_that_disagrees_on_its_capacity": "a semaphore; and a mutex excludes readers and writers alike",
     "test_the_fair_do_not_pass_the_line_and_the_unfair_do": "PostgreSQL's own line knows no passing",
-    "test_a_claim_struck_at_any_request_enters_once_and_in_its_turn": "a lock, and a place in line, end with their connection,",
-    "test_a_waiter_struck_at_any_request_is_let_in_in_its_turn": "and to cut that is what these do;",
-    "test_a_renewal_struck_at_any_request_loses_nothing": "it is told as a loss, at once",
     "test_a_dead_waiter_is_not_let_in_behind_our_backs": "the server lets it in; its ttl, kept on both sides, ends that",
 }
 
@@ -56,6 +55,25 @@ class TestPostgreSQLSessions(Suite):
     @pytest.mark.parametrize("what", ["a lock", "a downgrade"])  # the others are several of these
     def test_cancelled_at_any_await_nothing_is_left(self, world: World, what: str) -> None:
         super().test_cancelled_at_any_await_nothing_is_left(world, what)
+
+    # A lock, and a place in line, end with their connection: what cuts it is told as a loss, at once. What is late loses nothing,
+    # and who had neither a lock nor a place yet comes in all the same.
+
+    @pytest.mark.parametrize(("free", "fault"), [(True, "answer late"), *((False, fault) for fault in FAULTS)])
+    def test_a_claim_struck_at_any_request_enters_once_and_in_its_turn(
+        self, world: World, network: Network, fault: str, free: bool
+    ) -> None:
+        super().test_a_claim_struck_at_any_request_enters_once_and_in_its_turn(world, network, fault, free)
+
+    @pytest.mark.parametrize("fault", ["answer late"])
+    def test_a_waiter_struck_at_any_request_is_let_in_in_its_turn(
+        self, world: World, network: Network, fault: str
+    ) -> None:
+        super().test_a_waiter_struck_at_any_request_is_let_in_in_its_turn(world, network, fault)
+
+    @pytest.mark.parametrize("fault", ["answer late"])
+    def test_a_renewal_struck_at_any_request_loses_nothing(self, world: World, network: Network, fault: str) -> None:
+        super().test_a_renewal_struck_at_any_request_loses_nothing(world, network, fault)
 
 
 for _name in EXCEPTIONS:

@@ -136,8 +136,7 @@ def test_an_answer_to_a_release_that_was_lost_is_asked_for_again(world: str, url
             released = await beside(world, lambda: store.release(mine, 10.0))
             while not proxy.to_client.caught.chunks:
                 await store._driver.sleep(0.01)
-            proxy.to_client.drop()
-            proxy.cut(reset=True)
+            proxy.cut(reset=True)  # the answer is lost; what a new connection is told waits until it may flow
             proxy.flow()
             await released(10.0)  # False: it found nothing any more
             assert isinstance(await store.claim(claim(), 3.0), Grant)

@@ -121,6 +121,40 @@ def one_whose_process_is_gone_is_passed_over(locks: Locks, admin: Admin) -> None
     assert isinstance(ask(locks, mine), Grant)
 
 
+def one_that_was_cut_off_has_a_moment_to_come_back(locks: Locks, admin: Admin) -> None:
+    inside, cut_off, next_in_line = claim(), claim(), claim()
+    for one in (inside, cut_off, next_in_line):
+        ask(locks, one)
+    its = f"holder = '{cut_off.holder}'"
+    admin.run(f"UPDATE small.holdfast_claims SET bell = '{'0' * 32}' WHERE {its}")
+    finish(locks._engine.store.release(inside))
+    kept = "SELECT w.expires > n.expires - 3600000000 + 500000 FROM small.holdfast_claims n, small.holdfast_claims w"
+    assert admin.run(f"{kept} WHERE n.name = 'x' AND n.seq = 0 AND w.{its}") == [(1,)], "its place ended with its bell"
+    no_hurry = (
+        f"UPDATE small.holdfast_claims SET expires = expires + 20000000 WHERE {its}"  # a moment passes in no time
+    )
+    admin.run(no_hurry)
+    assert isinstance(ask(locks, next_in_line), Place), "the next came first"
+    admin.run(no_hurry)
+    assert isinstance(ask(locks, cut_off), Grant)
+
+
+def a_sweep_leaves_names_alone_that_somebody_is_deciding_about(locks: Locks, admin: Admin) -> None:
+    """Who has locked a name's row 0 has counted its other rows: one that goes meanwhile is granted, and not there."""
+    inside, waiting = claim(), claim(ttl=0.1)
+    ask(locks, inside)
+    ask(locks, waiting)
+    time.sleep(0.15)
+    admin.run("BEGIN")
+    admin.run("SELECT 1 FROM small.holdfast_claims WHERE name = 'x' AND seq = 0 FOR UPDATE")
+    try:
+        for number in range(3):
+            ask(locks, claim(f"new:{number}"))
+        assert admin.run("SELECT COUNT(*) FROM small.holdfast_claims WHERE name = 'x'") == [(2,)]
+    finally:
+        admin.run("ROLLBACK")
+
+
 MISTAKES: dict[str, tuple[str, str, str, Scenario]] = {
     "anybody may release": (
         "holdfast_release_1", "IF v_holder_0 = p_holder THEN", "IF v_holder_0 <> '' THEN", only_the_holder_releases,
@@ -149,6 +183,12 @@ MISTAKES: dict[str, tuple[str, str, str, Scenario]] = {
     ),
     "nobody is marked": (
         "holdfast_heir_1", "SET rung = 1", "SET rung = 0", a_release_rings,
+    ),
+    "who was cut off loses its place at once": (
+        "holdfast_heir_1", "v_now + 750000)", "v_now)", one_that_was_cut_off_has_a_moment_to_come_back,
+    ),
+    "the sweep asks nobody": (
+        "holdfast_sweep_1", "AND v_name <=> v_ours", "", a_sweep_leaves_names_alone_that_somebody_is_deciding_about,
     ),
     "the dead are rung": (
         "holdfast_heir_1", "IS NOT NULL THEN", "IS NOT NULL OR TRUE THEN", one_whose_process_is_gone_is_passed_over,

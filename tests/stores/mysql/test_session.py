@@ -18,11 +18,14 @@ import pytest
 
 import holdfast
 from holdfast import aio
-from holdfast.errors import LeaseLost, NotAcquired, Unsupported
+from holdfast.claim import Claim, Grant, new_holder
+from holdfast.drivers.base import finish
+from holdfast.errors import LeaseLost, NotAcquired, Unavailable, Unsupported
 from holdfast.sync import Locks
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.mariadb import MariaDB
 
+from ..black_hole import BlackHole
 from .admin import Admin, until
 
 pytestmark = pytest.mark.server
@@ -272,6 +275,40 @@ def test_a_connection_with_the_number_of_an_old_holder_gets_a_token_of_its_own(
     assert verdict == "granted"
     assert token > first.token
     assert admin.run("CALL holdfast_session_claim_1('x', 'me', '', 0, 60, 3600000000)")[0][:2] == ("granted", token)
+
+
+def test_who_has_the_number_of_a_connection_that_ended_is_somebody_else(
+    session: str, mariadb: MariaDB, admin: Admin
+) -> None:
+    """A server that was restarted gives them out again. Here the holder believes that it has the number of another's."""
+    with BlackHole(mariadb.address) as between:
+        through = session.replace(str(mariadb.port), str(between.port))
+        with holdfast.connect(through) as locks:
+            lease = locks.lock("x", ttl=600).acquire()
+            ((key,),) = admin.run("SELECT lock_key FROM holdfast_sessions WHERE name = 'x'")
+            ((number,),) = admin.run(f"SELECT IS_USED_LOCK('{key.decode()}')")
+            store: Any = locks._engine.store
+            (held,) = store._held.values()
+            between.swallow()
+            admin.run(f"KILL {number}")
+            until(lambda: admin.run(f"SELECT GET_LOCK('{key.decode()}', 0)") == [(1,)])
+            held.line._connection.server_thread_id = (admin.id,)
+            assert lease.lost.wait(20)
+
+
+def test_a_claim_whose_answer_was_lost_is_not_in_its_own_way(session: str, mariadb: MariaDB) -> None:
+    with (
+        BlackHole(mariadb.address) as between,
+        holdfast.connect(session.replace(str(mariadb.port), str(between.port))) as locks,
+    ):
+        locks.lock("x").acquire().release()
+        between.swallow()
+        store = locks._engine.store
+        mine = Claim("x", new_holder(), "somebody", 600.0)
+        with pytest.raises(Unavailable):
+            finish(store.claim(mine, 0.3))
+        assert isinstance(finish(store.claim(mine, 10.0)), Grant)
+        assert finish(store.release(mine))
 
 
 def test_tokens_of_sessions_that_are_ahead_of_the_clock_are_not_swept_away(session: str, admin: Admin) -> None:

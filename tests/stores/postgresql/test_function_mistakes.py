@@ -141,6 +141,22 @@ def a_sweep_leaves_the_living_alone(locks: Locks, server: PostgreSQL) -> None:
     assert finish(locks._engine.store.renew([second], 5.0)) == [second]
 
 
+def a_sweep_keeps_a_token_that_is_ahead_of_the_clock(locks: Locks, server: PostgreSQL) -> None:
+    """The clock was set back: the name's next token would be lower."""
+    sessions = holdfast.connect(f"{server.url}?schema=mutant&mode=session")
+    with sessions:
+        for one in (locks, sessions):
+            one.lock("x").acquire().release()
+        ahead = int(time.time() * 1_000_000) + 10**10
+        server.query(f"UPDATE mutant.locks SET last = {ahead}")  # noqa: S608
+        for one in (locks, sessions):
+            one.lock("x").acquire().release()
+        time.sleep(0.05)
+        for _ in range(3):
+            server.query("SELECT mutant.sweep(1000)")
+        assert all(one.lock("x").acquire().token > ahead + 1 for one in (locks, sessions))
+
+
 def a_renewal_waits_with_nothing_locked(locks: Locks, server: PostgreSQL) -> None:
     """Else it and a release, which locks the name first and then who leaves it, wait for each other."""
     first, second = ask(locks, claim(capacity=2)), ask(locks, claim(capacity=2))
@@ -245,6 +261,7 @@ MUTANTS: list[tuple[str, Scenario, str, str]] = [
     ("a sweep of the living", a_sweep_leaves_the_living_alone, "swept.name AND (p.ends >= old", "swept.name AND (false"),
     ("units are remembered", units_of_a_row_that_is_gone_do_not_count, COUNTED, ""),
     ("the sweep takes what a name counts", a_sweep_frees_the_units_of_the_dead, NAMELESS, ""),
+    ("tokens ahead of the clock are forgotten", a_sweep_keeps_a_token_that_is_ahead_of_the_clock, "AND o.last < old", ""),
     ("renewed before the name is locked", a_renewal_waits_with_nothing_locked, 'IF "holdfast".is_busy(asked.name)', "IF false"),
     ("cut off is dead", a_waiter_that_was_cut_off_keeps_its_place, CUT_OFF, CUT_OFF.replace("500000", "0")),
     ("the dead are waited for", one_that_does_not_come_back_is_passed, CUT_OFF, CUT_OFF.replace("500000", "500000000")),

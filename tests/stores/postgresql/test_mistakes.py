@@ -61,6 +61,15 @@ def test_found_a_session_that_is_released_by_hanging_up_only(
         trouble.test_a_session_whose_connection_is_stuck_is_released_over_another(postgresql, proxy, opened)
 
 
+def test_found_a_session_that_waits_for_itself(
+    postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SessionStore, "_doubt", lambda self, claim: None)
+    monkeypatch.setattr(trouble, "SOON", 1.0)
+    with pytest.raises(FOUND):
+        trouble.test_a_session_whose_answer_was_lost_is_not_in_its_own_way(postgresql, opened)
+
+
 def test_found_a_wait_for_a_row_that_outlasts_whoever_asked(
     postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,11 @@ import psycopg
 import pytest
 
 from holdfast import LeaseLost, Unsupported, aio
-from holdfast.testing.servers.postgresql import PostgreSQL
+from holdfast.testing import servers
+from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
 
-from .hands import SOON, Connect, in_background, until
+from .hands import SOON, Connect, claim_of, in_background, until
+from .stores import Stored
 
 pytestmark = pytest.mark.server
 SESSION = "?mode=session"
@@ -139,3 +141,50 @@ def test_a_sweep_spares_the_living(postgresql: PostgreSQL, connect: Connect) -> 
         for _ in range(5):
             other.execute("SELECT holdfast.sweep(100000)")
         assert [one.token for one in locks.inspect("x").holders]
+
+
+def test_one_name_in_two_schemas_is_two_locks(postgresql: PostgreSQL, connect: Connect) -> None:
+    ours, theirs = connect(postgresql.url, "?mode=session"), connect(postgresql.url, "?mode=session&schema=theirs")
+    mine = ours.lock("x").acquire(timeout=0)
+    other = theirs.lock("x").acquire(timeout=SOON)
+    assert theirs.force_release("x", token=other.token)  # which asks whether its backend has the lock
+    until(lambda: other.lost.is_set())
+    assert mine.release()
+    postgresql.query("DROP SCHEMA theirs CASCADE")
+
+
+def test_a_watch_over_connections_that_was_interrupted_in_beginning_begins_with_the_next(
+    postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Stored(postgresql.url + SESSION, asynchronous=False)  # in asyncio the loop watches
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if thread.name == "holdfast-watcher":
+            monkeypatch.setattr(threading.Thread, "start", start)
+            raise KeyboardInterrupt
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    mine = claim_of("x")
+    with pytest.raises(KeyboardInterrupt):
+        store.claim(mine)
+    assert store.release(mine)
+    grant = store.grant(claim_of("x"))
+    assert store.renew([grant], SOON) == [grant]
+    store.close()
+
+
+def test_a_role_whose_transactions_see_the_past_gets_its_turn(connect: Connect) -> None:
+    """Behind a pooler in session mode: who waited would see the row of before it waited, and be refused."""
+    with servers.start("pgbouncer", "pool_mode = session") as pooler:
+        assert isinstance(pooler, PgBouncer)
+        pooler.postgresql.query("ALTER ROLE postgres SET default_transaction_isolation = 'repeatable read'")
+        holder, waiter = (connect(pooler.url, "?mode=session&timeout=60") for _ in range(2))
+        lease = holder.lock("x").acquire(timeout=SOON)
+        tokens: list[int] = []
+        thread = in_background(lambda: tokens.append(waiter.lock("x").acquire(timeout=30).token))
+        until(lambda: bool(holder.inspect("x").waiters))
+        lease.release()
+        thread.join(40)
+        assert tokens[0] > lease.token

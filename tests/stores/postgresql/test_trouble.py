@@ -27,6 +27,7 @@ from holdfast.stores.postgresql.pool import Hand, Pool
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
+from ..black_hole import BlackHole
 from .hands import SOON, claim_of, until
 from .stores import LONG, OpenStore, Stored, seconds
 
@@ -239,6 +240,27 @@ def test_a_session_whose_connection_is_stuck_is_released_over_another(
     assert isinstance(others.claim(claim_of("x")), Grant)
 
 
+# ---- a claim is repeated
+
+
+def test_a_session_whose_answer_was_lost_is_not_in_its_own_way(postgresql: PostgreSQL, opened: OpenStore) -> None:
+    """Its lock is taken at the server's side of a connection that has ended on ours only."""
+    with BlackHole(postgresql.address) as between:
+        store = opened(("127.0.0.1", between.port), "?mode=session")
+        store.release(store.grant(claim_of("x")).claim)
+        between.swallow()
+        mine = claim_of("x", ttl=300)
+        with pytest.raises(Unavailable):
+            store.claim(mine, 0.3)
+        again = store.claim(mine, SOON)
+        if isinstance(again, Place):
+            store.do(lambda store: store.wait(again, SOON))
+            again = store.claim(mine, SOON)
+        assert isinstance(again, Grant)
+        assert opened(postgresql.url, "?mode=session").holders("x") == [again.token]
+        assert store.release(mine)
+
+
 # ---- one locked row
 
 
@@ -449,3 +471,24 @@ def test_an_orderly_restart_forgets_no_release(forgetful: PostgreSQL, opened: Op
     assert store.release(store.grant(claim_of("x", ttl=300)).claim)
     forgetful.restart()
     assert opened(forgetful.url).holders("x") == []
+
+
+def test_who_waits_is_not_forgotten_when_a_newcomer_was_faster() -> None:
+    """It looked before anybody waited, and takes what lies there in the moment in which that is handed over."""
+
+    class Snatched(list[Any]):
+        def pop(self, at: Any = -1) -> Any:
+            self.clear()
+            raise IndexError
+
+    pool: Pool[Any] = Pool(1)
+    taken, waiting = Hand(), Hand()
+    assert pool.take(taken)
+    pool._lying = Snatched([None])
+    thread = threading.Thread(target=lambda: pool.wait(waiting, SOON, lambda waited: Unavailable("busy")))
+    thread.start()
+    until(lambda: pool._line_up and not pool._lying)  # type: ignore[arg-type, return-value]
+    pool._lying = []
+    pool.put_back(taken)
+    thread.join(SOON)
+    assert waiting.line is None, "it waits still"

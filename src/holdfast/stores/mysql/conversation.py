@@ -87,7 +87,7 @@ class Conversation:
             line = await pool.take(turn, self.left(give_up))
             try:
                 if self.strays:
-                    await self._end_strays(line, give_up)
+                    await self.end_strays_by(line, give_up)
                 # To its end, whatever interrupts us: it costs less than to end it in the server.
                 return await self._driver.shield(partial(line.ask, statement, self.left(give_up)))
             except ServerError as error:
@@ -104,7 +104,7 @@ class Conversation:
         finally:
             pool.give_back(turn)
 
-    async def _end_strays(self, line: Line, give_up: float) -> None:
+    async def end_strays_by(self, line: Line, give_up: float) -> None:
         """By name, not by number: after a restart of the server, others have the numbers."""
         for name in list(self.strays):
             lock = f"'holdfast:line:{name}'"

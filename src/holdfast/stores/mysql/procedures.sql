@@ -93,9 +93,10 @@ MODIFIES SQL DATA
 sweep: BEGIN
     DECLARE v_done INT DEFAULT 0;
     DECLARE v_found INT DEFAULT 0;
-    DECLARE v_from, v_name VARBINARY(512);
+    DECLARE v_from, v_name, v_ours VARBINARY(512); -- ours: whose row 0 we have locked. Of others, somebody may be deciding
     DECLARE v_seq, v_expires, v_mark BIGINT;
     DECLARE v_holder VARBINARY(64);
+    DECLARE v_retention BIGINT DEFAULT GREATEST(p_retention, 100000);
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
     DECLARE next_rows CURSOR FOR
         SELECT name, seq, holder, expires, mark FROM holdfast_claims
@@ -113,10 +114,13 @@ sweep: BEGIN
             LEAVE rows_of_it;
         END IF;
         SET v_found = v_found + 1;
-        IF v_seq > 0 AND v_expires <= v_now THEN
+        IF v_seq = 0 THEN
+            SET v_ours = v_name;
+        END IF;
+        IF v_seq > 0 AND v_expires <= v_now AND v_name <=> v_ours THEN
             DELETE FROM holdfast_claims WHERE name = v_name AND seq = v_seq;
-        ELSEIF v_seq = 0 AND v_mark < v_now
-            AND (v_expires <= v_now AND v_holder = '' OR v_expires + GREATEST(p_retention, 100000) <= v_now)
+        ELSEIF v_seq = 0 AND v_mark + v_retention <= v_now
+            AND (v_expires <= v_now AND v_holder = '' OR v_expires + v_retention <= v_now)
             AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = v_name AND seq > 0) THEN
             DELETE FROM holdfast_claims WHERE name = v_name AND seq = 0;
         END IF;
@@ -477,8 +481,7 @@ END
 
 -- procedure: holdfast_session_claim_1
 -- GET_LOCK and a token, higher than any before: minted while the lock is held, so in the order of the grants. Waits for at most
--- so many seconds. Answers ('granted', token, the lock's key, the connection that has it), ('wait', 0, …) or ('spent', last
--- token, …). GET_LOCK's names are the server's, have 64 characters and may ignore case: so a key is a hash of database and name.
+-- so many seconds. Answers ('granted', token, the lock's key), ('wait', 0, …) or ('spent', last token, …). GET_LOCK's names are the server's, have 64 characters and may ignore case: so a key is a hash of database and name.
 CREATE PROCEDURE holdfast_session_claim_1(
     IN p_name VARBINARY(512), IN p_owner VARBINARY(1024), IN p_note VARBINARY(1024), IN p_seconds DOUBLE, IN p_silence INT,
     IN p_retention BIGINT
@@ -495,14 +498,14 @@ claim: BEGIN
     IF NOT v_again THEN
         SET @holdfast_key = NULL;
         IF COALESCE(GET_LOCK(v_key, LEAST(GREATEST(p_seconds, 0), 3600)), 0) = 0 THEN
-            SELECT 'wait', 0, v_key, 0;
+            SELECT 'wait', 0, v_key;
             LEAVE claim;
         END IF;
     END IF;
     -- A holder that is not heard of for a ttl is cut off, and its lock is free.
     SET SESSION wait_timeout = LEAST(GREATEST(p_silence, 1), 2592001);
     IF v_again AND @holdfast_key <=> v_key THEN -- repeated: the answer was lost
-        SELECT 'granted', @holdfast_token, v_key, CONNECTION_ID();
+        SELECT 'granted', @holdfast_token, v_key;
         LEAVE claim;
     END IF;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -515,7 +518,7 @@ claim: BEGIN
         WHILE v_sweeps < 2 DO
             SET v_old = NULL, v_sweeps = v_sweeps + 1;
             SELECT name INTO v_old FROM holdfast_sessions
-            WHERE since < v_now - p_retention AND mark < v_now AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) IS NULL
+            WHERE since < v_now - p_retention AND mark < v_now - p_retention AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) IS NULL
             ORDER BY since LIMIT 1 FOR UPDATE SKIP LOCKED;
             DELETE FROM holdfast_sessions WHERE name = v_old;
         END WHILE;
@@ -524,7 +527,7 @@ claim: BEGIN
     IF v_mark > 9007199254740991 THEN
         ROLLBACK;
         DO RELEASE_LOCK(v_key);
-        SELECT 'spent', v_mark - 1, v_key, 0;
+        SELECT 'spent', v_mark - 1, v_key;
         LEAVE claim;
     END IF;
     UPDATE holdfast_sessions
@@ -533,7 +536,7 @@ claim: BEGIN
     WHERE name = p_name;
     COMMIT;
     SET @holdfast_key = v_key, @holdfast_token = v_mark;
-    SELECT 'granted', v_mark, v_key, CONNECTION_ID();
+    SELECT 'granted', v_mark, v_key;
 END
 
 -- procedure: holdfast_session_release_1

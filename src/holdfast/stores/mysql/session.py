@@ -42,7 +42,6 @@ PingAll = Callable[[Sequence[Line], float], Awaitable[list[bool | Unavailable]]]
 class Held(NamedTuple):
     line: Line
     key: str  # the name that GET_LOCK knows
-    connection: int  # and the number of the connection that has it
     ttl: float
 
 
@@ -193,7 +192,10 @@ class SessionStore:
         if seconds:
             self._waiting[holder] = line
         try:
-            (((verdict, number, key, connection),),) = await self._ask(
+            if self._server.strays:
+                # One of those may be of this very claim, and in its way: an answer was lost, and the server's side lives on.
+                await self._server.end_strays_by(line, give_up)
+            (((verdict, number, key),),) = await self._ask(
                 line,
                 f"CALL holdfast_session_claim_1({literal(name)}, {literal(owner)}, {literal(note)}, {seconds:.3f}, "
                 f"{math.ceil(ttl) + 1}, {int(self._target.retention * _SECOND)})",
@@ -211,7 +213,7 @@ class SessionStore:
         if verdict != "granted":
             return 0
         line.bear(ttl)
-        self._held[holder] = Held(line, key if isinstance(key, str) else key.decode(), connection, ttl)
+        self._held[holder] = Held(line, key if isinstance(key, str) else key.decode(), ttl)
         self._look_after()
         return int(number)
 
@@ -304,7 +306,10 @@ class SessionStore:
             self._look_after()
 
     async def _look_at(self, asked: list[tuple[str, Held]]) -> None:
-        columns = ", ".join(f"IS_USED_LOCK('{one.key}') <=> {one.connection}" for _, one in asked)
+        # By the name of its connection, not by the number: after a restart of the server, others have the numbers.
+        columns = ", ".join(
+            f"IS_USED_LOCK('{one.key}') = IS_USED_LOCK('holdfast:line:{one.line.name}')" for _, one in asked
+        )
         ((row,),) = await self._server.ask(f"SELECT {columns}", apart=True)
         for (holder, one), ours in zip(asked, row, strict=True):
             if not ours and self._held.get(holder) is one:

@@ -12,7 +12,8 @@ VERSION = 2
 def text(schema: str = "holdfast") -> str:
     """The SQL that creates everything, for a schema of that name."""
     plain = files(__package__).joinpath("schema.sql").read_text(encoding="utf-8")
-    return plain.replace('"holdfast"', f'"{schema}"').replace("'holdfast_watch_' || 'holdfast'", f"'{watch(schema)}'")
+    plain = plain.replace('"holdfast"', f'"{schema}"').replace("'holdfast '::bytea", f"'{schema} '::bytea")
+    return plain.replace("'holdfast_watch_' || 'holdfast'", f"'{watch(schema)}'")
 
 
 def watch(schema: str) -> str:

@@ -99,9 +99,14 @@ class Pool(Generic[AnyLine]):
 
     def _serve(self) -> None:
         with self._mutex:
-            while self._line_up and self._lying:
-                turn = self._line_up.popleft()
-                turn.given = self._lying.pop(0)
+            while self._line_up:
+                turn = self._line_up[0]
+                if turn.given is NOTHING:  # else whoever served it was interrupted below
+                    try:
+                        turn.given = self._lying.pop(0)
+                    except IndexError:
+                        return  # one who came when nobody waited has just taken it
+                self._line_up.popleft()
                 turn.bell.release()
 
     def idle(self) -> list[AnyLine]:

@@ -428,6 +428,7 @@ BEGIN
     FOR swept IN SELECT o.name FROM "holdfast".locks AS o
         WHERE o.ctid >= format('(%s,0)', first)::tid AND o.ctid < format('(%s,0)', first + 8)::tid
             AND o.place = 0 AND o.ends < old AND o.watched < old AND coalesce(o.evicted_at, 0) < old
+            AND o.last < old -- else the clock was set back, and its next token would be lower
         FOR UPDATE SKIP LOCKED
     LOOP
         DELETE FROM "holdfast".locks AS l WHERE l.name = swept.name AND NOT EXISTS (
@@ -562,7 +563,8 @@ BEGIN
     SELECT p.* INTO gone FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place <> 0 AND p.holder = a_holder;
     IF NOT FOUND THEN RETURN false; END IF;
     DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place = gone.place AND p.holder = a_holder;
-    RETURN "holdfast".session_is_there(gone) AND pg_terminate_backend(gone.ear::integer);
+    -- Waited for: what comes next may be the same claim, and find itself in its way.
+    RETURN "holdfast".session_is_there(gone) AND pg_terminate_backend(gone.ear::integer, 500);
 END $$;
 
 -- Put out whoever holds a token: its connection is ended, and a token past it is minted. NULL: nobody holds it.

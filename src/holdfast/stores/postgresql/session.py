@@ -69,6 +69,9 @@ class SessionStore:
         self._sql = statements
         self._driver = driver
         self._parties: dict[str, Party] = {}
+        self._doubtful: dict[
+            str, float
+        ] = {}  # holders whose connection may live on at the server's side, and until when
         self._lost: Callable[[str, str], None] = lambda holder, why: None
         self._direct = False
         self._releases = itertools.count(int(driver.uniform(0, _SWEEP_EVERY)))
@@ -88,7 +91,7 @@ class SessionStore:
         deadline = self._driver.now() + within
         party = self._parties.get(claim.holder)
         if party is not None and not party.session.alive:
-            await self._drop(party)
+            self._drop(party)
             party = None
         if party is None:
             return await self._first(claim, deadline)
@@ -105,7 +108,7 @@ class SessionStore:
                 return Place(claim, min(claim.ttl, _LOOK_AGAIN))
             party.token = read(rows[0][0])
         elif claim.units < party.claim.units:
-            params = (_name(claim.name), _key(claim.name), claim.holder.encode(), whole(claim.units))
+            params = (_name(claim.name), self._key(claim.name), claim.holder.encode(), whole(claim.units))
             await self._ask(party, self._sql.downgrade, params, deadline)
         party.claim = claim
         self._keep(party)
@@ -115,7 +118,10 @@ class SessionStore:
         await self._refuse_poolers(deadline)
         party = Party(claim, await self._wire.session(deadline - self._driver.now()))
         self._parties[claim.holder] = party
-        name, key, terms = _name(claim.name), _key(claim.name), _terms(claim)
+        name, key, terms = _name(claim.name), self._key(claim.name), _terms(claim)
+        if claim.holder in self._doubtful:  # else it might wait for itself
+            await self._ask(party, self._sql.end, (name, claim.holder.encode()), deadline)
+            self._doubtful.pop(claim.holder, None)
         joins = whole(1 if claim.queue else 0)
         rows = await self._ask(party, self._sql.attempt, (name, key, joins, *terms), deadline)
         if rows[0][0]:
@@ -166,11 +172,12 @@ class SessionStore:
             except Unavailable:
                 there = False
         if not there:
+            if party is not None:
+                self._drop(party)
             # Its connection has ended, but perhaps on our side only: have the server end it too.
             params = (_name(claim.name), claim.holder.encode())
             there = (await self._plainly(self._sql.end, params, claim.name, deadline))[0][0] == b"\1"
-            if party is not None:
-                await self._drop(party)
+            self._doubtful.pop(claim.holder, None)
         if next(self._releases) % _SWEEP_EVERY == 0:
             await self._sweep(deadline)
         return there
@@ -198,7 +205,7 @@ class SessionStore:
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         deadline = self._driver.now() + within
-        found = snapshot(name, await self._plainly(self._sql.inspect, (_name(name), _key(name)), name, deadline))
+        found = snapshot(name, await self._plainly(self._sql.inspect, (_name(name), self._key(name)), name, deadline))
         parties = list(self._parties.values())
         capacity = max((party.claim.capacity for party in parties if party.claim.name == name), default=0)
         return found._replace(capacity=found.capacity or capacity if found.holders or found.waiters else 0)
@@ -211,6 +218,7 @@ class SessionStore:
         for party in self._parties.values():
             party.session.disown()
         self._parties = {}
+        self._doubtful = {}
         self._wire.forked()
 
     async def close(self) -> None:
@@ -235,26 +243,41 @@ class SessionStore:
 
     def _keep(self, party: Party) -> None:
         claim = party.claim
-        party.session.expire_at(self._driver.now() + claim.ttl, party.token, lambda: self._gone(claim.holder))
+        party.session.expire_at(self._driver.now() + claim.ttl, party.token, lambda: self._gone(claim))
 
-    def _gone(self, holder: str) -> None:
-        if self._parties.pop(holder, None) is not None:
-            self._lost(holder, "the server, or the network, ended the connection that it lived with, or it fell silent")
+    def _gone(self, claim: Claim) -> None:
+        self._doubt(claim)
+        if self._parties.pop(claim.holder, None) is not None:
+            why = "the server, or the network, ended the connection that it lived with, or it fell silent"
+            self._lost(claim.holder, why)
 
-    async def _drop(self, party: Party) -> None:
+    def _drop(self, party: Party) -> None:
+        self._doubt(party.claim)
         self._parties.pop(party.claim.holder, None)
         party.session.close()
+
+    def _doubt(self, claim: Claim) -> None:
+        """Nobody told the server that it is over; by itself it ends a connection after a ttl of silence."""
+        now = self._driver.now()
+        self._doubtful[claim.holder] = now + claim.ttl
+        for holder, until in list(self._doubtful.items()):
+            if until < now:
+                self._doubtful.pop(holder, None)
 
     async def _ask(self, party: Party, statement: Statement, params: Params, deadline: float) -> list[Row]:
         try:
             return await party.session.ask(statement, params, self._left(deadline))
         except ServerError as error:
-            await self._drop(party)
+            self._drop(party)
             raise self._explained(error, party.claim.name) from None
         except Exception:
-            await self._drop(party)  # the server lets go when it sees that
+            self._drop(party)  # the server lets go when it sees that
             raise
         # Interrupted otherwise, the conversation goes on to its end, and whoever takes the claim back comes after it.
+
+    def _key(self, name: str) -> bytes:
+        """64 bits of the schema and the name. Two with the same are one in 2**64, and would only wait for each other."""
+        return hashlib.sha256(f"{self._target.schema} {name}".encode()).digest()[:8]
 
     def _left(self, deadline: float) -> float:
         return min(deadline - self._driver.now(), self._target.timeout)
@@ -268,10 +291,10 @@ class SessionStore:
             params = (_name(claim.name), claim.holder.encode())
             await session.ask(self._sql.leave, params, self._left(deadline))
         except ServerError as error:
-            await self._drop(party)
+            self._drop(party)
             raise self._explained(error, claim.name) from None
         except Exception:
-            await self._drop(party)
+            self._drop(party)
             raise
         # Only now: if we are interrupted before, it can be left once more.
         if self._parties.pop(claim.holder, None) is not None:
@@ -320,11 +343,6 @@ def _check(claim: Claim) -> None:
 
 def _name(name: str) -> bytes:
     return _FOREIGN + name.encode()
-
-
-def _key(name: str) -> bytes:
-    """64 bits of the name. Two names with the same are one in 2**64, and would only wait for each other."""
-    return hashlib.sha256(b"holdfast " + name.encode()).digest()[:8]
 
 
 def _terms(claim: Claim) -> Params:

@@ -22,9 +22,13 @@ SILENCE = 5.0  # seconds without an answer: its server's side may have ended, an
 
 
 def settings(relaxed: bool) -> str:
-    """Of a connection that waits as long as it takes. Answered by its backend's pid: a pooler introduces itself by another."""
+    """Of a connection that waits as long as it takes, and then sees what others did meanwhile.
+
+    Answered by its backend's pid: a pooler introduces itself by another.
+    """
     return (
-        "SET lock_timeout = 0; SET statement_timeout = 0; SET client_connection_check_interval = 1000; "
+        "SET default_transaction_isolation = 'read committed'; SET lock_timeout = 0; SET statement_timeout = 0; "
+        "SET client_connection_check_interval = 1000; "
         f"SET holdfast.relaxed = {'yes' if relaxed else 'no'}; SELECT pg_catalog.pg_backend_pid()"
     )
 

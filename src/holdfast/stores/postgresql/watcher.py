@@ -28,6 +28,7 @@ class Watcher:
         self._mutex = threading.Lock()
         self._heard = threading.Condition(threading.Lock())
         self._watched: set[BlockingSession] = set()
+        self._thread: threading.Thread | None = None
         self._wake: tuple[int, int] | None = None  # there while it runs
 
     def add(self, session: BlockingSession) -> None:
@@ -36,9 +37,11 @@ class Watcher:
                 return
             known = session in self._watched
             self._watched.add(session)
-            if self._wake is None:
-                self._wake = os.pipe()
-                threading.Thread(target=self._run, args=self._wake, name="holdfast-watcher", daemon=True).start()
+            if self._wake is None or self._thread is None or not self._thread.is_alive():
+                # In this order: interrupted at any line here, the next who comes starts it.
+                self._wake = self._wake or os.pipe()
+                self._thread = threading.Thread(target=self._run, args=self._wake, name="holdfast-watcher", daemon=True)
+                self._thread.start()
             elif not known:
                 os.write(self._wake[1], b"!")
 
@@ -81,7 +84,7 @@ class Watcher:
             with self._mutex:
                 sessions = list(self._watched)
                 if not sessions:
-                    self._wake = None
+                    self._wake = self._thread = None
                     os.close(ear)
                     os.close(mouth)
                     return

@@ -256,6 +256,8 @@ class BlockingWire:
         finally:
             if isinstance(hand.line, BlockingLine):
                 self._apart.append(hand.line)
+            if self._closed:
+                self._close_apart()
 
     async def is_shared(self, within: float) -> bool:
         """See greeting.py."""
@@ -279,9 +281,13 @@ class BlockingWire:
         """The server is not what it was (a failover, an emptied schema): connect anew."""
         self.greeting.known = False
         self._pool.close_idle()
-        while self._apart:
-            self._apart.pop().close()
+        self._close_apart()
         self.ear.lose()
+
+    def _close_apart(self) -> None:
+        with contextlib.suppress(IndexError):  # a renewal may have taken the last one
+            while True:
+                self._apart.pop().close()
 
     def forked(self) -> None:
         for line in (*self._pool.idle(), *self._apart):
