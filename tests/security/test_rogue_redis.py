@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import resource
 import socket
 import threading
@@ -17,7 +18,12 @@ from hypothesis import strategies as st
 import holdfast
 import holdfast.aio
 from holdfast import HoldfastError, Misuse, NotAcquired, Unavailable
+from holdfast.drivers.base import finish
+from holdfast.stores.redis import scanning
 from holdfast.stores.redis.replies import Bounds, ProtocolError
+from holdfast.stores.redis.url import parse
+from holdfast.stores.redis.wire import BlockingWire
+from holdfast.stores.redis.wire_aio import AioWire
 
 Answer = Callable[[socket.socket], None]
 
@@ -102,6 +108,46 @@ def test_a_bomb_is_unavailable_soon_and_costs_little(bomb: str, attempt: Callabl
         assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 200  # MB
     assert isinstance(error, Unavailable)
     assert "127.0.0.1:" in str(error)
+
+
+def test_a_walk_through_names_that_goes_round_in_circles_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned = (b"*2\r\n$%d\r\n%d\r\n*0\r\n" % (len(b"%d" % number), number) for number in itertools.count(1))
+    for answer, limit in (lambda _: next(scanned), 0.2), (lambda _: b"*2\r\n$1\r\n7\r\n*0\r\n", 60.0):
+        monkeypatch.setattr(scanning, "LONGEST", limit)
+
+        def converse(line: socket.socket, answer: Callable[[object], bytes] = answer) -> None:
+            line.sendall(b"+PONG\r\n")
+            while line.recv(65536):
+                line.sendall(answer(None))
+
+        with rogue(converse) as url, holdfast.connect(url) as locks:
+            started = time.monotonic()
+            with pytest.raises(Unavailable, match=r"127\.0\.0\.1:"):
+                locks.names()
+            assert time.monotonic() - started < 10
+
+
+def test_answers_are_short_but_those_to_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of many waiters, say. What others ask for on the same connection keeps its bound."""
+    long = b"$2000000\r\n" + b"x" * 2_000_000 + b"\r\n"
+
+    def converse(line: socket.socket) -> None:
+        line.sendall(b"+PONG\r\n")
+        while told := line.recv(65536):
+            line.sendall(long * max(1, told.count(b"*")))
+
+    async def ask(wire: BlockingWire | AioWire) -> None:
+        assert [len(reply) for reply in await wire.ask_all([b"*1\r\n$4\r\nLOOK\r\n"], 3.0)] == [2_000_000]
+        with pytest.raises(Unavailable, match="more than 1048576 bytes"):
+            await wire.ask(b"*1\r\n$3\r\nASK\r\n", 1.0)
+        await wire.close()
+
+    async def in_a_loop(url: str) -> None:
+        await ask(AioWire(parse(url)))
+
+    with rogue(converse) as url:
+        finish(ask(BlockingWire(parse(url))))
+        asyncio.run(in_a_loop(url))
 
 
 def test_a_reply_has_a_bound_and_the_next_one_has_it_anew() -> None:

@@ -7,10 +7,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from holdfast.claim import Claim, Grant, new_holder
+from holdfast.drivers.base import finish
+from holdfast.drivers.threads import Threads
+from holdfast.stores.redis import open_store
 from holdfast.sync import Locks
 from holdfast.testing import servers
 from holdfast.testing.servers.redis import Redis
@@ -76,6 +81,38 @@ def test_6_a_clock_set_back_delays_by_a_ttl_at_most_and_tokens_rise(
     assert lease.token > max(one.token for one in dead)
     again = locks.semaphore("y", 1).acquire()
     assert again.release()
+
+
+def test_6_a_clock_set_back_delays_by_a_ttl_at_most_also_beside_somebody_who_renews(
+    jumping: tuple[Redis, Callable[[int], None]],
+) -> None:
+    server, jump = jumping
+    store = open_store(server.url, Threads())
+    living, dead, waiting = (Claim("x", new_holder(), "somebody", 1.0, 1, 2) for _ in range(3))
+    grant = finish(store.claim(living))
+    assert isinstance(grant, Grant)
+    assert isinstance(finish(store.claim(dead)), Grant)
+    jump(-3600)
+    assert list(finish(store.renew([grant], 1.0))) == [grant]
+    deadline = time.monotonic() + 10
+    while not isinstance(finish(store.claim(waiting)), Grant):
+        assert time.monotonic() < deadline, "the dead have its unit for an hour"
+        assert list(finish(store.renew([grant], 1.0))) == [grant]
+    finish(store.close())
+
+
+def test_6_a_redlock_whose_nodes_were_set_back_delays_by_a_ttl_at_most(shim: Path, connect: Connect) -> None:
+    walls = [clock.WallClock(shim) for _ in range(3)]
+    with ExitStack() as stack:
+        nodes = [
+            stack.enter_context(servers.start("redis", "--appendonly", "no", environ=one.environ)) for one in walls
+        ]
+        locks = connect("redlock://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes))
+        dead = locks.lock("x", ttl=1, renew=False).acquire()
+        for wall in walls:
+            wall.jump(-3600)
+        lease = locks.lock("x", ttl=5).acquire(timeout=10)
+        assert lease.token > dead.token
 
 
 @pytest.mark.parametrize("crowded", [False, True])

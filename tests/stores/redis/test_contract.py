@@ -26,7 +26,7 @@ from holdfast.claim import Grant, Place
 from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import finish
 from holdfast.drivers.threads import Threads
-from holdfast.stores.redis import RedisStore, open_store
+from holdfast.stores.redis import RedisStore, open_store, wire
 from holdfast.stores.redis.keys import slot
 from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
@@ -210,6 +210,40 @@ def test_one_silent_master_of_a_cluster_makes_its_own_leases_unknown_and_nobody_
             assert isinstance(verdict, Unavailable) if home == 1 else verdict == grant
         assert verdicts[-1] is None or homes[-1] == 1
         assert list(world.run(store.renew(grants[:-1], 3.0))) == grants[:-1]
+
+
+def test_a_node_that_has_to_learn_the_scripts_waits_for_no_silent_master(world: World) -> None:
+    """As one that was promoted or restarted while another hangs."""
+    with servers.cluster("redis-cluster", 3, "--cluster-require-full-coverage", "no") as cluster:
+        assert isinstance(cluster, RedisCluster)
+        store = world.open(cluster.url)
+        names = {slot(b"{n%d}" % number) * len(cluster.members) // SLOTS: f"n{number}" for number in range(30)}
+        grants = [world.granted(store, names[home]) for home in range(3)]
+        assert list(world.run(store.renew(grants, WITHIN))) == grants
+        with silent(cluster.members[1]):
+            conversations: list[Callable[[], Coroutine[Any, Any, object]]] = [
+                lambda: store.renew([grants[0], grants[2]], WITHIN),
+                lambda: store.claim(grants[2].claim, WITHIN),
+                lambda: store.release(grants[2].claim, WITHIN),
+                lambda: store.claim(grants[0].claim, WITHIN),
+            ]
+            expected = [[grants[0], grants[2]], grants[2], True, grants[0]]
+            for conversation, answer in zip(conversations, expected, strict=True):
+                for member in (cluster.members[0], cluster.members[2]):
+                    member.execute("SCRIPT", "FLUSH")
+                assert world.run(conversation()) == answer
+
+
+def test_who_has_no_time_left_waits_for_nobody(own_redis: Redis, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time that a second asking has may be over before it begins."""
+    monkeypatch.setattr(wire, "_FRESH", 60.0)  # so long a connection is used as it is
+    store = world.open(own_redis.url)
+    world.granted(store, "x")
+    rescue = threading.Timer(3 * MOMENT, own_redis.resume)  # of whoever would wait for ever
+    rescue.start()
+    with silent(own_redis), at_most(0), pytest.raises(Unavailable):
+        world.run(store.claim(claim_of("y"), -0.001))
+    rescue.cancel()
 
 
 def test_one_silent_connection_is_trouble_and_no_loss(redis: Redis, proxy: Proxy, world: World) -> None:

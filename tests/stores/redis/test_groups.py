@@ -10,11 +10,15 @@ import pytest
 
 import holdfast
 from holdfast import Unavailable, aio
+from holdfast.claim import Grant
+from holdfast.drivers.base import finish
+from holdfast.drivers.threads import Threads
+from holdfast.stores.redis import open_store
 from holdfast.stores.redis.keys import slot
 from holdfast.testing import servers
 from holdfast.testing.servers.redis import SLOTS, Redis, RedisCluster, SentinelGroup
 
-from .hands import SOON, in_background, until
+from .hands import SOON, claim_of, in_background, until
 
 pytestmark = pytest.mark.server
 
@@ -105,6 +109,26 @@ def test_a_held_lock_moves_with_its_slot(cluster: RedisCluster) -> None:
         after = others.lock("moving", timeout=5).acquire()
         assert after.token > lease.token
         assert after.release()
+
+
+def test_a_held_lock_moves_to_a_node_that_does_not_know_the_scripts(cluster: RedisCluster) -> None:
+    number = slot(b"{hopping}")
+    owner = number * len(cluster.members) // SLOTS
+    source, target = cluster.members[owner], cluster.members[owner - 1]
+    here, there = (_identity(member) for member in (source, target))
+    store = open_store(cluster.url, Threads())
+    grant = finish(store.claim(claim_of("hopping")))
+    assert isinstance(grant, Grant)
+    target.execute("CLUSTER", "SETSLOT", number, "IMPORTING", here)
+    source.execute("CLUSTER", "SETSLOT", number, "MIGRATING", there)
+    source.execute("MIGRATE", "127.0.0.1", target.port, "hf:{hopping}", 0, 5000)
+    target.execute("SCRIPT", "FLUSH")
+    try:
+        assert list(finish(store.renew([grant], 1.0))) == [grant]
+    finally:
+        for member in cluster.members:
+            member.execute("CLUSTER", "SETSLOT", number, "NODE", there)
+        finish(store.close())
 
 
 def _identity(member: Redis) -> str:

@@ -19,6 +19,8 @@ from holdfast.stores.redis.scripts import Script
 from holdfast.sync import Lease, Locks
 from holdfast.testing.servers.redis import Redis
 
+from .hands import until
+
 pytestmark = pytest.mark.server
 Scenario = Callable[[Locks, Redis], None]
 
@@ -114,6 +116,43 @@ def a_crowd_that_has_died_holds_up_nobody(locks: Locks, redis: Redis) -> None:
     the_next_comes_in_soon(locks, lease, behind=250)
 
 
+def a_crowd_that_has_died_inside_is_out_at_the_first_asking(locks: Locks, _: Redis) -> None:
+    for _number in range(250):
+        ask(locks, claim(ttl=1.0, capacity=1000))
+    until(lambda: not locks.inspect("x").holders)
+    assert isinstance(ask(locks, claim(units=1000, capacity=1000)._replace(queue=False)), Grant)
+
+
+def an_overwritten_key_costs_no_other_its_renewal(locks: Locks, redis: Redis) -> None:
+    grants = [ask(locks, claim(name)) for name in "abc"]
+    redis.execute("DEL", "hf:{b}")
+    redis.execute("LPUSH", "hf:{b}", "something else")
+    with contextlib.suppress(holdfast.Unavailable):
+        verdicts = finish(locks._engine.store.renew([one for one in grants if isinstance(one, Grant)], 1.0))
+        assert list(verdicts) == [grants[0], None, grants[2]]
+        return
+    raise AssertionError("nobody was renewed")
+
+
+def a_line_that_the_server_has_evicted_is_joined_again(locks: Locks, redis: Redis) -> None:
+    ask(locks, claim())
+    mine = claim()
+    ask(locks, mine)
+    redis.execute("DEL", "hf:{x}:line")
+    ask(locks, mine)
+    assert redis.execute("ZCARD", "hf:{x}:line") == 1
+
+
+def a_name_that_was_overwritten_is_in_nobodys_list(locks: Locks, redis: Redis) -> None:
+    for name in "abc":
+        ask(locks, claim(name))
+    redis.execute("SET", "hf:{b}", "hf:sole")
+    with contextlib.suppress(holdfast.Unavailable):
+        assert locks.names() == ["a", "c"]
+        return
+    raise AssertionError("one foreign key hides all names")
+
+
 def a_waiter_that_was_cut_off_keeps_its_place(locks: Locks, redis: Redis) -> None:
     for number in range(20):
         lease = locks.lock(f"x{number}").acquire()
@@ -192,6 +231,8 @@ def an_evicted_holder_is_outranked(locks: Locks, redis: Redis) -> None:
 
 
 MARK_LEFT, NONE_LEFT = "math.max(self.mark, now) - now + retention", "if #some < AT_ONCE then"
+FEW_OVER, ADDED = "if #over < AT_ONCE then", "redis.call('ZADD', LINE, 'NX', book.seq, holder)"
+ADDED_ONCE = f"if not book:entry(holder) then {ADDED} end"
 TOKEN_PX = "token <= now + ARGV[2]"
 MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("plain delete", only_the_holder_releases, scripts.RELEASE, "~= ARGV[1] then return 0 end", "== '' then return 0 end"),
@@ -215,6 +256,10 @@ MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("a hundred dead are enough", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, NONE_LEFT, "if true then"),
     ("waits for the dead", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, "math.min(e.ends, now + GRACE)", "e.ends"),
     ("cut off is dead", a_waiter_that_was_cut_off_keeps_its_place, scripts.RELEASE, "GRACE = 500000", "GRACE = 0"),
+    ("a hundred are out", a_crowd_that_has_died_inside_is_out_at_the_first_asking, scripts.CLAIM, FEW_OVER, "if true then"),
+    ("one key for all", an_overwritten_key_costs_no_other_its_renewal, scripts.RENEW, "redis.pcall('GET'", "call('GET'"),
+    ("evicted for good", a_line_that_the_server_has_evicted_is_joined_again, scripts.CLAIM, ADDED, ADDED_ONCE),
+    ("one key hides all", a_name_that_was_overwritten_is_in_nobodys_list, scripts.KINDS, "#state > 39 and", ""),
     ("no bell", a_release_wakes_the_next, scripts.RELEASE, "book:ring()\nbook:save()", "book:save()"),
     ("eviction mints nothing", an_evicted_holder_is_outranked, scripts.EVICT, "book.mark = past", ""),
 ]  # fmt: skip

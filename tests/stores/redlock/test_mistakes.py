@@ -14,6 +14,7 @@ pytestmark = pytest.mark.server
 TROUBLE = "tests/stores/redlock/test_trouble.py::"
 BETWEEN = "tests/stores/redis/test_faults_between.py::"
 CUT = "test_a_release_whose_answers_were_cut_is_repeated_and_no_loss"
+CLOCK = "tests/stores/redis/test_clock.py::"
 SILENT = "test_nodes_that_are_silent_for_a_moment_are_waited_for_as_long_as_was_asked"
 
 MUTANTS = [
@@ -64,6 +65,42 @@ MUTANTS = [
         "stores/redlock/store.py",
         (("waited = attempt is None or attempt.waited", "waited = attempt is not None and attempt.waited"),),
         TROUBLE + "test_a_claim_in_line_that_comes_after_its_release_is_not_listed_for_long",
+    ),
+    Mutant(
+        "whatever a node says is an answer",
+        "stores/redlock/answers.py",
+        (("return reply if fits else nonsense(reply, where)", "return reply"),),
+        TROUBLE + "test_a_node_that_speaks_nonsense_is_in_trouble_by_itself",
+    ),
+    Mutant(
+        "one overwritten key for all leases",
+        "stores/redlock/node.lua",
+        (("local state = redis.pcall('GET', key)", "local state = redis.call('GET', key)"),),
+        TROUBLE + "test_a_key_that_was_overwritten_costs_no_other_lease_its_renewal",
+    ),
+    Mutant(
+        "a node's clock that was set back is minded at every look anew",
+        "stores/redlock/node.lua",
+        (("if set_back and key then", "if false then"),),
+        CLOCK + "test_6_a_redlock_whose_nodes_were_set_back_delays_by_a_ttl_at_most",
+    ),
+    Mutant(
+        "a clock that was set back is not minded when somebody renews",
+        "stores/redis/book.lua",
+        (("if seen and now < seen then", "if false then"),),
+        CLOCK + "test_6_a_clock_set_back_delays_by_a_ttl_at_most_also_beside_somebody_who_renews",
+    ),
+    Mutant(
+        "a node that is getting a slot learns no scripts",
+        "stores/redis/cluster.py",
+        (("[*first, _ASKING, requests[index]]", "[_ASKING, requests[index]]"),),
+        "tests/stores/redis/test_groups.py::test_a_held_lock_moves_to_a_node_that_does_not_know_the_scripts",
+    ),
+    Mutant(
+        "negative time is time without an end",
+        "stores/redis/wire.py",
+        (("if not 0.0 <= within <= self._timeout:", "if within > self._timeout:"),),
+        "tests/stores/redis/test_contract.py::test_who_has_no_time_left_waits_for_nobody[threads]",
     ),
 ]
 

@@ -84,7 +84,7 @@ def _delivered(world: World, at: int, who: int, token: int, rules: Rules) -> Ite
 
 
 def _is_granted(client: Client, token: int, rules: Rules) -> bool:
-    counted = quorum.Tally(client.yes, 0, 0, NODES - client.yes, client.told, 0, 0, foreign=False, agreed=0)
+    counted = quorum.Tally(client.yes, 0, 0, NODES - client.yes, client.told, 0, 0, agreed=0)
     return rules.granted(counted, token) and not (client.late and rules.validity_checked)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,10 +17,13 @@ import uvloop
 import holdfast
 from holdfast import Unavailable, aio
 from holdfast.claim import Claim, Grant, new_holder
+from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import finish
+from holdfast.drivers.threads import Threads
 from holdfast.stores.redis.keys import pack
 from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redlock import scripts
+from holdfast.stores.redlock import open_store, scripts
+from holdfast.stores.redlock.answers import Question
 from holdfast.stores.redlock.store import RedlockStore
 from holdfast.sync import Locks
 from holdfast.testing.conformance.network import Network
@@ -203,6 +208,7 @@ def test_giving_it_away_is_found(three: list[Redis], monkeypatch: pytest.MonkeyP
     ) -> Grant | holdfast.claim.Place:
         answers = await self._ask(
             self._claim_request(claim, attempt),  # type: ignore[arg-type]
+            lambda _: True,
             self._decided,
             *self._shares(claim.ttl, deadline),
             claim.name,
@@ -368,6 +374,95 @@ def test_nodes_that_are_silent_for_a_moment_are_waited_for_as_long_as_was_asked(
         timer.join()
 
 
+NONSENSE = {
+    "a status": b"+OK\r\n",
+    "nothing": b"$-1\r\n",
+    "an empty list": b"*0\r\n",
+    "a number that nobody proposed": b":99999999999999999\r\n",
+    "what would be a foreign value": b"*1\r\n:3\r\n",
+    "a list of texts": b"*2\r\n$1\r\nx\r\n$1\r\ny\r\n",
+    "lists in a list": b"*2\r\n*1\r\n:1\r\n*0\r\n",
+    "no text at all": b"-\xff\xfe\r\n",
+}
+
+
+@contextmanager
+def rogue(answer: bytes) -> Iterator[int]:
+    """The port of a node that lets us in, and gives this answer to whatever else it is asked."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def converse(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while told := connection.recv(65536):
+                connection.sendall(b"+PONG\r\n" * (b"PING" in told) + answer * (b"EVALSHA" in told or b"SCAN" in told))
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=converse, args=(listening.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+
+
+def test_a_node_that_speaks_nonsense_is_in_trouble_by_itself(three: list[Redis]) -> None:
+    """The other two are a majority: nobody notices, in threads and in asyncio."""
+
+    async def converse(store: RedlockStore) -> None:
+        one, two = (Claim(name, new_holder(), "somebody", 30.0, 1, capacity) for name, capacity in (("x", 1), ("y", 2)))
+        for claim in (one, two):
+            grant = await store.claim(claim)
+            assert isinstance(grant, Grant)
+            assert list(await store.renew([grant], 1.0)) == [grant]
+            assert [holding.token for holding in (await store.inspect(claim.name)).holders] == [grant.token]
+            assert await store.names(claim.name) == [claim.name]
+            assert await store.release(claim)
+        grant = await store.claim(one)
+        assert isinstance(grant, Grant)
+        assert await store.evict("x", grant.token, "somebody")
+
+    for answer in NONSENSE.values():
+        with rogue(answer) as port:
+            url = f"redlock://127.0.0.1:{port}," + ",".join(f"127.0.0.1:{node.port}" for node in three[:2])
+            store = open_store(url, Threads())
+            finish(converse(store))
+            finish(store.close())
+
+            async def in_a_loop(url: str = url) -> None:
+                store = open_store(url, Asyncio())
+                await converse(store)
+                await store.close()
+
+            asyncio.run(in_a_loop())
+
+
+def test_a_foreign_value_is_a_misuse_only_on_a_majority_of_nodes(three: list[Redis]) -> None:
+    with holdfast.connect(url_of(three)) as locks:
+        for node in three[:1]:
+            node.execute("LPUSH", "hf:redlock:{x}", "something else")
+        lease = locks.lock("x").acquire()
+        assert lease.release()
+        for node in three:
+            node.execute("SET", "hf:redlock:{x}", "hf:nodes are many")
+        with pytest.raises(holdfast.Misuse, match=r"hf:redlock:\{x\}.*not written by holdfast"):
+            locks.lock("x").acquire()
+        assert locks.names() == []
+
+
+def test_a_key_that_was_overwritten_costs_no_other_lease_its_renewal(three: list[Redis]) -> None:
+    with holdfast.connect(url_of(three)) as locks:
+        leases = [locks.lock(name).acquire() for name in "abc"]
+        for node in three:
+            node.execute("DEL", "hf:redlock:{b}")
+            node.execute("LPUSH", "hf:redlock:{b}", "something else")
+        grants = [lease._grant for lease in leases]
+        assert list(finish(store_of(locks).renew(grants, 1.0))) == [grants[0], None, grants[2]]
+
+
 def test_a_claim_in_line_that_comes_after_its_release_is_not_listed_for_long(three: list[Redis]) -> None:
     with holdfast.connect(url_of(three)) as locks, holdfast.connect(url_of(three)) as others:
         held = others.lock("x").acquire()
@@ -376,7 +471,8 @@ def test_a_claim_in_line_that_comes_after_its_release_is_not_listed_for_long(thr
         finish(store.claim(claim))
         request = store._claim_request(claim, store._attempts[claim.holder])
         assert finish(store.release(claim))
-        finish(store._fan.ask(request, lambda answers: None not in answers, 3.0, 3.0))  # it comes late
+        late = Question(request, lambda _: True, lambda answers: None not in answers)
+        finish(store._fan.ask(late, 3.0, 3.0))
         assert len(others.inspect("x").waiters) == 1
         finish(store.release(claim))
         assert others.inspect("x").waiters == ()

@@ -13,11 +13,13 @@ local function open(packed)
     if not packed then return book end
     local kind = string.sub(packed, 1, 7)
     if kind == 'hf:many' then
-        book.mark, book.capacity, book.used, book.seq, book.horizon, book.watched, book.unfair =
+        local seen
+        book.mark, book.capacity, book.used, book.seq, book.horizon, book.watched, book.unfair, seen =
             cmsgpack.unpack(string.sub(packed, 8))
         -- What the server has evicted does not count: else nobody could enter until the rest expires.
         if redis.call('EXISTS', ENTRIES) == 0 then redis.call('DEL', ENDS, LINE) end
         if redis.call('EXISTS', ENDS) == 0 then book.used = 0 end
+        if seen and now < seen then book:mind_the_clock() end
     elseif kind == 'hf:sole' then
         redis.call('DEL', ENTRIES, ENDS, LINE)
         local token, since, ttl, ends = struct.unpack('>dddd', packed, 8)
@@ -91,25 +93,33 @@ function Book:soonest(otherwise)
 end
 
 -- Those inside whose time is over, and the dead at the head of the line; those behind a living head are in nobody's way.
+-- All of them, a hundred in one step: who asks only once must not be told of somebody whose time is over.
 function Book:expire()
-    self:mind_the_clock()
-    for _, holder in ipairs(redis.call('ZRANGEBYSCORE', ENDS, '-inf', now, 'LIMIT', 0, AT_ONCE)) do
-        self:drop(holder, self:entry(holder))
-        self.changed, self.moved = true, true
+    while true do
+        local over = redis.call('ZRANGEBYSCORE', ENDS, '-inf', now, 'LIMIT', 0, AT_ONCE)
+        for _, holder in ipairs(over) do
+            local e = self:entry(holder)
+            if e then self.used = math.max(0, self.used - e.units) end
+        end
+        if #over > 0 then
+            redis.call('HDEL', ENTRIES, unpack(over))
+            redis.call('ZREM', ENDS, unpack(over))
+            self.changed, self.moved = true, true
+        end
+        if #over < AT_ONCE then break end
     end
-    local head, e = self:head()
-    if head and e.ends - now > e.ttl then self:put(head, e, e.ttl) end
+    self:head()
     if self:inside() == 0 then self.used = 0 end
 end
 
--- If even the first to end has more left than its whole ttl, the clock was set back: nobody is owed more than a ttl.
+-- The clock was set back since anything was last written here: nobody, inside or in line, is owed more than a ttl from now.
+-- Written later than the clock says, everybody's end is at most a ttl after that, and nothing is to be done.
 function Book:mind_the_clock()
-    local first = redis.call('ZRANGE', ENDS, 0, 0)[1]
-    local e = first and self:entry(first)
-    if not e or e.ends - now <= e.ttl then return end
-    for _, holder in ipairs(redis.call('ZRANGE', ENDS, 0, AT_ONCE)) do
-        local other = self:entry(holder)
-        if other and other.ends - now > other.ttl then self:put(holder, other, other.ttl) end
+    for _, key in ipairs({ENDS, LINE}) do
+        for _, holder in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+            local e = self:entry(holder)
+            if e and e.ends - now > e.ttl then self:put(holder, e, e.ttl) end
+        end
     end
 end
 
@@ -168,7 +178,7 @@ function Book:save()
     self.horizon = math.max(self.horizon, self.watched + retention, math.max(self.mark, now) + retention)
     local left = math.ceil((self.horizon - now) / 1000)
     redis.call('SET', STATE, 'hf:many' .. cmsgpack.pack(self.mark, self.capacity, self.used, self.seq,
-        self.horizon, self.watched, self.unfair), 'PX', left)
+        self.horizon, self.watched, self.unfair, now), 'PX', left)
     redis.call('PEXPIRE', ENTRIES, left)
     redis.call('PEXPIRE', ENDS, left)
     redis.call('PEXPIRE', LINE, left)

@@ -96,12 +96,11 @@ if book.used + units <= capacity and not (ahead and fair) then
     return token
 end
 if queue then
-    if not me then
-        book.seq = book.seq + 1
-        book.unfair = book.unfair or not fair
-        redis.call('ZADD', LINE, book.seq, holder)
-        me = {token = 0, units = units, since = now, fair = fair, owner = owner, note = note}
-    end
+    me = me or {token = 0, units = units, since = now, fair = fair, owner = owner, note = note}
+    book.seq = book.seq + 1
+    book.unfair = book.unfair or not fair
+    -- It keeps its place, if it has one: the server may have evicted the line, and not who stood in it.
+    redis.call('ZADD', LINE, 'NX', book.seq, holder)
     me.channel, me.place, me.far = ARGV[6], ARGV[7], ARGV[8] == '1'
     book:put(holder, me, ttl)
 end

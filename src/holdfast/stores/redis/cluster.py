@@ -50,25 +50,15 @@ class ClusterWire:
         (reply,) = await self._routed([request], within, once=True)
         return reply
 
-    async def ask_all(self, requests: Sequence[bytes], within: float) -> list[Reply]:
-        """What names no key, as loading a script, goes to every node; some may be out of reach."""
-        if not any(map(_has_key, requests)):
-            return await self._everywhere(requests, within)
-        return await self._routed(requests, within)
+    async def ask_all(self, requests: Sequence[bytes], within: float, *, once: bool = False) -> list[Reply]:
+        """What names no key, as loading a script, goes before what does, wherever that goes; what it is told is not told here."""
+        return await self._routed(requests, within, once=once)
 
     async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:
         try:
-            if not any(map(_has_key, requests)):
-                return await self._everywhere(requests, within)
             return await self._routed(requests, within, apart=True)
         except HoldfastError as error:
             return [error] * len(requests)
-
-    async def _everywhere(self, requests: Sequence[bytes], within: float) -> list[Reply]:
-        deadline = _clock() + within
-        wires = await self.parts(within / 2)
-        replies = await self._home.ask_each_apart([(wire, requests) for wire in wires], deadline - _clock())
-        return [reply for some in replies for reply in some]
 
     async def parts(self, within: float) -> Sequence[Wire]:
         """The wires of all masters."""
@@ -119,19 +109,23 @@ class ClusterWire:
         """Each to its node. Apart from user work, trouble of a node is the answer to what it was asked; else it is raised."""
         deadline = _clock() + within
         replies: list[Reply] = [None] * len(requests)
-        open_ = list(range(len(requests)))
+        open_ = [index for index, request in enumerate(requests) if _has_key(request)]
+        first = [request for request in requests if not _has_key(request)]
         for _ in range(_HOPS):
             by_node: dict[Address, list[int]] = {}
             for index in open_:
                 by_node.setdefault(self._address(requests[index]), []).append(index)
-            asked = [(self._wire(address), [requests[index] for index in some]) for address, some in by_node.items()]
+            asked = [
+                (self._wire(address), [*first, *(requests[index] for index in some)])
+                for address, some in by_node.items()
+            ]
             answers = await self._asked(asked, deadline - _clock(), apart=apart, once=once)
             open_ = []
             for (address, indices), some in zip(by_node.items(), answers, strict=True):
                 if any(isinstance(reply, Unavailable) for reply in some):
                     self._forget(address)
-                for index, reply in zip(indices, some, strict=True):
-                    replies[index] = await self._redirected(requests[index], reply, deadline)
+                for index, reply in zip(indices, some[len(first) :], strict=True):
+                    replies[index] = await self._redirected([*first, _ASKING, requests[index]], reply, deadline)
                     if replies[index] is None:
                         open_.append(index)
             if not open_ or _clock() >= deadline:
@@ -153,7 +147,10 @@ class ClusterWire:
         answers: list[list[Reply]] = []
         for wire, some in asked:
             try:
-                answers.append([await wire.ask(some[0], within)] if once else await wire.ask_all(some, within))
+                alone = once and len(some) == 1
+                answers.append(
+                    [await wire.ask(some[0], within)] if alone else await wire.ask_all(some, within, once=once)
+                )
             except HoldfastError as error:
                 answers.append([error] * len(some))
         return answers
@@ -164,21 +161,24 @@ class ClusterWire:
         self._slots = {number: where for number, where in self._slots.copy().items() if where != address}
         self._seed += 1
 
-    async def _redirected(self, request: bytes, reply: Reply, deadline: float) -> Reply:
-        """The reply; None: ask again, where we now know to ask."""
+    async def _redirected(self, asking: Sequence[bytes], reply: Reply, deadline: float) -> Reply:
+        """The reply; None: ask again, where we now know to ask. `asking`: how to ask a node that is just getting the slot."""
         if not isinstance(reply, ReplyError):
             return reply
         code, _, rest = str(reply).partition(" ")
         if code not in ("MOVED", "ASK"):
             return reply
-        number, _, place = rest.partition(" ")
-        host, _, port = place.rpartition(":")
-        address = host or self._target.addresses[0][0], int(port)
-        if code == "MOVED":
-            self._slots[int(number)] = address
-            return None
         try:
-            return (await self._wire(address).ask_all([_ASKING, request], deadline - _clock()))[-1]
+            number, place = rest.split(" ")
+            host, _, port = place.rpartition(":")
+            address = host or self._target.addresses[0][0], int(port)
+            if code == "MOVED":
+                self._slots[int(number)] = address
+                return None
+        except ValueError:
+            return nonsense(reply, self.where)
+        try:
+            return (await self._wire(address).ask_all(asking, deadline - _clock()))[-1]
         except HoldfastError as error:
             return error
 
@@ -189,4 +189,4 @@ def _has_key(request: bytes) -> bool:
 
 def _slot(request: bytes) -> int:
     """Of its first key; all keys of a request of ours are in braces alike."""
-    return slot(request) if _has_key(request) else 0
+    return slot(request)

@@ -43,6 +43,7 @@ class Connection:
         self.used = _clock()
         self.quick = False  # ready, and plain: put, poll and get may be used by hand
         self.unread = 0  # replies that nobody waits for any more
+        self.most = MOST  # bytes of a reply
         self._target = target
         self._reader = Reader()
         self._bounds = Bounds()
@@ -201,7 +202,7 @@ class Connection:
                 return
 
     def _feed(self, data: bytes) -> None:
-        self._reader.feed(self._bounds.check(data or _end(), MOST_GREETING if self._greeting else MOST))
+        self._reader.feed(self._bounds.check(data or _end(), MOST_GREETING if self._greeting else self.most))
 
     def _flush(self) -> None:
         try:

@@ -9,7 +9,7 @@ for i, key in ipairs(KEYS) do
     local kind = type(state) == 'string' and string.sub(state, 1, 7)
     if kind == 'hf:many' then
         kinds[i] = '2'
-    elseif kind == 'hf:sole' and struct.unpack('>d', state, 32) > now then
+    elseif kind == 'hf:sole' and #state > 39 and struct.unpack('>d', state, 32) > now then
         kinds[i] = '1'
     end
 end

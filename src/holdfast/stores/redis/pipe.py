@@ -14,7 +14,7 @@ from typing import cast
 
 from ...errors import Unavailable
 from .connection import Disconnected
-from .replies import Bounds, ProtocolError, Reader, Reply
+from .replies import MOST, MOST_OF_LOOKING, Bounds, ProtocolError, Reader, Reply
 from .url import Address, show
 
 _LOOKS = 8  # in the time that an answer may take: one is missed so much of it late at most
@@ -35,11 +35,17 @@ class Pipe(asyncio.BufferedProtocol):
         self._view = memoryview(self._buffer)
         self._waiting: deque[asyncio.Future[Reply]] = deque()
         self._answered = 0
+        self._looks_until = 0  # up to this one, answers may be long
         self._noted: deque[tuple[int, float]] = deque()  # so many had been asked by then
         self._unsent: list[bytes] = []
         self._together = False
         self._watchdog: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
+
+    def look(self, request: bytes) -> asyncio.Future[Reply]:
+        """The answer may be long."""
+        self._looks_until = self._answered + len(self._waiting) + 1
+        return self.ask(request)
 
     def ask(self, request: bytes) -> asyncio.Future[Reply]:
         reply: asyncio.Future[Reply] = asyncio.Future(loop=self.loop)
@@ -120,7 +126,8 @@ class Pipe(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         reader, waiting = self._reader, self._waiting
         try:
-            reader.feed(self._bounds.check(self._view[:count].tobytes()))
+            most = MOST_OF_LOOKING if self._answered < self._looks_until else MOST
+            reader.feed(self._bounds.check(self._view[:count].tobytes(), most))
         except ProtocolError as error:
             self._foreign(error)
             return

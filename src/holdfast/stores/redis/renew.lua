@@ -6,8 +6,10 @@ local call, sub, px = redis.call, string.sub, ARGV[2]
 local fresh = struct.pack('>dd', ARGV[1], now + ARGV[1])
 local verdicts = {}
 for i, key in ipairs(KEYS) do
-    local state, grant = call('GET', key), ARGV[i + 3]
-    local kind = state and sub(state, 1, 7)
+    local state, grant = redis.pcall('GET', key), ARGV[i + 3]
+    local foreign = type(state) == 'table' -- something else has put a list there, say: that lock is gone, and no other
+    if foreign and sub(state.err, 1, 9) ~= 'WRONGTYPE' then return state end
+    local kind = state and not foreign and sub(state, 1, 7)
     verdicts[i] = '0'
     if kind == 'hf:sole' then
         if sub(state, 8, 15) == sub(grant, 1, 8) and sub(state, 40, 31 + #grant) == sub(grant, 9)

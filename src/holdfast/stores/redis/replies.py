@@ -22,6 +22,7 @@ __all__ = [
     "Reply",
     "MOST",
     "MOST_GREETING",
+    "MOST_OF_LOOKING",
     "Bounds",
     "greeting",
     "check_greeting",
@@ -29,7 +30,8 @@ __all__ = [
     "is_missing_script",
 ]
 
-MOST = 16 << 20  # bytes of one reply: a line of ten thousand waiters has less
+MOST = 1 << 20  # bytes of one reply
+MOST_OF_LOOKING = 64 << 20  # but of who is inside and in line, and of names
 MOST_GREETING = 1 << 16  # and of a server that has not even let us in
 _LONG_LIST = re.compile(rb"\n[*%~>|][0-9]{7}")
 Reply: TypeAlias = Any  # bytes, int, None, a list of them, or a ReplyError
@@ -151,12 +153,6 @@ NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError)
 def nonsense(reply: Reply, where: str) -> Unavailable:
     """No Redis with our scripts would say so: another program at this address, or one in between."""
     return Unavailable(f"what answers at {where} does not speak as Redis does: {reply!r:.80}")
-
-
-def is_scanned(reply: Reply) -> bool:
-    if type(reply) is not list or len(reply) != 2 or type(reply[0]) is not bytes or type(reply[1]) is not list:
-        return False
-    return all(type(key) is bytes for key in reply[1])
 
 
 def is_message(message: Reply) -> bool:

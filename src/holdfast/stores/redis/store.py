@@ -28,7 +28,8 @@ from ...drivers.base import Driver
 from ...errors import HoldfastError, Unavailable
 from .connection import Disconnected
 from .keys import NameKeys, message_pack, name_of, pack, state_key, word
-from .replies import NONSENSE, Reply, ReplyError, explained, foreign, is_missing_script, is_scanned, nonsense
+from .replies import NONSENSE, Reply, ReplyError, explained, foreign, is_missing_script, nonsense
+from .scanning import COUNT, Scan, pattern_of
 from .scripts import ALL, CLAIM, EVICT, INSPECT, JOIN, KINDS, RELEASE, RENEW, RENEW_MANY, WATCH
 from .url import Target
 
@@ -48,7 +49,6 @@ TRAITS = Traits(
 
 RENEWALS_A_SCRIPT = 200  # measured: about 1 ms of the server's time on a busy machine
 _MOMENT = 0.5
-_SCAN = 500
 _MOST_CROWDED = 1000
 _MOST_PACKED = 4096
 HOLDER = len(new_holder())
@@ -77,7 +77,7 @@ class Wire(Protocol):
     """The connections of one store. Raises Unavailable when one fails; a server's error is a reply like any other.
 
     A conversation takes `within` seconds at most, and never longer than the URL's timeout. If its connection breaks, it is
-    repeated once, on a new one; but not by `ask`, which leaves that to us: see RedisStore._ask.
+    repeated once, on a new one, unless it must be asked `once`; but not by `ask`, which leaves that to us: see RedisStore._ask.
     """
 
     @property
@@ -85,7 +85,10 @@ class Wire(Protocol):
     @property
     def ear(self) -> Ear: ...
     def ask(self, request: bytes, within: float) -> Awaitable[Reply]: ...
-    async def ask_all(self, requests: Sequence[bytes], within: float) -> list[Reply]: ...
+    async def ask_all(self, requests: Sequence[bytes], within: float, *, once: bool = False) -> list[Reply]:
+        """In order, on one connection. Replies may be long."""
+        ...
+
     async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:
         """On connections that user work cannot keep busy. Never raises: for a request that got no answer, why not."""
         ...
@@ -119,7 +122,7 @@ class RedisStore:
         self._terms = lru_cache(1024)(self._pack_terms)
         self._far = word(b"1" if target.kind == "cluster" else b"0")
         # A script may touch one slot of a cluster only, so one name at a time; the requests go out together all the same.
-        self._at_once = 1 if target.kind == "cluster" else _SCAN
+        self._at_once = 1 if target.kind == "cluster" else COUNT
         self._bells: dict[str, Any] = {}
         self._places = itertools.count(1)
         self._crowded: set[str] = set()  # names that had a line when last claimed: there, join it at the first asking
@@ -237,13 +240,16 @@ class RedisStore:
         request = EVICT.call(keys, b"%d" % token, by.encode(), self._retention, long)
         deadline = _clock() + ROUND
         # Once: asked again, it would not find whom it has put out, and say that nobody was there.
-        reply = await self._settled(request, await self._wire.ask(request, ROUND), name, deadline)
+        reply = await self._settled(request, await self._wire.ask(request, ROUND), name, deadline, once=True)
         if type(reply) is not int:
             self._answer(name, reply)
         return reply or None
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        reply = await self._run(INSPECT.call(self._keys.counted(name, 5)), name, _clock() + within)
+        request = INSPECT.call(self._keys.counted(name, 5))
+        deadline = _clock() + within
+        (reply,) = await self._wire.ask_all([request], within)
+        reply = await self._settled(request, reply, name, deadline)
         if reply == [3]:
             self._answer(name, reply)
         try:
@@ -253,20 +259,13 @@ class RedisStore:
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         found: set[str] = set()
-        start = state_key(self._prefix, prefix) if prefix else b"%b:{}" % self._prefix
-        pattern = start[:-1].replace(b"\\", b"\\\\") + b"*}"
         for part in await self._wire.parts(ROUND):
-            cursor = b"0"
-            while True:
-                (reply,) = await part.ask_all([pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN)], ROUND)
+            scan = Scan(pattern_of(self._prefix, prefix), part.where)
+            while not scan.is_over:
+                (reply,) = await part.ask_all([scan.request()], ROUND)
                 if isinstance(reply, ReplyError):
                     raise self._refused(reply, prefix)
-                if not is_scanned(reply):
-                    raise nonsense(reply, self._wire.where)
-                cursor, keys = reply
-                found.update(await self._in_use([key for key in keys if name_of(self._prefix, key)]))
-                if cursor == b"0":
-                    break
+                found.update(await self._in_use([key for key in scan.take(reply) if name_of(self._prefix, key)]))
         return sorted(name for name in found if name.startswith(prefix))
 
     def forked(self) -> None:
@@ -382,12 +381,12 @@ class RedisStore:
                 raise
         return await self._wire.ask(request, deadline - _clock())
 
-    async def _settled(self, request: bytes, reply: Reply, name: str, deadline: float) -> Reply:
+    async def _settled(self, request: bytes, reply: Reply, name: str, deadline: float, *, once: bool = False) -> Reply:
         """The reply, after the server has learnt the scripts if need be; its errors are raised."""
         if isinstance(reply, ReplyError):
             if is_missing_script(reply):  # nothing was done: the server was restarted, or its scripts flushed
-                await self._wire.ask_all([script.load for script in ALL], deadline - _clock())
-                reply = await self._ask(request, deadline)
+                loads = [script.load for script in ALL]
+                reply = (await self._wire.ask_all([*loads, request], deadline - _clock(), once=once))[-1]
             if isinstance(reply, ReplyError):
                 raise self._refused(reply, name)
         return reply
@@ -396,9 +395,12 @@ class RedisStore:
         """Apart from user work. What was not answered is answered for by why not."""
         deadline = _clock() + within
         replies = await self._wire.ask_apart(requests, within)
-        if any(map(is_missing_script, replies)):
-            await self._wire.ask_apart([script.load for script in ALL], deadline - _clock())
-            replies = await self._wire.ask_apart(requests, deadline - _clock())
+        missing = [index for index, reply in enumerate(replies) if is_missing_script(reply)]
+        if missing:
+            loads = [script.load for script in ALL]
+            again = await self._wire.ask_apart([*loads, *(requests[at] for at in missing)], deadline - _clock())
+            for index, reply in zip(missing, again[len(loads) :], strict=True):
+                replies[index] = reply
         replies = [self._refused(reply, "") if isinstance(reply, ReplyError) else reply for reply in replies]
         return [
             Unavailable(str(reply)) if isinstance(reply, Exception) and not isinstance(reply, Unavailable) else reply
@@ -442,11 +444,13 @@ class RedisStore:
             return answer
         if type(reply) is not int:  # granted at the second asking: the scripts were not there, or it had to join first
             _, acknowledged = await self._wire.ask_all([request, self._wait], deadline - _clock())
-        if isinstance(acknowledged, ReplyError):
-            await self.release(claim)
-            raise self._refused(acknowledged, claim.name)
+        if type(acknowledged) is not int:
+            await self.release(claim, max(deadline - _clock(), _MOMENT))
+            if isinstance(acknowledged, ReplyError):
+                raise self._refused(acknowledged, claim.name)
+            raise nonsense(acknowledged, self._wire.where)
         if acknowledged < self._target.replicas:
-            await self.release(claim)
+            await self.release(claim, max(deadline - _clock(), _MOMENT))
             raise Unavailable(
                 f"only {acknowledged} of {self._target.replicas} replicas of Redis at {self._wire.where} acknowledged the "
                 f"claim of {claim.name!r} within {self._target.replicas_timeout:g} s: it was undone"

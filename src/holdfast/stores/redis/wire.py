@@ -16,7 +16,7 @@ from ...errors import HoldfastError, Misuse
 from .connection import BROKEN, CHUNK, Connection, Disconnected, Talk, together
 from .dialing import dial
 from .ear import ThreadEar
-from .replies import Reply
+from .replies import MOST, MOST_OF_LOOKING, Reply
 from .url import Target
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
@@ -51,8 +51,8 @@ class BlockingWire:
             idle.append(connection)
             return self.converse((request,), within, repeat=False)[0]
         connection.used = now
-        if within > self._timeout:
-            within = self._timeout
+        if not 0.0 <= within <= self._timeout:
+            within = max(0.0, min(within, self._timeout))  # poll() waits for ever for what is negative
         try:
             if connection.put(request) != len(request):
                 raise BlockingIOError  # its buffers are full, though nothing is under way: no good
@@ -82,21 +82,23 @@ class BlockingWire:
     async def ask(self, request: bytes, within: float) -> Reply:
         return self.talk(request, within)
 
-    async def ask_all(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+    async def ask_all(self, requests: Sequence[bytes], within: float, *, once: bool = False) -> list[Reply]:
         """In order, on one connection, in one piece."""
-        return self.converse(requests, within)
+        return self.converse(requests, within, repeat=not once, most=MOST_OF_LOOKING)
 
-    def converse(self, requests: Sequence[bytes], within: float, *, repeat: bool = True) -> list[Reply]:
+    def converse(
+        self, requests: Sequence[bytes], within: float, *, repeat: bool = True, most: int = MOST
+    ) -> list[Reply]:
         deadline = _clock() + min(within, self._timeout)
         connection = self._take(deadline)
         try:
-            replies = _replies(connection, requests, deadline)
+            replies = _replies(connection, requests, deadline, most)
         except Disconnected:
             self._forget_idle()  # what broke one has most likely broken all that lie here
             if not repeat or _clock() >= deadline:
                 raise
             connection = self.dial(deadline)
-            replies = _replies(connection, requests, deadline)
+            replies = _replies(connection, requests, deadline, most)
         connection.quick = not self.target.tls
         connection.used = _clock()
         self._known = True
@@ -208,12 +210,14 @@ class Renewal:
         return [*got, *[self.trouble] * (len(self._requests) - len(got))]
 
 
-def _replies(connection: Connection, requests: Sequence[bytes], deadline: float) -> list[Reply]:
+def _replies(connection: Connection, requests: Sequence[bytes], deadline: float, most: int) -> list[Reply]:
     try:
+        connection.most = most
         talk = Talk(connection, requests)
         together([talk], deadline - _clock())
         if talk.trouble is not None:
             raise talk.trouble
+        connection.most = MOST
     except BaseException:
         connection.close()
         raise

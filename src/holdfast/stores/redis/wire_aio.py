@@ -46,17 +46,21 @@ class AioWire:
         return pipe.ask(request)  # a future, as it is: another coroutine around it would only cost time
 
     async def ask_once(self, request: bytes, within: float) -> Reply:
-        (reply,) = await self._converse([request], within)
-        return reply
+        deadline = asyncio.get_running_loop().time() + min(within, self._timeout)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await (self.ready() or await self._connected(deadline)).ask(request)
+        except TimeoutError as error:
+            raise self._late(within) from error
 
-    async def ask_all(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+    async def ask_all(self, requests: Sequence[bytes], within: float, *, once: bool = False) -> list[Reply]:
         """In order, on one connection; nothing of others in between."""
         deadline = asyncio.get_running_loop().time() + within
         try:
             return await self._converse(requests, within)
         except Disconnected:
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
+            if once or left <= 0:
                 raise
         return await self._converse(requests, left)
 
@@ -65,7 +69,7 @@ class AioWire:
         try:
             async with asyncio.timeout_at(deadline):
                 pipe = self.ready() or await self._connected(deadline)
-                return await _all([pipe.ask(request) for request in requests])
+                return await _all([pipe.look(request) for request in requests])
         except TimeoutError as error:
             raise self._late(within) from error
 
@@ -113,7 +117,7 @@ class AioWire:
         return [future.exception() or future.result() for future in futures]
 
     def _late(self, within: float) -> Unavailable:
-        return Unavailable(f"Redis at {self.where} did not answer within {min(within, self._timeout):.3g} s")
+        return Unavailable(f"Redis at {self.where} did not answer within {max(0.0, min(within, self._timeout)):.3g} s")
 
     def _pipe(self, address: Address) -> Pipe:
         return Pipe(address, self._timeout)

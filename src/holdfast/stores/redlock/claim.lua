@@ -5,8 +5,8 @@
 -- capacity in use}, {2, the last token accepted} if the proposal is not above it, {3} for a foreign value.
 local retention = tonumber(ARGV[4])
 -- include node.lua
-local state = redis.call('GET', KEYS[1])
-local mark, entries = read(state)
+local state = look(KEYS[1])
+local mark, entries = read(state, KEYS[1])
 if not mark then return {3} end
 local holder, token, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local units, capacity, fair, owner, note = cmsgpack.unpack(ARGV[5])

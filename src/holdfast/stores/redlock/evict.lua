@@ -3,8 +3,8 @@
 -- Answers 1 if it was there, else 0; {2, the last token accepted} if the new token is not above that; {3}: a foreign value.
 local retention = tonumber(ARGV[2])
 -- include node.lua
-local state = redis.call('GET', KEYS[1])
-local mark, entries = read(state)
+local state = look(KEYS[1])
+local mark, entries = read(state, KEYS[1])
 if not mark then return {3} end
 local token, past = tonumber(ARGV[1]), tonumber(ARGV[3])
 for i, e in ipairs(entries) do

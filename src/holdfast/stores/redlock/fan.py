@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...errors import HoldfastError, Misuse, Unavailable
 from ..redis.connection import Connection, Disconnected
 from ..redis.replies import Reply
 from ..redis.url import Target
+from .answers import Question, are_few
 
-Enough = Callable[[Sequence[Reply]], bool]
 REST = 1.0  # a node that could not be reached is left alone for so long, unless the others are too few
 _MOST_OWED = 64  # a node that owes more is taken for dead: its connection is dropped
 _FRESH = 0.1  # a connection that lay longer may have been closed by the node meanwhile: look before use
@@ -57,8 +57,8 @@ class Node:
         except HoldfastError:
             return False
 
-    def read(self) -> Reply:
-        """The reply to the last request, or None if it is not there yet. Called when there is something to read."""
+    def read(self, question: Question) -> Reply:
+        """The answer to the last request, or None if it is not there yet. Called when there is something to read."""
         if self.connection is None:
             return None
         try:
@@ -67,7 +67,12 @@ class Node:
         except HoldfastError as error:
             self.fail(error)
             return None
-        return None if reply is False else reply
+        if reply is False:
+            return None
+        answer = question.understood(reply, self.target.shown())
+        if isinstance(answer, HoldfastError):
+            self.trouble = answer
+        return answer
 
     def leave(self, *, late: bool) -> None:
         """It has not answered yet. What it was asked it may still do, so the connection is kept, and what follows goes there."""
@@ -93,7 +98,8 @@ class Fan:
     def __init__(self, targets: Sequence[Target]) -> None:
         self.nodes = [Node(target) for target in targets]
 
-    def ask(self, request: bytes, enough: Enough, share: float, within: float, *, leaving: bool) -> list[Reply]:
+    def ask(self, question: Question, share: float, within: float) -> list[Reply]:
+        request, _, enough, _, leaving = question
         now = _clock()
         deadlines = now + share, now + max(share, within)
         nodes = self.nodes
@@ -107,19 +113,19 @@ class Fan:
             if at not in resting and node.ask(request):
                 waiting.add(at)
         while True:
-            if resting and 2 * (len(waiting) + len(nodes) - answers.count(None)) <= len(nodes):
+            if resting and are_few(answers, len(waiting)):
                 waiting.update(at for at in resting if nodes[at].ask(request))  # without them there is no majority
                 resting = []
             if not waiting or enough(answers):
                 break
             # A majority is waited for, the rest only for its share of the time.
-            deadline = deadlines[2 * answers.count(None) > len(nodes)]
+            deadline = deadlines[are_few(answers)]
             ready = self._ready(waiting, deadline)
             if not ready:
                 break
             for at in ready:
                 node = nodes[at]
-                answers[at] = node.read()
+                answers[at] = node.read(question)
                 if answers[at] is not None:
                     waiting.discard(at)
                     if leaving and at in again and answers[at] == 0:
@@ -160,34 +166,30 @@ class BlockingFan:
         self._closed = False
         self.trouble: list[HoldfastError | None] = []
 
-    async def ask(
-        self, request: bytes, enough: Enough, share: float, within: float, *, leaving: bool = False
-    ) -> list[Reply]:
+    async def ask(self, question: Question, share: float, within: float) -> list[Reply]:
         try:
             fan = self._idle.pop()
         except IndexError:
             fan = self._open()
-        answers = self._asked(fan, request, enough, share, within, leaving=leaving)
+        answers = self._asked(fan, question, share, within)
         if self._closed:
             fan.drop()
         else:
             self._idle.append(fan)
         return answers
 
-    async def ask_apart(self, request: bytes, enough: Enough, share: float, within: float) -> list[Reply]:
+    async def ask_apart(self, question: Question, share: float, within: float) -> list[Reply]:
         fan, self._renewing = self._renewing or self._open(), None
-        answers = self._asked(fan, request, enough, share, within, leaving=False)
+        answers = self._asked(fan, question, share, within)
         if self._closed:
             fan.drop()
         else:
             self._renewing = fan
         return answers
 
-    def _asked(
-        self, fan: Fan, request: bytes, enough: Enough, share: float, within: float, *, leaving: bool
-    ) -> list[Reply]:
+    def _asked(self, fan: Fan, question: Question, share: float, within: float) -> list[Reply]:
         try:
-            answers = fan.ask(request, enough, share, within, leaving=leaving)
+            answers = fan.ask(question, share, within)
         except BaseException:
             fan.drop()
             raise

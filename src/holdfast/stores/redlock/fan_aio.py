@@ -12,7 +12,8 @@ from ..redis.connection import Disconnected
 from ..redis.replies import Reply
 from ..redis.url import Target
 from ..redis.wire_aio import AioWire
-from .fan import REST, Enough
+from .answers import Question, are_few
+from .fan import REST
 
 
 class AioFan:
@@ -26,17 +27,14 @@ class AioFan:
         self._late: set[asyncio.Task[Reply]] = set()
         self.trouble: list[HoldfastError | None] = [None] * len(targets)
 
-    async def ask(
-        self, request: bytes, enough: Enough, share: float, within: float, *, leaving: bool = False
-    ) -> list[Reply]:
-        return await self._ask(self._wires, request, enough, share, within, leaving=leaving)
+    async def ask(self, question: Question, share: float, within: float) -> list[Reply]:
+        return await self._ask(self._wires, question, share, within)
 
-    async def ask_apart(self, request: bytes, enough: Enough, share: float, within: float) -> list[Reply]:
-        return await self._ask(self._renewals, request, enough, share, within, leaving=False)
+    async def ask_apart(self, question: Question, share: float, within: float) -> list[Reply]:
+        return await self._ask(self._renewals, question, share, within)
 
-    async def _ask(
-        self, wires: Sequence[AioWire], request: bytes, enough: Enough, share: float, within: float, *, leaving: bool
-    ) -> list[Reply]:
+    async def _ask(self, wires: Sequence[AioWire], question: Question, share: float, within: float) -> list[Reply]:
+        request, _, enough, _, leaving = question
         loop = asyncio.get_running_loop()
         answers: list[Reply] = [None] * len(wires)
         open_ = 0
@@ -68,22 +66,19 @@ class AioFan:
                     return
                 self._rests_until[wires[index]] = loop.time() + REST
             elif error is None and not future.cancelled() and not done.done():
-                answers[index] = future.result()
-                self.trouble[index] = None
+                answers[index] = answer = question.understood(future.result(), wires[index].where)
+                self.trouble[index] = answer if isinstance(answer, HoldfastError) else None
                 if leaving and index in repeated and answers[index] == 0:
                     answers[index] = 1  # not there any more: since the first one arrived, as far as anybody can tell
             if not done.done():
                 wake_if_few()
-            if not done.done() and (open_ == 0 or (overdue and majority()) or enough(answers)):
+            if not done.done() and (open_ == 0 or (overdue and not are_few(answers)) or enough(answers)):
                 done.set_result(None)
-
-        def majority() -> bool:
-            return 2 * answers.count(None) < len(wires)
 
         def wake_if_few() -> None:
             """Without those who rest, there may be no majority."""
             nonlocal resting
-            if resting and 2 * (open_ + len(wires) - answers.count(None)) <= len(wires):
+            if resting and are_few(answers, open_):
                 some, resting = resting, []
                 for index in some:
                     begin(index, anew(index), again=True)
@@ -91,7 +86,7 @@ class AioFan:
         def late() -> None:
             nonlocal overdue
             overdue = True
-            if majority():
+            if not are_few(answers):
                 too_late()
 
         def too_late() -> None:

@@ -4,7 +4,7 @@
 -- age µs, left µs, fair}…}, eviction}; {3} for a foreign value.
 local retention = tonumber(ARGV[2])
 -- include node.lua
-local state = redis.call('GET', KEYS[1])
+local state = look(KEYS[1])
 local mark, entries = read(state)
 if not mark then return {3} end
 local inside, eviction = {}, {}

@@ -38,7 +38,6 @@ class Tally(NamedTuple):
     highest: int  # token that a node told us of
     wake_us: int  # when the first of those in the way is out of time on some node; 0: nobody is
     capacity: int  # of those in the way, if they disagree with ours; else 0
-    foreign: bool
     agreed: int  # the most nodes that have no room for the same grant
 
     def granted(self, nodes: int, proposed: int) -> bool:
@@ -59,7 +58,6 @@ class Tally(NamedTuple):
 
 def tally(answers: Sequence[Any]) -> Tally:
     yes = full = low = silent = highest = wake = capacity = 0
-    foreign = False
     full_for: dict[int, int] = {}
     for answer in answers:
         if answer is None:
@@ -74,12 +72,10 @@ def tally(answers: Sequence[Any]) -> Tally:
         elif answer[0] == 1:
             full += 1
             capacity = answer[1]
-        elif answer[0] == 2:
+        else:
             low += 1
             highest = max(highest, answer[1])
-        else:
-            foreign = True
-    return Tally(yes, full, low, silent, highest, wake, capacity, foreign, max(full_for.values(), default=0))
+    return Tally(yes, full, low, silent, highest, wake, capacity, max(full_for.values(), default=0))
 
 
 def decided(answers: Sequence[Any], nodes: int) -> bool:

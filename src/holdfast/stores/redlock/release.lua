@@ -2,8 +2,8 @@
 -- Answers 1, or 0 if it was not there (any more); {3} for a foreign value.
 local retention = tonumber(ARGV[2])
 -- include node.lua
-local state = redis.call('GET', KEYS[1])
-local mark, entries = read(state)
+local state = look(KEYS[1])
+local mark, entries = read(state, KEYS[1])
 if not mark then return {3} end
 local waited = ARGV[3] == '1' and redis.call('HDEL', KEYS[2], ARGV[1]) or 0
 for i, e in ipairs(entries) do

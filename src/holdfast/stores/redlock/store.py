@@ -10,12 +10,14 @@ from ... import rule
 from ...claim import ROUND, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Verdict, Waiting
 from ...drivers.base import Driver
 from ...errors import HoldfastError, Misuse, Unavailable
-from ..redis.keys import message_pack, name_of, pack, state_key, word
-from ..redis.replies import Reply, ReplyError, explained, foreign, is_missing_script
+from ..redis.keys import message_pack, name_of, state_key, word
+from ..redis.replies import Reply, ReplyError, explained, is_missing_script
+from ..redis.scanning import Scan, pattern_of
 from ..redis.store import all_but_all_unknown
 from ..redis.url import Target, show
+from . import answers as shapes
 from . import quorum
-from .fan import Enough
+from .answers import Enough, Fits, Question
 from .scripts import ALL, CLAIM, EVICT, INSPECT, RELEASE, RENEW
 from .slots import choose
 
@@ -35,7 +37,6 @@ RENEWALS_A_SCRIPT = 250
 _RAISES = 5  # how often a proposal is raised before others are left to finish
 _NODE_SHARE = 0.1  # of the ttl: what one question to the nodes may take
 _LEAST = 0.05  # seconds: a shorter question would fail for no reason
-_SCAN = 500
 _SPLIT_PAUSES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _FIRST_PAUSE = 0.004
 _LONGEST_PAUSE = 0.12
@@ -45,23 +46,18 @@ _REMEMBER_EVICTIONS_MS = 24 * 3600 * 1000
 
 
 class Fan(Protocol):
-    """Asks all nodes at once, until `enough` is true of the answers. None: no answer (yet).
-
-    A majority is waited for `within` seconds at most, the others `share`.
-    """
+    """Asks all nodes at once. A majority is waited for `within` seconds at most, the others `share`."""
 
     @property
     def trouble(self) -> Sequence[HoldfastError | None]: ...
-    async def ask(
-        self, request: bytes, enough: Enough, share: float, within: float, *, leaving: bool = False
-    ) -> list[Reply]:
+    async def ask(self, question: Question, share: float, within: float) -> list[Reply]:
         """Nodes that could not be reached a moment ago are asked only if the others are too few.
 
         Leaving, they are asked in any case; and who was there is not forgotten if a node has to be asked twice.
         """
         ...
 
-    async def ask_apart(self, request: bytes, enough: Enough, share: float, within: float) -> list[Reply]: ...
+    async def ask_apart(self, question: Question, share: float, within: float) -> list[Reply]: ...
     def forked(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -119,7 +115,8 @@ class RedlockStore:
         for _ in range(_RAISES):
             request = self._claim_request(claim, attempt)
             attempt.waited = attempt.waited or claim.queue  # from now on, until a node is told otherwise
-            answers = await self._ask(request, self._decided, *self._shares(claim.ttl, deadline), claim.name)
+            fits = shapes.of_claim(attempt.token)
+            answers = await self._ask(request, fits, self._decided, *self._shares(claim.ttl, deadline), claim.name)
             counted = quorum.tally(answers)
             self._tell(claim.name, counted.highest)
             if counted.granted(self._count, attempt.token):
@@ -139,7 +136,8 @@ class RedlockStore:
         nothing is given back; only when a majority says that it is gone, it is.
         """
         request = self._claim_request(claim, attempt)
-        answers = await self._ask(request, self._decided, *self._shares(claim.ttl, deadline), claim.name)
+        fits = shapes.of_claim(attempt.token)
+        answers = await self._ask(request, fits, self._decided, *self._shares(claim.ttl, deadline), claim.name)
         counted = quorum.tally(answers)
         if counted.yes + counted.silent < self._majority:
             return await self._refused(claim, attempt, answers, deadline)
@@ -152,8 +150,6 @@ class RedlockStore:
         attempt.token, attempt.granted = 0, False
         too_few = None if counted.reachable(self._count) else self._no_quorum(claim.name, answers)
         await self._give_back(claim, answers, deadline)
-        if counted.foreign:
-            raise foreign(state_key(self._prefix, claim.name).decode(), self._target.shown())
         if counted.capacity and counted.full >= self._majority:
             rule.same_capacity(claim.name, claim.capacity, counted.capacity)
         if too_few is not None:
@@ -199,11 +195,9 @@ class RedlockStore:
                 b"%d" % token, b"%d" % (self._target.retention * 1_000_000), b"%d" % past, by.encode(),
                 b"%d" % _REMEMBER_EVICTIONS_MS,
             )  # fmt: skip
-            answers = await self._ask(request, _all_answered, self._target.timeout, ROUND, name)
+            answers = await self._ask(request, shapes.of_eviction, _all_answered, self._target.timeout, ROUND, name)
             counted = quorum.tally([answer if type(answer) is not int else None for answer in answers])
             self._tell(name, counted.highest)
-            if counted.foreign:
-                raise foreign(state_key(self._prefix, name).decode(), self._target.shown())
             if counted.low == 0:
                 if sum(answer is not None for answer in answers) < self._majority:
                     raise self._no_quorum(name, answers)
@@ -217,23 +211,25 @@ class RedlockStore:
         return _snapshot(name, [answer for answer in answers if answer is not None], self._majority)
 
     async def names(self, prefix: str = "") -> Sequence[str]:
-        start = state_key(self._prefix, prefix) if prefix else b"%b:{}" % self._prefix
-        pattern = start[:-1].replace(b"\\", b"\\\\") + b"*}"
         seen: set[str] = set()
         timeout = self._target.timeout
         # Every node has its own cursor, but the question goes to all: those who are through are asked again from 0.
-        for index in range(self._count):
-            cursor = b"0"
-            while True:
-                request = pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN)
-                answers = await self._ask(request, partial(_answered, index), timeout, timeout, "")
+        for index, address in enumerate(self._target.addresses):
+            scan = Scan(pattern_of(self._prefix, prefix), show(address))
+            while not scan.is_over:
+                enough = partial(_answered, index)
+                answers = await self._ask(scan.request(), shapes.of_scan, enough, timeout, timeout, "")
                 if answers[index] is None:
                     break
-                cursor, keys = answers[index]
+                keys = scan.take(answers[index])
                 seen.update(name for key in keys if (name := name_of(self._prefix, key)) is not None)
-                if cursor == b"0":
-                    break
-        return [name for name in sorted(seen) if name.startswith(prefix) and (await self.inspect(name)).capacity]
+        return [name for name in sorted(seen) if name.startswith(prefix) and await self._is_used(name)]
+
+    async def _is_used(self, name: str) -> bool:
+        try:
+            return bool((await self.inspect(name)).capacity)
+        except Misuse:  # on a majority of nodes, something else has taken its key
+            return False
 
     def forked(self) -> None:
         self._attempts.clear()
@@ -305,6 +301,7 @@ class RedlockStore:
     async def _ask(
         self,
         request: bytes,
+        fits: Fits,
         enough: Enough,
         share: float,
         within: float,
@@ -315,42 +312,42 @@ class RedlockStore:
     ) -> list[Reply]:
         """Errors of single nodes count as no answer; those that are the user's to mend, on a majority, are raised."""
         deadline = self._driver.now() + within
-        ask = self._fan.ask_apart if apart else partial(self._fan.ask, leaving=leaving)
-        answers = await ask(request, enough, share, within)
+        ask = self._fan.ask_apart if apart else self._fan.ask
+        key = state_key(self._prefix, name).decode() if name else ""
+        question = Question(request, fits, enough, key, leaving)
+        answers = await ask(question, share, within)
         ignorant = [at for at, answer in enumerate(answers) if is_missing_script(answer)]
         if ignorant:
             for script in ALL:
                 left = max(0.0, deadline - self._driver.now())
-                await ask(script.load, lambda got: all(got[at] is not None for at in ignorant), min(share, left), left)
+                learnt = Question(
+                    script.load, shapes.of_loading, lambda got: all(got[at] is not None for at in ignorant)
+                )
+                await ask(learnt, min(share, left), left)
             left = max(0.0, deadline - self._driver.now())
-            again = await ask(request, enough, min(share, left), left)
+            again = await ask(question, min(share, left), left)
             # Who has answered has done already what was asked; and whoever leaves may have been let go by the silent, too.
             answers = [
                 again[at] if at in ignorant or (answer is None and not leaving) else answer
                 for at, answer in enumerate(answers)
             ]
         failures = [
-            explained(
-                answer, show(address), self._target.prefix, state_key(self._prefix, name).decode() if name else ""
-            )
+            explained(answer, show(address), self._target.prefix, key) if isinstance(answer, ReplyError) else answer
             for answer, address in zip(answers, self._target.addresses, strict=True)
-            if isinstance(answer, ReplyError)
+            if isinstance(answer, (ReplyError, HoldfastError))
         ]
         mine = [failure for failure in failures if isinstance(failure, Misuse)]
         if len(mine) >= self._majority:
             raise mine[0]
         self._failures = failures
-        return [None if isinstance(answer, ReplyError) else answer for answer in answers]
+        return [None if isinstance(answer, Exception) else answer for answer in answers]
 
     _failures: Sequence[HoldfastError] = ()
 
     async def _release(self, claim: Claim, enough: Enough, share: float, within: float, *, waited: bool) -> list[Reply]:
         who = (self._keys(claim.name, b"", b":waiting"), word(claim.holder.encode()), self._retention)
         request = b"".join((RELEASE.head, *who, b"$1\r\n%d\r\n" % waited))
-        answers = await self._ask(request, enough, share, within, claim.name, leaving=True)
-        if any(type(answer) is list for answer in answers):
-            raise foreign(state_key(self._prefix, claim.name).decode(), self._target.shown())
-        return answers
+        return await self._ask(request, shapes.of_release, enough, share, within, claim.name, leaving=True)
 
     async def _give_back(self, claim: Claim, answers: Sequence[Reply], deadline: float) -> None:
         """On all nodes, also on those whose answer was lost; unless all have said that they let nobody in."""
@@ -375,9 +372,8 @@ class RedlockStore:
         request = RENEW.call_many(
             keys, len(grants), b"".join((word(b""), self._retention, *terms)), 2 + 3 * len(grants)
         )
-        answers = await self._ask(
-            request, partial(_all_known, self._count, len(grants)), within, within, "", apart=True
-        )
+        fits, enough = shapes.of_renewal(len(grants)), partial(_all_known, self._count, len(grants))
+        answers = await self._ask(request, fits, enough, within, within, "", apart=True)
         verdicts: list[Verdict] = []
         for index, grant in enumerate(grants):
             kept = _kept(answers, index, self._count)
@@ -389,10 +385,8 @@ class RedlockStore:
     async def _inspect(self, name: str, within: float) -> list[Reply]:
         keys = self._keys(name, b"", b":waiting", b":evicted")
         request = b"".join((INSPECT.head, keys, word(b""), self._retention))
-        answers = await self._ask(request, _all_answered, min(within, self._target.timeout), within, name)
-        if any(answer is not None and len(answer) == 1 for answer in answers):
-            raise foreign(state_key(self._prefix, name).decode(), self._target.shown())
-        return answers
+        share = min(within, self._target.timeout)
+        return await self._ask(request, shapes.of_inspection, _all_answered, share, within, name)
 
     def _no_quorum(self, name: str, answers: Sequence[Reply]) -> HoldfastError:
         reached = sum(answer is not None for answer in answers)
