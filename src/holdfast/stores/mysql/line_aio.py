@@ -21,25 +21,26 @@ except ImportError as error:
     raise Unsupported("MySQL stores in asyncio need the package asyncmy: pip install 'holdfast[mysql]'") from error
 
 
+_AGAIN = 0.05  # seconds until a cancellation that was swallowed is repeated
+
+
 async def dial(target: Target, within: float) -> Line:
     from .line import greeting, not_connected, not_reached, refused_logins, tls_context_of
 
     deadline = boot_time() + within
-    task = asyncio.current_task()
-    cancelled = task.cancelling() if task is not None else 0
     options = {"unix_socket": target.socket} if target.socket else {"host": target.host, "port": target.port}
     try:
-        async with asyncio.timeout(within):
-            connection = await asyncmy.connect(
-                **options,
-                user=target.user,
-                password=target.password.plain,  # its frames are compiled, and have no variables to be recorded
-                database=target.database,
-                charset="utf8mb4",
-                autocommit=True,
-                auth_plugin_map=refused_logins(target),
-                **({"ssl": tls_context_of(target)} if target.tls else {}),
-            )
+        connection = await _connected(
+            within,
+            **options,
+            user=target.user,
+            password=target.password.plain,  # its frames are compiled, and have no variables to be recorded
+            database=target.database,
+            charset="utf8mb4",
+            autocommit=True,
+            auth_plugin_map=refused_logins(target),
+            **({"ssl": tls_context_of(target)} if target.tls else {}),
+        )
     except MySQLError as error:
         raise not_connected(error, target) from error
     except TimeoutError as error:
@@ -52,9 +53,6 @@ async def dial(target: Target, within: float) -> Line:
         raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
     line = AioLine(connection, target)
     try:
-        # asyncmy dials by asyncio.wait_for, which in Python 3.11 swallows a cancellation that comes in its last moment.
-        if task is not None and task.cancelling() > cancelled:
-            raise asyncio.CancelledError
         if target.tls and line.transport.get_extra_info("sslcontext") is None:
             raise Misuse(f"the connection to MySQL at {target.shown()} is not encrypted, though the URL asks for TLS")
         await line.ask(greeting(line.server, line.name, target.timeout), deadline - boot_time())
@@ -64,6 +62,40 @@ async def dial(target: Target, within: float) -> Line:
             raise explained(error, target.shown(), target.database) from error
         raise
     return line
+
+
+async def _connected(within: float, **options: Any) -> Any:
+    """In a task of its own, cancelled until it has ended.
+
+    asyncmy dials by asyncio.wait_for, which in Python 3.11 swallows a cancellation that comes in its last moment; then it would
+    wait for a silent server for ever.
+    """
+
+    async def connect() -> Any:
+        return await asyncmy.connect(**options)
+
+    dialling = asyncio.create_task(connect())
+    wanted = False
+    try:
+        await asyncio.wait({dialling}, timeout=within)
+        if not dialling.done():
+            raise TimeoutError
+        wanted = True
+        return dialling.result()
+    finally:
+        if not wanted:
+            dialling.add_done_callback(_hang_up)
+            _end(dialling)
+
+
+def _end(dialling: asyncio.Task[Any]) -> None:
+    if dialling.cancel():
+        dialling.get_loop().call_later(_AGAIN, _end, dialling)
+
+
+def _hang_up(dialling: asyncio.Task[Any]) -> None:
+    if not dialling.cancelled() and dialling.exception() is None:
+        dialling.result().close()  # it was there after all, when nobody wanted it any more
 
 
 class AioLine:
