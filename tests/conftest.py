@@ -4,11 +4,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-
-# The same examples in every run, and no stop-watch: a loaded machine must not turn a property red.
-settings.register_profile("holdfast", deadline=None, derandomize=True)
-settings.load_profile("holdfast")
 
 # A shell starts what runs in its background deaf to Ctrl-C, and children inherit that: tests of signals need ears.
 for _ignored, _usual in (

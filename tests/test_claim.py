@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast.claim import (
     MAX_NAME_BYTES,
@@ -29,6 +27,8 @@ from holdfast.claim import (
     valid_units,
 )
 from holdfast.errors import Misuse
+
+from .properties import given, st
 
 ANYTHING = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.lists(st.integers())

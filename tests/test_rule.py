@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast.claim import MAX_TOKEN
 from holdfast.errors import Misuse, Unavailable
 from holdfast.rule import EVERYBODY, admit, next_token, same_capacity
+
+from .properties import given, st
 
 SMALL = st.integers(1, 6)
 

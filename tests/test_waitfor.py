@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from holdfast.claim import Holding, Snapshot, Waiting
 from holdfast.rule import admit
 from holdfast.waitfor import WaitGraph
+
+from .properties import given, settings, st
 
 OWNERS = "abcde"
 

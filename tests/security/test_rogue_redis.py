@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import holdfast
 import holdfast.aio
@@ -24,6 +22,8 @@ from holdfast.stores.redis.replies import Bounds, ProtocolError
 from holdfast.stores.redis.url import parse
 from holdfast.stores.redis.wire import BlockingWire
 from holdfast.stores.redis.wire_aio import AioWire
+
+from ..properties import given, settings, st
 
 Answer = Callable[[socket.socket], None]
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 import holdfast
 import holdfast.aio
@@ -24,6 +22,8 @@ from holdfast.stores.postgresql.url import parse as postgresql
 from holdfast.stores.redis.url import parse as redis
 from holdfast.stores.zookeeper.url import parse as zookeeper
 from holdfast.testing import servers
+
+from ..properties import example, given, settings, st
 
 PASSWORD = "hunter2"
 OURS = str(Path(holdfast.__file__).parent)

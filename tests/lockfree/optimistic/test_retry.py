@@ -6,12 +6,12 @@ import itertools
 import pickle
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast import Conflict, Misuse
 from holdfast.drivers.base import finish
 from holdfast.lockfree.optimistic.retry import Attempt, Retry, persist
+
+from ...properties import given, st
 
 
 class Recorded:

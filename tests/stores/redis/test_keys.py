@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast import Misuse
 from holdfast.stores.redis.keys import name_of, pack, slot, state_key
 from holdfast.stores.redis.url import parse
+
+from ...properties import given, st
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60)
 

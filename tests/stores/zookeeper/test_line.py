@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast import Misuse, rule
 from holdfast.claim import Claim, new_holder
 from holdfast.stores.zookeeper import line
+
+from ...properties import given, st
 
 CAPACITY = 4
 

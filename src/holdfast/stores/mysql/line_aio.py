@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ...drivers.base import boot_time
@@ -30,16 +30,18 @@ async def dial(target: Target, within: float) -> Line:
     deadline = boot_time() + within
     options = {"unix_socket": target.socket} if target.socket else {"host": target.host, "port": target.port}
     try:
-        connection = await _connected(
+        connection = await _ended_in_time(
+            asyncmy.connect(
+                **options,
+                user=target.user,
+                password=target.password.plain,  # its frames are compiled, and have no variables to be recorded
+                database=target.database,
+                charset="utf8mb4",
+                autocommit=True,
+                auth_plugin_map=refused_logins(target),
+                **({"ssl": tls_context_of(target)} if target.tls else {}),
+            ),
             within,
-            **options,
-            user=target.user,
-            password=target.password.plain,  # its frames are compiled, and have no variables to be recorded
-            database=target.database,
-            charset="utf8mb4",
-            autocommit=True,
-            auth_plugin_map=refused_logins(target),
-            **({"ssl": tls_context_of(target)} if target.tls else {}),
         )
     except MySQLError as error:
         raise not_connected(error, target) from error
@@ -64,7 +66,7 @@ async def dial(target: Target, within: float) -> Line:
     return line
 
 
-async def _connected(within: float, **options: Any) -> Any:
+async def _ended_in_time(connecting: Awaitable[Any], within: float) -> Any:
     """In a task of its own, cancelled until it has ended.
 
     asyncmy dials by asyncio.wait_for, which in Python 3.11 swallows a cancellation that comes in its last moment; then it would
@@ -72,7 +74,7 @@ async def _connected(within: float, **options: Any) -> Any:
     """
 
     async def connect() -> Any:
-        return await asyncmy.connect(**options)
+        return await connecting
 
     dialling = asyncio.create_task(connect())
     wanted = False
