@@ -11,7 +11,7 @@ from holdfast.drivers.simulated import Process
 from holdfast.drivers.simulated_streams import ROUGH_STREAMS, SimulatedStream, StreamFaults, Streams
 from holdfast.drivers.world import World
 from holdfast.engine import Ask, Engine
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import HoldfastError, Misuse, Unavailable
 from holdfast.lease import Lease
 from holdfast.stores.consul import open_store
 from holdfast.stores.kit.pool import Loan, Pool
@@ -176,6 +176,12 @@ def test_a_connection_whose_answer_is_still_to_come_is_not_used_again(
     if mistaken:
         monkeypatch.setattr(Pool, "take_back", always_whole)
         monkeypatch.setattr(SimulatedStream, "is_stale", lambda self: False)
-    found = [contend(seed, LATE) for seed in range(6)]
-    right = all(one.tokens == sorted(set(one.tokens)) and one.worst == 1 for one in found)
-    assert right is not mistaken
+
+    def is_right(seed: int) -> bool:
+        try:
+            found = contend(seed, LATE)
+        except Misuse:
+            return False  # "the key … is not holdfast's": it was the answer to another question
+        return found.tokens == sorted(set(found.tokens)) and found.worst == 1
+
+    assert all(map(is_right, range(30))) is not mistaken
