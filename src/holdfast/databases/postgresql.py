@@ -203,7 +203,7 @@ class AsyncpgWire(Queries):
         of its connection."""
         if transaction._connection._top_xact is transaction:
             transaction._connection._top_xact = None
-        if not self._connection.is_closed() and self.busy():
+        if not self._connection.is_closed() and (transaction._state.name == "FAILED" or self.busy()):
             await undo(lambda: self._connection.execute("ROLLBACK"), self._connection.terminate)
 
 
