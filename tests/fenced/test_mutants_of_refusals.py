@@ -167,6 +167,10 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
             DRIVERS["sqlalchemy pymysql"], "COMMIT", request
         ),
     ),
+    "Django rolls back without a word": (
+        django, django.DjangoWire, "end", "error is None and self._is_undone()", "False",
+        lambda request: inside.test_what_django_would_roll_back_without_a_word_is_told("django sqlite", "swallow", request),
+    ),
     "several rows carry one mark": (
         place, place.Place, "accepted", "and (self.row is None or outcome.rows <= 1)", "",
         lambda request: details.test_a_mark_in_a_row_belongs_to_one_row("pymysql", request),
