@@ -73,8 +73,8 @@ class DjangoWire(Queries):
             return lambda: names, [tuple(one) for one in cursor.fetchall()]
 
     def _is_undone(self) -> bool:
-        """`atomic` would roll back without a word: after close(), and after an error that was swallowed. (After set_rollback(True)
-        it should.)"""
+        """`atomic` would roll back without a word: after close(), and after an error that was swallowed. (After
+        set_rollback(True) it should.)"""
         connection = self._connection
         return connection.closed_in_transaction or bool(connection.needs_rollback and connection.rollback_exc)
 
