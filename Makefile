@@ -56,6 +56,7 @@ versions: $(VENV)/ready
 soak: $(VENV)/ready
 	$(BIN)/python -m holdfast.testing.simulation --seconds $(or $(SECONDS),600)
 	HOLDFAST_ROUNDS=200 $(BIN)/python -m pytest --timeout=1800 tests/fenced/test_end_to_end.py tests/lockfree -k 'end_to_end or fire'
+	HOLDFAST_EXAMPLES=20000 $(BIN)/python -m pytest --timeout=1800 tests/fenced/test_http_fuzz.py
 
 bench: $(VENV)/ready
 	scripts/make-venv $(PYTHON) $(VENV) '.[all,testing]' bench

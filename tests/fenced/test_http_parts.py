@@ -69,6 +69,8 @@ def test_a_signature_is_for_one_resource_one_token_and_some_time(monkeypatch: py
         (("*", "*"), ("PUT", "/admin"), True),
         (("PUT", "/straße;1"), ("PUT", "/straße;1"), True),
         (("PUT", "/straße;1"), ("PUT", "/straße"), False),
+        (("PUT", "/\ufffd"), ("PUT", "/\ufffd"), False),  # what was no UTF-8: /%ff or /%fe
+        (("PUT", "/*"), ("PUT", "/\ufffd"), False),
     ],
 )
 def test_a_signature_is_for_one_method_and_path(signed: tuple[str, str], asked: tuple[str, str], good: bool) -> None:

@@ -12,6 +12,7 @@ from holdfast.fenced import redis as guarded_redis
 from holdfast.fenced.sql import core, place
 from holdfast.testing import guards
 
+from . import test_sql_details
 from .sql_drivers import DRIVERS
 from .sql_under_test import SqlUnderTest
 from .test_redis import RedisUnderTest
@@ -66,6 +67,19 @@ def test_spoilt_sql_is_noticed(
             check(guard)
     finally:
         guard.close()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("driver", ["sqlite3", "psycopg"])
+def test_a_row_that_is_not_asked_whether_it_is_the_only_one_is_noticed(
+    driver: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = place.texts("sqlite" if driver == "sqlite3" else "postgresql")
+    what = "\nAND (SELECT COUNT(*) FROM {table} WHERE {key}) = 1"
+    assert what in good["seal_row"]
+    monkeypatch.setattr(place, "texts", lambda _: {**good, "seal_row": good["seal_row"].replace(what, "")})
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        test_sql_details.test_a_mark_in_a_row_belongs_to_one_row(driver, request)
 
 
 SPOILT_LUA = [

@@ -7,23 +7,29 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import Phase, given, settings
 
-from holdfast.databases import django, postgresql, sqlalchemy, sqlite
-from holdfast.errors import HoldfastError
+from holdfast.databases import django, failures, mysql, postgresql, sqlalchemy, sqlite, wire
 from holdfast.fenced import files
-from holdfast.fenced.http import gate, signature
+from holdfast.fenced.http import asgi, gate, signature, wsgi
+from holdfast.fenced.http import request as request_parts
 from holdfast.fenced.sql import core, place
 from holdfast.sql import core as sql_core
 
+from ..sql import test_transaction_locks as transaction_locks
+from . import test_files_locked as locked_files
 from . import test_files_of_others as file_tests
+from . import test_http as http
+from . import test_http_fuzz as fuzz
 from . import test_http_parts as parts
 from . import test_sql_autocommit as autocommit
 from . import test_sql_commit_inside as inside
 from . import test_sql_details as details
+from . import test_sql_interrupted as interrupted
 from .sql_drivers import DRIVERS
 
 pytestmark = pytest.mark.server
-FAILS = (AssertionError, pytest.fail.Exception, HoldfastError)
+FAILS = (Exception, pytest.fail.Exception)
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, module: Any, owner: Any, name: str, what: str, instead: str) -> None:
@@ -38,10 +44,30 @@ def spoil(monkeypatch: pytest.MonkeyPatch, module: Any, owner: Any, name: str, w
     monkeypatch.setattr(owner, name, made[name])
 
 
+def cancelled(driver: str, request: Any) -> None:
+    interrupted.test_a_transaction_cancelled_at_any_point_ends_as_cancelled_and_leaves_nothing_open(
+        DRIVERS[driver], request
+    )
+
+
+@settings(max_examples=500, deadline=None, database=None, phases=[Phase.generate])  # any example will do
+@given(fuzz.requests(signed=False))
+def fuzzed(asked: list[fuzz.Asked]) -> None:
+    fuzz.check(fuzz.over_asgi(None), asked, signed=False)
+
+
+def at_a_service(kind: str, test: Callable[[http.Service], None]) -> None:
+    service = http.Service(kind)
+    try:
+        test(service)
+    finally:
+        service.close()
+
+
 MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
     "seal anywhere": (
         core, core, "seal", "if not await wire.lasts():", "if False:",
-        lambda request: autocommit.test_a_seal_outside_of_a_transaction_is_refused(DRIVERS["sqlite3"], request),
+        lambda request: autocommit.test_a_seal_that_is_refused_leaves_no_mark(DRIVERS["sqlite3"], request),
     ),
     "seal believes SQLAlchemy": (
         core, core, "seal", "if not await wire.opened():", "if False:",
@@ -100,7 +126,7 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
     "a link is followed": (
         files, files.File, "_open", "os.O_NOFOLLOW | ", "",
         lambda request: file_tests.test_a_link_in_place_of_the_mark_or_its_lock_is_refused(
-            request.getfixturevalue("tmp_path"), ".report.fence-lock"
+            request.getfixturevalue("tmp_path"), ".report.fence"
         ),
     ),
     "a new file may exist": (
@@ -125,6 +151,128 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         signature, signature, "_covers", "return asked == paths", "return True",
         lambda request: parts.test_a_signature_is_for_one_method_and_path(
             ("PUT", "/invoices/42"), ("PUT", "/admin"), False
+        ),
+    ),
+    "MySQL is not watched": (
+        mysql, mysql.MySqlWire, "_commit_watched", "self._say(COMMIT_WATCHED_MARIADB)", 'self._say("COMMIT")',
+        lambda request: inside.test_a_transaction_ended_by_a_statement_is_noticed(DRIVERS["pymysql"], "COMMIT", request),
+    ),
+    "asyncmy is not watched": (
+        mysql, mysql.MySqlWire, "_commit_watched", "await self._say(RELEASE)", "pass",
+        lambda request: inside.test_a_transaction_ended_by_a_statement_is_noticed(DRIVERS["asyncmy"], "COMMIT", request),
+    ),
+    "SQLAlchemy is not watched": (
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "end", "if watched:", "if False:",
+        lambda request: inside.test_a_transaction_ended_by_a_statement_is_noticed(
+            DRIVERS["sqlalchemy pymysql"], "COMMIT", request
+        ),
+    ),
+    "Django rolls back without a word": (
+        django, django.DjangoWire, "end", "error is None and self._is_undone()", "False",
+        lambda request: inside.test_what_django_would_roll_back_without_a_word_is_told("django sqlite", "swallow", request),
+    ),
+    "several rows carry one mark": (
+        place, place.Place, "accepted", "and (self.row is None or outcome.rows <= 1)", "",
+        lambda request: details.test_a_mark_in_a_row_belongs_to_one_row("pymysql", request),
+    ),
+    "the rollback's trouble is heard": (
+        wire, mysql, "undo", "except Exception:", "except ZeroDivisionError:",
+        lambda request: interrupted.test_what_the_body_raised_is_heard_though_the_connection_is_gone(
+            DRIVERS["pymysql"], request
+        ),
+    ),
+    "a beginning that was cancelled": (
+        postgresql, postgresql.AsyncpgWire, "_undo", 'transaction._state.name == "FAILED" or', "",
+        lambda request: cancelled("asyncpg", request),
+    ),
+    "outermost for ever": (
+        postgresql, postgresql.AsyncpgWire, "_undo", "if transaction._connection._top_xact is transaction:", "if False:",
+        lambda request: cancelled("asyncpg", request),
+    ),
+    "what is queued is forgotten": (
+        sqlite, sqlite.SqliteWire, "_roll_back", "self._queued or", "",
+        lambda request: cancelled("aiosqlite", request),
+    ),
+    "a commit that was cancelled": (
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "end", "await self._undo()\n            explain_end", "explain_end",
+        lambda request: cancelled("sqlalchemy AsyncConnection asyncpg", request),
+    ),
+    "any number is a database's": (
+        failures, failures, "_of_a_database", "return any(", "return True or any(",
+        lambda request: transaction_locks.test_who_keeps_colliding_is_told_and_other_errors_come_through(),
+    ),
+    "a WebSocket passes": (
+        asgi, asgi.FencingMiddleware, "_other", 'scope["type"] != "websocket" or not self._required', "True",
+        lambda request: http.test_a_websocket_is_refused_where_a_token_is_required(),
+    ),
+    "any token opens any route, ASGI": (
+        request_parts, asgi, "check_resource", "mark.resource != wanted", "False",
+        lambda request: http.test_a_token_opens_only_the_route_of_its_resource("asgi"),
+    ),
+    "any token opens any route, WSGI": (
+        request_parts, wsgi, "check_resource", "mark.resource != wanted", "False",
+        lambda request: http.test_a_token_opens_only_the_route_of_its_resource("wsgi"),
+    ),
+    "marks of one process only, ASGI": (
+        asgi, asgi.FencingMiddleware, "__call__", "if self._marks is not None and not await", "if False and not await",
+        lambda request: http.test_the_marks_of_several_workers_are_one_in_redis("asgi", request.getfixturevalue("redis_url")),
+    ),
+    "marks of one process only, WSGI": (
+        wsgi, wsgi.FencingMiddleware, "__call__", "if self._marks is not None:", "if False:",
+        lambda request: http.test_the_marks_of_several_workers_are_one_in_redis("wsgi", request.getfixturevalue("redis_url")),
+    ),
+    "a question leaves a mark, ASGI": (
+        asgi, asgi.FencingMiddleware, "_read", "return mark, safe and self._signer is None", "return mark, False",
+        lambda request: at_a_service("asgi", http.test_reading_with_a_token_that_nobody_signed_leaves_no_mark),
+    ),
+    "a question leaves a mark, WSGI": (
+        wsgi, wsgi.FencingMiddleware, "__call__", 'environ["REQUEST_METHOD"] in SAFE', "False",
+        lambda request: at_a_service("wsgi", http.test_reading_with_a_token_that_nobody_signed_leaves_no_mark),
+    ),
+    "a resource that is given twice": (
+        request_parts, request_parts, "read_mark", 'if "," in name:', "if False:",
+        lambda request: at_a_service("wsgi", lambda service: http.test_a_header_given_twice_is_refused(
+            service, [("Fencing-Token", "1"), ("Fencing-Resource", "r"), ("Fencing-Resource", "r")]
+        )),
+    ),
+    "a token that is given twice": (
+        request_parts, asgi, "refuse_repeated", "names.count(name) > 1", "False",
+        lambda request: at_a_service("asgi", lambda service: http.test_a_header_given_twice_is_refused(
+            service, [("Fencing-Token", "1"), ("Fencing-Token", "2"), ("Fencing-Resource", "r")]
+        )),
+    ),
+    "an empty signature is none": (
+        asgi, asgi.FencingMiddleware, "_read", "None if signature is None else", "signature and",
+        lambda request: http.test_an_empty_signature_is_a_bad_one(),
+    ),
+    "what is no UTF-8 is all the same": (
+        signature, signature, "_covers", 'if "\\ufffd" in path:', "if False:",
+        lambda request: parts.test_a_signature_is_for_one_method_and_path(("PUT", "/\ufffd"), ("PUT", "/\ufffd"), False),
+    ),
+    "an older one is served": (
+        gate, gate.Gate, "_may_move", "mark.token < seen", "False",
+        lambda request: fuzzed(),
+    ),
+    "a child keeps the lock of a file": (
+        files, files.File, "_locked", "if os.getpid() == process:", "if False:",
+        lambda request: locked_files.test_a_child_forked_in_the_middle_does_not_keep_the_file_locked(
+            request.getfixturevalue("tmp_path"), request.getfixturevalue("monkeypatch")
+        ),
+    ),
+    "a child unlocks its parent's file": (
+        files, files.File, "_locked", "if os.getpid() == process:", "if True:",
+        lambda request: locked_files.test_a_forked_child_that_goes_its_way_does_not_unlock_its_parents_file(
+            request.getfixturevalue("tmp_path")
+        ),
+    ),
+    "a lock that was removed": (
+        files, files.File, "_lock_file", "locked and _is_at(lock, self._lock)", "locked",
+        lambda request: locked_files.test_a_lock_that_was_removed_is_nobodys(request.getfixturevalue("tmp_path")),
+    ),
+    "a link in place of the content": (
+        files, files.File, "_sealed", "if os.path.islink(self._path):", "if False:",
+        lambda request: locked_files.test_a_link_that_took_the_place_of_the_content_is_refused(
+            request.getfixturevalue("tmp_path")
         ),
     ),
 }  # fmt: skip

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from holdfast import fenced, sql
-from holdfast.databases.connections import ASYNCIO, THREADS
+from holdfast.databases.connections import ASYNCIO, THREADS, wire_for
 from holdfast.databases.wire import settle
 from holdfast.drivers.base import finish
 from holdfast.errors import Misuse
 from holdfast.fenced import aio
+from holdfast.fenced.mark import Mark
+from holdfast.fenced.sql.place import Place
 from holdfast.sql import aio as sql_aio
 
 from .sql_drivers import DRIVERS, Driver, _engine_url, _mysql, close_with_async_engine, close_with_engine
@@ -159,6 +161,19 @@ def test_a_seal_outside_of_a_transaction_is_refused(driver: Driver, request: pyt
     async def work(module: Any, connection: Any) -> None:
         with pytest.raises(Misuse, match="no transaction is open"):
             await settle(module.seal(connection, (f"outside {time.time_ns()}", 1)))
+
+    connected(driver, request.getfixturevalue(driver.server), work)
+
+
+@pytest.mark.parametrize("driver", params(BARE))
+def test_a_seal_that_is_refused_leaves_no_mark(driver: Driver, request: pytest.FixtureRequest) -> None:
+    """Where the driver says beforehand that it would be committed by itself."""
+
+    async def work(module: Any, connection: Any) -> None:
+        wire, mark = wire_for(connection, driver.world), Mark(f"unmarked {time.time_ns()}", 1)
+        with pytest.raises(Misuse):
+            await settle(module.seal(connection, mark))
+        assert await wire.row(Place(mark, None, wire.dialect, wire.style).look) is None
 
     connected(driver, request.getfixturevalue(driver.server), work)
 

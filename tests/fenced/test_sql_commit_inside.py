@@ -152,6 +152,34 @@ def test_savepoints_of_ones_own_go_on_working_inside(driver: Driver, request: py
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("what", ["close", "swallow"])
+@pytest.mark.parametrize("name", ["django sqlite", "django postgresql", "django mysql"])
+def test_what_django_would_roll_back_without_a_word_is_told(
+    name: str, what: str, request: pytest.FixtureRequest
+) -> None:
+    from django.db import transaction
+
+    connection = DRIVERS[name].connect(request.getfixturevalue(DRIVERS[name].server))
+    fenced.create_table(connection)
+    ticket = f"told {time.time_ns()}", 1
+
+    def undo() -> None:
+        if what == "close":
+            connection.close()
+            return
+        with pytest.raises(KeyError), transaction.mark_for_rollback_on_error(using=connection.alias):
+            raise KeyError("as a failed save() does")
+
+    with pytest.raises(Misuse, match="ended inside"), fenced.transaction(connection, ticket):
+        undo()
+    with fenced.transaction(connection, ticket):
+        transaction.set_rollback(True, using=connection.alias)  # said aloud, it is no error
+    with fenced.transaction(connection, ticket):
+        pass
+    connection.close()
+
+
+@pytest.mark.server
 @pytest.mark.parametrize("name", [name for name, driver in DRIVERS.items() if driver.server == "postgresql"])
 def test_an_error_that_was_swallowed_inside_is_not_told_as_success(name: str, request: pytest.FixtureRequest) -> None:
     """PostgreSQL answers to the COMMIT of a failed transaction with a rollback, and calls it a success."""

@@ -366,11 +366,11 @@ def test_django_with_autocommit_off_is_refused(server_name: str, request: pytest
     fenced.create_table(connection)
     connection.set_autocommit(False)
     try:
-        with pytest.raises(Misuse, match="open already"):
-            fenced.transaction(connection, ("x", 1)).__enter__()
+        with pytest.raises(Misuse, match="open already"), fenced.transaction(connection, ("x", 1)):
+            pytest.fail("it was let in")
         fenced.seal(connection, (f"off {time.time_ns()}", 1))
-        connection.rollback()
     finally:
+        connection.rollback()
         connection.set_autocommit(True)
     connection.close()
 

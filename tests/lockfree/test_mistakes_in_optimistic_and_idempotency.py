@@ -90,8 +90,8 @@ MUTANTS = [
         IDEMPOTENCY + "sqlite.sql",
         (
             (
-                "DELETE FROM holdfast_idempotency WHERE name = :name AND token = :token AND done = 0;",
-                "DELETE FROM holdfast_idempotency WHERE name = :name AND :token > 0;",
+                "DELETE FROM holdfast_idempotency WHERE name = :name AND runner = :runner AND done = 0;",
+                "DELETE FROM holdfast_idempotency WHERE name = :name AND :runner <> '';",
             ),
         ),
         STORES + "test_a_late_failure_does_not_free_the_key_of_the_successor[sqlite3]",

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import Misuse
 from .statements import DIALECTS, FORMAT, MYSQL, Statement
-from .watch import RELEASE, SAVEPOINT, explain_end
+from .watch import RELEASE, SAVEPOINT, ended_inside, explain_end
 from .wire import NOTHING, Outcome, Queries, names_of
 
 
@@ -50,6 +50,7 @@ class DjangoWire(Queries):
                 "transaction be the outermost one"
             ) from error
         self._atomic = atomic
+        self._connection.rollback_exc = None  # Django keeps that of an earlier transaction
         outcome = await self.run(first) if first else NOTHING
         if watched:
             self._say(SAVEPOINT)
@@ -71,11 +72,21 @@ class DjangoWire(Queries):
             names = names_of(cursor)()
             return lambda: names, [tuple(one) for one in cursor.fetchall()]
 
+    def _is_undone(self) -> bool:
+        """`atomic` would roll back without a word: after close(), and after an error that was swallowed. (After
+        set_rollback(True) it should.)"""
+        connection = self._connection
+        return connection.closed_in_transaction or bool(connection.needs_rollback and connection.rollback_exc)
+
     async def end(self, error: BaseException | None) -> None:
         atomic, self._atomic = self._atomic, None
         if atomic is None:
             return
         watched, self._watched = self._watched, False
+        if error is None and self._is_undone():
+            undone, cause = ended_inside(), self._connection.rollback_exc
+            atomic.__exit__(type(undone), undone, None)
+            raise undone from cause
         if error is None and watched and not self._connection.needs_rollback:
             try:
                 self._say(RELEASE)

@@ -26,8 +26,17 @@ class MySqlWire(Queries):
 
     def busy(self) -> bool:
         """Uncommitted writes are seen here. Earlier reads may not be: the BEGIN below ends their snapshot."""
+        if not self._is_open():
+            return False  # whatever it was in the middle of
         status = getattr(self._connection, "get_transaction_status", None)
         return bool(status() if status else self._connection.server_status & _IN_TRANSACTION)
+
+    def _is_open(self) -> bool:
+        """PyMySQL has `open`, asyncmy `connected`, aiomysql `closed`."""
+        connection = self._connection
+        return bool(getattr(connection, "open", getattr(connection, "connected", True))) and not getattr(
+            connection, "closed", False
+        )
 
     async def lasts(self) -> bool:
         return self.busy() or not self._connection.get_autocommit()
@@ -78,7 +87,12 @@ class MySqlWire(Queries):
             await self._undo()
 
     async def _undo(self) -> None:
-        await undo(self._connection.rollback, self._connection.close)
+        if self._is_open():
+            await undo(self._connection.rollback, self._hang_up)
+
+    def _hang_up(self) -> None:
+        if self._is_open():  # PyMySQL minds being closed twice
+            self._connection.close()
 
     async def _commit_watched(self) -> None:
         try:

@@ -94,8 +94,8 @@ class PsycopgWire(Queries):
     async def _enter(self, watched: bool) -> None:
         # Not connection.transaction(): begun inside a pipeline, that one would keep the pipeline on until it ends.
         transaction = (self._watched_class if watched else self._transaction_class)(self._connection)
-        self._transaction, self._watched = transaction, watched
         await settle(transaction.__aenter__() if self._asynchronous else transaction.__enter__())
+        self._transaction, self._watched = transaction, watched  # interrupted before, it has undone itself
 
     async def run(self, statement: Statement) -> Outcome:
         cursor = self._connection.cursor(row_factory=self._rows)
@@ -120,7 +120,7 @@ class PsycopgWire(Queries):
 
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
-        if transaction is None or transaction.status is transaction.Status.NOT_STARTED:
+        if transaction is None:
             return
         leave = transaction.__aexit__ if self._asynchronous else transaction.__exit__
         if error is None and self._watched:
@@ -203,7 +203,7 @@ class AsyncpgWire(Queries):
         of its connection."""
         if transaction._connection._top_xact is transaction:
             transaction._connection._top_xact = None
-        if not self._connection.is_closed() and self.busy():
+        if not self._connection.is_closed() and (transaction._state.name == "FAILED" or self.busy()):
             await undo(lambda: self._connection.execute("ROLLBACK"), self._connection.terminate)
 
 

@@ -9,7 +9,7 @@ from .connections import in_transaction
 from .failures import code_of
 from .statements import DIALECTS, MYSQL, NAMED, Statement
 from .watch import NO_TRANSACTION, RELEASE, SAVEPOINT, ended_inside, explain_end
-from .wire import NOTHING, Outcome, Queries, settle
+from .wire import NOTHING, Outcome, Queries, settle, undo
 
 
 class SqlAlchemyWire(Queries):
@@ -92,19 +92,22 @@ class SqlAlchemyWire(Queries):
         watched, self._watched = self._watched, False
         if transaction is None:
             return
+        if error is not None:
+            await self._undo()
+            return
         try:
-            if error is None and not transaction.is_active:
+            if not transaction.is_active:
                 raise ended_inside()
-            if error is None and watched:
+            if watched:
                 await settle(self._connection.execute(self._text(RELEASE)))
+            await settle(transaction.commit())
         except BaseException as trouble:
-            await settle(self._connection.rollback())
+            await self._undo()
             explain_end(trouble)
             raise
-        if transaction.is_active:
-            await settle(transaction.commit() if error is None else transaction.rollback())
-        else:
-            await settle(self._connection.rollback())
+
+    async def _undo(self) -> None:
+        await undo(self._connection.rollback, self._connection.invalidate)
 
 
 def _autocommit() -> Misuse:

@@ -70,6 +70,8 @@ class File:
     @contextlib.contextmanager
     def _sealed(self) -> Iterator[None]:
         with self._locked():
+            if os.path.islink(self._path):  # it was none when its mark was found, and leads to what has another mark
+                raise _planted(self._path)
             seen, since = self._seen()
             if self._mark.token < seen:
                 raise refusal(self._mark, seen, since)
@@ -81,29 +83,37 @@ class File:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """The kernel lets go of it when the process dies, however it dies."""
-        lock = self._open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
+        lock, process = self._lock_file(), os.getpid()
         try:
-            if os.fstat(lock).st_mode & 0o077 and os.fstat(lock).st_uid == os.geteuid():
-                os.fchmod(lock, 0o600)  # whoever can open it can hold it, and earlier versions let everybody
             _warn_of(self._folder)
-            deadline = time.monotonic() + PATIENCE
-            pause = 0.0005
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except OSError as error:
-                    if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                        raise
-                if time.monotonic() > deadline:
-                    raise Unavailable(
-                        f"{self._path} has been in use by another process for {PATIENCE:g} s: is one stopped in the middle?"
-                    )
-                time.sleep(pause)
-                pause = min(pause * 2, 0.02)
             yield
         finally:
+            if os.getpid() == process:
+                # Said aloud: a child that was forked meanwhile has the same open file, and would keep the lock while it lives.
+                fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
+
+    def _lock_file(self) -> int:
+        """Open and locked; and still the one that others find by its name: whoever removed it has made it nobody's."""
+        deadline = time.monotonic() + PATIENCE
+        pause = 0.0005
+        while time.monotonic() < deadline:
+            lock = self._open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                if os.fstat(lock).st_mode & 0o077 and os.fstat(lock).st_uid == os.geteuid():
+                    os.fchmod(lock, 0o600)  # whoever can open it can hold it, and earlier versions let everybody
+                while not (locked := _try_lock(lock)) and time.monotonic() < deadline:
+                    time.sleep(pause)
+                    pause = min(pause * 2, 0.02)
+                if locked and _is_at(lock, self._lock):
+                    return lock
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+        raise Unavailable(
+            f"{self._path} has been in use by another process for {PATIENCE:g} s: is one stopped in the middle?"
+        )
 
     def _seen(self) -> tuple[int, float | None]:
         try:
@@ -174,6 +184,23 @@ class File:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+            raise
+        return False
+    return True
+
+
+def _is_at(opened: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(opened), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _planted(path: str) -> Misuse:

@@ -134,6 +134,13 @@ class Bounded:
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._deadline is None:
             return
+        try:
+            await self._restore(error)
+        except Exception:
+            if error is None:  # else that is the one to be heard of: the connection may be gone by now
+                raise
+
+    async def _restore(self, error: BaseException | None) -> None:
         if not self._postgresql:
             await self._set(self._before)
             return

@@ -97,7 +97,7 @@ class FencingMiddleware:
             mark = read_mark(token, resource)  # the usual case, and every microsecond of it is somebody's request
         else:
             signature = headers.get(b"fencing-signature")
-            said = signature and signature.decode("latin-1")
+            said = None if signature is None else signature.decode("latin-1")  # b"" is a signature, and a bad one
             required = self._required and not safe
             mark = parse(token, resource, said, required, self._signer, scope["method"], scope["path"])
         if self._resource is not None:

@@ -36,6 +36,16 @@ def raise_if_stale(response: Any) -> None:
     kind = response.headers.get("content-type", "").partition(";")[0].strip()
     if response.status_code != 409 or kind != "application/problem+json":
         return
-    about = response.json()
-    if isinstance(about, dict) and about.get("title") == "Stale fencing token":
-        raise refusal(Mark(about["resource"], about["presented"]), about["seen"], about["since"])
+    try:
+        about = response.json()
+    except ValueError:
+        return  # of somebody else's
+    if not isinstance(about, dict) or about.get("title") != "Stale fencing token":
+        return
+    resource, presented, seen, since = (about.get(key) for key in ("resource", "presented", "seen", "since"))
+    if isinstance(resource, str) and type(presented) is type(seen) is int:
+        raise refusal(Mark(resource, presented), seen, since if _is_time(since) else None)
+
+
+def _is_time(since: object) -> bool:
+    return isinstance(since, (int, float)) and 0 <= since < 2**33

@@ -73,6 +73,8 @@ def read_mark(token: str | bytes, resource: str | bytes) -> Mark:
     name = resource.decode("latin-1") if isinstance(resource, bytes) else resource
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS or digits[0] == "0":
         raise Misuse(f"{TOKEN} must be a whole number from 1 to {MAX_TOKEN}, in digits only")
+    if "," in name:  # what servers and proxies make of a header that is given twice: then which one counts?
+        raise Misuse(f"{RESOURCE} must be given once, percent-encoded: a comma is %2C")
     try:
         name = unquote(name, errors="strict") if "%" in name else name
     except UnicodeDecodeError:

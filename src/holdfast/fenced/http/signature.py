@@ -77,6 +77,9 @@ class Signer:
 def _covers(methods: str, paths: str, method: str, path: str) -> bool:
     if methods not in (ANY, method.upper()):
         return False
+    # What was no UTF-8 all looks the same by now, and may be another path than the one that was signed.
+    if "\ufffd" in path:
+        return False
     asked = quote(path, safe=_PATH)
     # What a server might take for a way out of the prefix is not covered by it.
     if paths.endswith(ANY):

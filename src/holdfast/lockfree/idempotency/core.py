@@ -81,6 +81,8 @@ class Session:
         self._payload = fingerprint(payload)
         self._run: Run | None = None
         self._entry: Entry | None = None
+        self._owes_release = False
+        self._runner = ""  # under which name the key is ours, or may be: the answer to a claim may not have come
 
     async def enter(self) -> Run:
         if self._key in _running.get():
@@ -94,9 +96,10 @@ class Session:
             if not entry.done:
                 self._entry = entry
                 if self._atomic:
-                    await self._begin()
+                    await self._ledger.begin()
         except BaseException as error:
-            await self._give_back(error)
+            refused = error
+            await self._driver.shield(lambda: self._withdraw(refused))
             raise
         if entry.done:
             await self._give_back(None)
@@ -128,12 +131,14 @@ class Session:
     def _atomic(self) -> bool:
         return self._rules.atomic and self._ledger.transactional
 
-    async def _begin(self) -> None:
+    async def _withdraw(self, error: BaseException) -> None:
+        """Whatever ended it before the body began: a claim that may have arrived is taken back."""
         try:
-            await self._ledger.begin()
-        except BaseException:
-            await self._release()
-            raise
+            if self._runner:
+                await self._release()
+        finally:
+            await self._give_back(error)
+        await self._release_anew()
 
     async def _decided(self) -> Entry:
         """The entry: done, or ours to run."""
@@ -149,9 +154,11 @@ class Session:
                 if not runner:
                     self._ledger.ready()
                     runner = os.urandom(16).hex()
+                self._runner = runner
                 entry = await self._ledger.claim(self._key, self._payload, runner, rules.ttl, rules.keep)
                 if entry.runner == runner:
                     return entry
+                self._runner = ""
                 verdict = judge(entry, self._payload)
             if entry is None or verdict is Verdict.FREE:
                 continue  # it was free for a moment, and somebody was faster
@@ -222,6 +229,7 @@ class Session:
             await self._keep(run, entry)
         except BaseException as error:
             await self._give_back(error)
+            await self._driver.shield(self._release_anew)
             raise
         await self._give_back(None)
 
@@ -235,6 +243,7 @@ class Session:
             await self._give_up(error)
         finally:
             await self._give_back(error)
+        await self._release_anew()
 
     async def _keep(self, run: Run, entry: Entry) -> None:
         rules, ledger = self._rules, self._ledger
@@ -310,6 +319,17 @@ class Session:
 
     async def _release(self) -> None:
         """If it cannot be said, the ttl says it: nobody is kept waiting for longer than that."""
-        if self._entry is not None:
+        self._owes_release = True
+        with contextlib.suppress(Exception):
+            await self._ledger.release(self._key, self._runner)
+            self._owes_release = False
+
+    async def _release_anew(self) -> None:
+        """What ended us may have been the end of the connection, too; one that was opened for us can be opened again."""
+        if self._owes_release and self._lent:
             with contextlib.suppress(Exception):
-                await self._ledger.release(self._key, self._entry)
+                await self._borrow()
+                try:
+                    await self._release()
+                finally:
+                    await self._give_back(None)

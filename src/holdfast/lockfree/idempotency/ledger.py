@@ -25,8 +25,8 @@ class Ledger(Protocol):
     async def finish(self, key: str, entry: Entry, result: bytes | None, flaw: str | None, keep: float) -> bool:
         """Keep the result, in the transaction that is open if there is one. False: somebody has taken over."""
 
-    async def release(self, key: str, entry: Entry) -> None:
-        """Nothing came of it: the next may run."""
+    async def release(self, key: str, runner: str) -> None:
+        """Nothing came of it: the next may run. Harmless, whether or not the claim of this runner has arrived."""
 
     async def wait(self, key: str, entry: Entry, seconds: float, round_: int) -> None:
         """Until the run may be over; early is fine."""

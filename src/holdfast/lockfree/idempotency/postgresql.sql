@@ -44,7 +44,7 @@ UPDATE holdfast_idempotency SET
 WHERE name = :name AND token = :token AND done = 0;
 
 -- name: release
-DELETE FROM holdfast_idempotency WHERE name = :name AND token = :token AND done = 0;
+DELETE FROM holdfast_idempotency WHERE name = :name AND runner = :runner AND done = 0;
 
 -- A run that nobody took over is remembered as long as a result, so that its key is not used for another payload.
 -- name: purge

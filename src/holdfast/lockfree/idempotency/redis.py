@@ -51,8 +51,8 @@ class RedisLedger:
         kept = (FLAWED, flaw or "") if result is None else (KEPT, result)
         return bool(await self._speak("finish", key, entry.token, entry.runner, *kept, _ms(keep)))
 
-    async def release(self, key: str, entry: Entry) -> None:
-        await self._speak("release", key, entry.token)
+    async def release(self, key: str, runner: str) -> None:
+        await self._speak("release", key, runner)
 
     async def wait(self, key: str, entry: Entry, seconds: float, round_: int) -> None:
         wait = max(1, round(patience(self.connection, min(seconds, _SLICE)) * 1000))

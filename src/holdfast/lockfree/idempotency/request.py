@@ -45,6 +45,14 @@ class TooMuch(HoldfastError):
     """The request's body is larger than what is read to compare it."""
 
 
+class Unbounded(HoldfastError):
+    """Nobody says where the request's body ends, so it cannot be read."""
+
+
+class CutOff(HoldfastError):
+    """The request's body ended before its end: its client went away."""
+
+
 class Failed(Exception):
     """The handler's answer is not one to keep: the next may try again."""
 
@@ -186,6 +194,10 @@ def problem(error: HoldfastError) -> Problem:
         status, title = HTTPStatus.CONFLICT, "The request was carried out, but its answer was not kept"
     elif isinstance(error, TooMuch):
         status, title = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large"
+    elif isinstance(error, Unbounded):
+        status, title = HTTPStatus.LENGTH_REQUIRED, "The request has no length"
+    elif isinstance(error, CutOff):
+        status, title = HTTPStatus.BAD_REQUEST, "The request was cut off"
     elif isinstance(error, Misuse):
         status, title = HTTPStatus.BAD_REQUEST, f"{HEADER} is malformed"
     else:

@@ -70,15 +70,15 @@ class SqlLedger:
     async def finish(self, key: str, entry: Entry, result: bytes | None, flaw: str | None, keep: float) -> bool:
         kept = (flaw or "").encode() if result is None else result
         values = {"result": kept, "result_hex": kept.hex(), "done": FLAWED if result is None else KEPT}
-        outcome = await self._alone("finish", key, entry, keep=round(keep * 1e6), **values)
+        outcome = await self._alone("finish", key, token=entry.token, keep=round(keep * 1e6), **values)
         return outcome.rows > 0
 
-    async def release(self, key: str, entry: Entry) -> None:
-        await self._alone("release", key, entry)
+    async def release(self, key: str, runner: str) -> None:
+        await self._alone("release", key, runner=runner)
 
-    async def _alone(self, name: str, key: str, entry: Entry, **values: object) -> Outcome:
+    async def _alone(self, name: str, key: str, **values: object) -> Outcome:
         """In the open transaction, or in one of its own."""
-        wire, statement = self._wire, self._statement(name, key, token=entry.token, **values)
+        wire, statement = self._wire, self._statement(name, key, **values)
         return await (wire.run(statement) if self._begun else run_alone(wire, statement))
 
     async def wait(self, key: str, entry: Entry, seconds: float, round_: int) -> None:
@@ -105,8 +105,7 @@ class SqlLedger:
             await create_table(self._wire, self._texts)
 
     async def purge(self, keep: float) -> int:
-        nobody = Entry(0, "", None, False, None, None, None)
-        return (await self._alone("purge", "", nobody, keep=round(keep * 1e6))).rows
+        return (await self._alone("purge", "", keep=round(keep * 1e6))).rows
 
 
 def _entry(found: tuple[Any, ...] | None) -> Entry | None:

@@ -14,9 +14,11 @@ from ...problems import Environ, StartResponse, WsgiApp, tell_wsgi
 from . import Once, Run
 from .request import (
     REPLAYED,
+    CutOff,
     Failed,
     Reception,
     Recorder,
+    Unbounded,
     answer,
     missing,
     payload_of,
@@ -55,15 +57,17 @@ class IdempotencyMiddleware(Reception):
 
     def _body(self, environ: Environ) -> bytes:
         length = environ.get("CONTENT_LENGTH") or ""
-        if length.isdigit():
-            wanted = int(length)
-        elif environ.get("wsgi.input_terminated"):
-            wanted = self._max_body + 1
-        else:
-            wanted = 0
-        if length.isdigit():
-            self._checked(wanted)
+        if not (length.isascii() and length.isdigit()):
+            if not environ.get("wsgi.input_terminated"):
+                if environ.get("HTTP_TRANSFER_ENCODING"):
+                    raise Unbounded("send the length of the body: this server does not tell where a chunked one ends")
+                return b""
+            length = ""
+        self._checked(int(length or 0))
+        wanted = int(length) if length else self._max_body + 1
         body: bytes = environ["wsgi.input"].read(wanted) if wanted else b""
+        if length and len(body) < wanted:  # nothing of it is done, or remembered: the whole of it is yet to come
+            raise CutOff(f"{len(body)} bytes of {wanted} have come")
         self._checked(len(body))
         return body
 
