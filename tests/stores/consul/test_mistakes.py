@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.claim import Grant, Place
+from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import boot_time, finish
 from holdfast.drivers.sockets import SocketStream
 from holdfast.drivers.threads import Threads
@@ -15,6 +16,8 @@ from holdfast.errors import Unavailable
 from holdfast.stores.consul import ConsulStore, keeper, keys, looking, open_store, renewing, sessions
 from holdfast.stores.consul.book import Book
 from holdfast.sync import Locks
+from holdfast.testing.conformance.loops import Loops
+from holdfast.testing.conformance.world import World
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul
@@ -264,3 +267,15 @@ def test_a_mistake_is_found(
     make(monkeypatch)
     with pytest.raises((AssertionError, AttributeError)):
         scenario(stage)
+
+
+def test_what_listens_and_is_not_started_again_is_found(
+    cluster: Cluster[Consul], prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Asyncio.spawn
+    monkeypatch.setattr(Asyncio, "spawn", lambda self, main, name, needed=None: plain(self, main, name))
+    world = World(f"{cluster.url}/{prefix}?min_ttl=0.1", "asyncio", 0.6, -2.0)  # it need not wait for long
+    with pytest.raises(TimeoutError):
+        Loops().test_whoever_cancels_all_other_tasks_makes_no_waiter_deaf(world)
+    world.slack = 4.0
+    world.end()

@@ -168,7 +168,8 @@ class Keeper:
         if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
             self._bell = bell = self._driver.bell()
             try:
-                self._driver.spawn(lambda: self._run(bell), "holdfast-consul-keeper")
+                needed = lambda: self._bell is bell and not self._closed  # noqa: E731
+                self._driver.spawn(lambda: self._run(bell), "holdfast-consul-keeper", needed)
             except BaseException:
                 self._bell, self._wake_at = None, _NEVER
                 raise
@@ -191,8 +192,8 @@ class Keeper:
                 await self.end_idle(self._driver.now() + self._timeout)
         finally:
             with self._mutex:
-                if self._bell is bell:
-                    self._bell, self._wake_at = None, _NEVER
+                if self._bell is bell:  # somebody cancelled it: it is started again, unless its event loop is gone
+                    self._wake_at = _NEVER
 
     async def _round(self) -> None:
         now = self._driver.now()
