@@ -10,6 +10,7 @@ from ...claim import ROUND, Claim
 from ...errors import HoldfastError
 from . import keys as operations
 from . import looking
+from .book import NotOurs
 from .keeper import Mine
 from .keys import Step, pseudonym
 from .wire import Failed
@@ -53,7 +54,10 @@ class _Leaving:
         tries = 0
         while True:
             if book is None:
-                book = await looking.read(store, name, self._deadline)
+                try:
+                    book = await looking.read(store, name, self._deadline)
+                except NotOurs:
+                    return self._sent
             if not book.leave(self._who):
                 if not book.known:
                     return self._sent
@@ -117,7 +121,8 @@ async def evict(store: ConsulStore, name: str, token: int, by: str, deadline: fl
 async def _forget_old_evictions(store: ConsulStore, deadline: float) -> None:
     now = store.wall_ms()
     for item in await store.wire.look([store.keys.evictions], deadline):
-        if now - json.loads(item.value)[3] > RETENTION * 1000:
+        old = looking.eviction(item, now)
+        if old is not None and old.age > RETENTION:
             steps = [
                 Step(operations.unchanged(item.key, item.at), "book"),
                 Step(operations.delete(item.key), "book"),
