@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast import Misuse, aio
 from holdfast.stores.consul.book import Book, Entry
-from holdfast.stores.consul.keys import pseudonym
+from holdfast.stores.consul.claiming import pseudonym
 from holdfast.stores.consul.url import parse
 from holdfast.testing import servers
 from holdfast.testing.ports import ReservedPort

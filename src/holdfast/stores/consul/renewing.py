@@ -14,8 +14,9 @@ from ...claim import Grant, Verdict
 from ...errors import HoldfastError, Unavailable
 from . import keys as operations
 from .book import NotOurs
+from .claiming import pseudonym
 from .keeper import Mine
-from .keys import MOST_LOOKED_AFTER, Step, pseudonym
+from .keys import MOST_LOOKED_AFTER, Step
 from .looking import open_book
 from .replies import Item
 from .sessions import Session
