@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sqlite3
+import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,12 +19,16 @@ import holdfast
 import holdfast.aio
 from holdfast import HoldfastError, Misuse, events
 from holdfast.secret import Secret, redacted
+from holdfast.stores.consul import open_store as consul
 from holdfast.stores.etcd.url import parse as etcd
 from holdfast.stores.mysql.url import parse as mysql
 from holdfast.stores.postgresql.url import parse as postgresql
 from holdfast.stores.redis.url import parse as redis
 from holdfast.stores.zookeeper.url import parse as zookeeper
 from holdfast.testing import servers
+from holdfast.testing.conformance import claim
+
+from ..stores.contract import Hand
 
 from ..properties import example, given, settings, st
 
@@ -158,6 +165,24 @@ def log_in_a(url: str) -> BaseException:
     return asyncio.run(main())
 
 
+class Hangup:
+    """A server that listens to one piece of a request and hangs up."""
+
+    def __enter__(self) -> str:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._serve, daemon=True).start()
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                with self._listener.accept()[0] as connection:
+                    connection.recv(65536)
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+
 @pytest.mark.server
 @pytest.mark.parametrize("attempt", [log_in, log_in_a], ids=["threads", "asyncio"])
 @pytest.mark.parametrize("kind", ["redis", "etcd", "postgresql", "mariadb"])
@@ -169,6 +194,19 @@ def test_a_login_that_is_refused_leaves_no_password_in_our_frames(
         scheme = {"mariadb": "mysql"}.get(kind, kind)
         error = attempt(f"{scheme}://nobody:{PASSWORD}@{host}:{port}/" + ("" if kind == "redis" else "db"))
     assert PASSWORD not in everything_told(error)
+
+
+@pytest.mark.parametrize("world", ["threads", "asyncio"])
+@pytest.mark.parametrize("written", ["consul://:{secret}@{place}", "consul://{place}?token={secret}"])
+def test_a_token_that_goes_with_every_request_is_in_no_frame(written: str, world: str) -> None:
+    with Hangup() as place:
+        store = Hand(consul, written.format(secret=PASSWORD, place=place), world)
+        with pytest.raises(HoldfastError) as found:
+            store("claim", claim("x"), 0.1)
+        store.close()
+    told = everything_told(found.value)
+    assert "Wire.ask" in told  # where the request is put together
+    assert PASSWORD not in told
 
 
 EVIL = "eve\n2026-01-01 CRITICAL root: all is lost\x1b]0;pwned\x07\x1b[2J"

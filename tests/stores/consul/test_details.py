@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast import Misuse, aio
 from holdfast.stores.consul.book import Book, Entry
-from holdfast.stores.consul.keys import pseudonym
+from holdfast.stores.consul.claiming import pseudonym
 from holdfast.stores.consul.url import parse
 from holdfast.testing import servers
 from holdfast.testing.ports import ReservedPort
@@ -206,7 +206,26 @@ def vars_of(entry: Entry) -> list[object]:
     return [getattr(entry, name) for name in Entry.__slots__]
 
 
-@pytest.mark.parametrize("value", [b"", b"hello", b"[]", b"[1,[\n\n]]", b"\x00", b'{"a": 1}', b"[1,[\nx\n],[\n\n]]"])
+STRANGE = '"12345678901234567890","123456789012345678901234567890123456",1'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"hello",
+        b"[]",
+        b"[1,[\n\n]]",
+        b"\x00",
+        b'{"a": 1}',
+        b"[1,[\nx\n],[\n\n]]",
+        f'[1,[\n[{STRANGE},"units",30.0,7,"owner"]\n],[\n\n]]'.encode(),
+        f'[1,[\n[{STRANGE},1,30.0,7,["owner"]]\n],[\n\n]]'.encode(),
+        b"[1,[\n" + b"[" * 50_000 + b"\n],[\n\n]]",
+        zlib.compress(b"[" + b" " * (1 << 26)),
+    ],
+    ids=lambda value: repr(value[:40]),
+)
 def test_what_is_no_book_is_not_taken_for_one(value: bytes) -> None:
     with pytest.raises((ValueError, TypeError, zlib.error)):
         Book.read(value, 7, "")
@@ -221,3 +240,17 @@ def test_a_key_of_somebody_else_is_left_alone_and_named(
     with pytest.raises(Misuse, match="is not holdfast's"):
         connect(*cluster.addresses).lock("x", ttl=20).acquire(timeout=1)
     assert f"{prefix}/locks/x:" in keys(member, prefix)
+
+
+@server
+def test_what_somebody_wrote_among_the_evictions_is_passed_over(
+    cluster: Cluster[Consul], connect: Connect, prefix: str
+) -> None:
+    """Here it broke: every forced release failed, after it was done."""
+    locks = connect(*cluster.addresses)
+    lease = locks.lock("x", ttl=20).acquire()
+    for name, nonsense in (("x", "nonsense"), ("y", [1]), ("z", [1, 2, 3, "x"])):
+        ask(cluster.members[0], "PUT", f"/v1/kv/{prefix}/evictions/{name}%3A", nonsense)
+    assert locks.inspect("x").eviction is None
+    assert locks.force_release("x", token=lease.token)
+    assert locks.inspect("x").eviction

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from holdfast.claim import Grant, Place
+from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import boot_time, finish
 from holdfast.drivers.sockets import SocketStream
 from holdfast.drivers.threads import Threads
 from holdfast.errors import Unavailable
 from holdfast.stores.consul import ConsulStore, keeper, keys, looking, open_store, renewing, sessions
-from holdfast.stores.consul.book import Book
+from holdfast.stores.consul.book import Book, NotOurs
 from holdfast.sync import Locks
+from holdfast.testing.conformance.loops import Loops
+from holdfast.testing.conformance.world import World
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul
@@ -170,6 +173,23 @@ def kept_under_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper.Keeper, "keep", keep)
 
 
+def a_book_that_somebody_overwrote_is_one_loss_and_no_more(stage: Stage) -> None:
+    grants = [finish(stage.a.claim(claim_of(name))) for name in ("x", "y")]
+    assert ask(stage.consul, "PUT", f"/v1/kv/{stage.prefix}/locks/x:", "nonsense")
+    assert finish(stage.a.renew(grants, 5)) == [None, grants[1]]
+    assert finish(stage.a.release(grants[0].claim)) is False
+
+
+def everybody_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(store: Any, item: Any) -> Any:
+        try:
+            return looking.open_book(store, item)
+        except NotOurs as error:
+            raise Unavailable(str(error)) from error
+
+    monkeypatch.setattr(renewing, "open_book", opened)
+
+
 def once_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async def once(self: Any, deadline: float, attempt: Callable[[], Any]) -> Any:
         return await attempt()
@@ -241,6 +261,7 @@ MISTAKES: dict[str, tuple[Scenario, Callable[[pytest.MonkeyPatch], None]]] = {
         who_is_let_in_by_a_session_that_just_ended_as_idle_is_inside_all_the_same,
         kept_under_what_has_ended,
     ),
+    "one book's trouble is everybody's": (a_book_that_somebody_overwrote_is_one_loss_and_no_more, everybody_in_doubt),
     "an eviction leaves no word": (an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at, no_notice),
 }
 
@@ -262,5 +283,17 @@ def test_a_mistake_is_found(
         scenario(stage)
         return
     make(monkeypatch)
-    with pytest.raises((AssertionError, AttributeError)):
+    with pytest.raises((AssertionError, AttributeError, Unavailable)):
         scenario(stage)
+
+
+def test_what_listens_and_is_not_started_again_is_found(
+    cluster: Cluster[Consul], prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Asyncio.spawn
+    monkeypatch.setattr(Asyncio, "spawn", lambda self, main, name, needed=None: plain(self, main, name))
+    world = World(f"{cluster.url}/{prefix}?min_ttl=0.1", "asyncio", 0.6, -2.0)  # it need not wait for long
+    with pytest.raises(TimeoutError):
+        Loops().test_whoever_cancels_all_other_tasks_makes_no_waiter_deaf(world)
+    world.slack = 4.0
+    world.end()

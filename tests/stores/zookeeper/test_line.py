@@ -7,6 +7,7 @@ import pytest
 from holdfast import Misuse, rule
 from holdfast.claim import Claim, new_holder
 from holdfast.stores.zookeeper import line
+from holdfast.stores.zookeeper.records import Told, told
 
 from ...properties import given, st
 
@@ -44,6 +45,18 @@ def test_a_sequence_that_wraps_keeps_the_order() -> None:
 
 def test_what_is_not_ours_is_passed_over() -> None:
     assert line.read(["", "x", "a.b", "a.b.c.d.e", "lock-0000000001", "a~", "!", "a~x"]) == []
+    assert line.read(["a.-5.1.f.1", "a.2.1.f.1", "a.0.1.f.1"]) == []
+    assert line.decode("%FF") is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, b"", b"x", b"5", b"[1]", b"[" * 100_000, b'{"owner": 5, "note": {"a": 1}, "ttl": "abc", "state": null}'],
+    ids=lambda data: repr(data)[:40],
+)
+def test_a_node_that_says_what_we_never_say_says_nothing(data: bytes | None) -> None:
+    """Here it broke: whoever looked at such a name was told of a ValueError."""
+    assert told(data) == Told()
 
 
 @pytest.mark.parametrize("name", ["x", ".", "..", "a/b", "%", "%2E", "é", "日本", "\x01", "a b", "~", "x" * 512])

@@ -20,6 +20,7 @@ from typing import Any
 
 from ... import rule
 from ...claim import Claim
+from ...errors import Misuse
 
 _PACKED_FROM = 600  # bytes; a short book stays readable for people
 # The capacity, those inside, those in line. (A line break within an entry is written as \\n, so these are ours.)
@@ -28,6 +29,16 @@ _NEXT = ",\n"
 WHO = slice(2, 22)  # ["<who: 20>","<session: 36>",1,
 SESSION = slice(25, 61)
 _FAIR = 63
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("who", "session", "owner", "note"), str),
+    **dict.fromkeys(("units", "at", "token"), int),
+    **dict.fromkeys(("ttl", "delay"), (int, float)),
+}
+_MOST = 1 << 24  # bytes of a book, unpacked
+
+
+class NotOurs(Misuse):
+    """Somebody else wrote that: so nobody of ours is in it."""
 
 
 class Entry:
@@ -61,8 +72,14 @@ class Entry:
 
     @classmethod
     def read(cls, packed: str) -> Entry:
-        who, session, fair, *rest = json.loads(packed)
-        return cls(who, session, bool(fair), *rest)
+        try:
+            who, session, fair, *rest = json.loads(packed)
+            entry = cls(who, session, bool(fair), *rest)
+        except (ValueError, TypeError, RecursionError):
+            entry = None
+        if entry is None or not all(isinstance(getattr(entry, field), kind) for field, kind in _KINDS.items()):
+            raise NotOurs("what stands in the book of this name in Consul was not written by holdfast")
+        return entry
 
     def packed(self) -> str:
         fields: list[Any] = [self.who, self.session, int(self.fair), self.units, self.ttl, self.at, self.owner]
@@ -95,7 +112,7 @@ class Book:
     def read(cls, value: bytes, index: int, keeper: str) -> Book:
         """ValueError, TypeError, zlib.error: that is no book."""
         book = cls(index, keeper)
-        text = (value if value[:1] == b"[" else zlib.decompress(value)).decode()
+        text = (value if value[:1] == b"[" else zlib.decompressobj().decompress(value, _MOST)).decode()
         found = _LAYOUT.fullmatch(text)
         if found is None:
             raise ValueError("no book")

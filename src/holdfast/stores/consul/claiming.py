@@ -1,4 +1,4 @@
-"""One claim at the book of its name: written in, or into the line, as soon as nobody else is quicker.
+"""One claim at the book of its name: written in, into the line, or out again, as soon as nobody else is quicker.
 
 Threads and tasks of one process that want the same name would only spoil each other's transactions: they take turns. And
 if nobody of another process has come since our last write, the book need not be read again; if somebody has, the
@@ -7,19 +7,20 @@ transaction fails, as any that is based on an old book, and it is read.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from ...claim import Claim, Grant, Place
-from ...drivers.base import Driver
+from ...drivers.base import Bell, Driver
 from ...errors import Unavailable
 from ..kit.turns import Turns
 from . import keys as operations
 from . import looking
-from .book import Book, Entry
+from .book import Book, Entry, NotOurs
 from .ears import its_end
 from .keeper import Mine
-from .keys import MOST_LOOKED_AFTER, Step, pseudonym, url_of
+from .keys import MOST_LOOKED_AFTER, Step, url_of
 from .sessions import Session
 from .wire import Failed
 
@@ -79,9 +80,23 @@ class Books:
             self._books[name] = book
 
 
+def pseudonym(holder: str) -> str:
+    """Who a holder is in the book: whoever reads that does not learn the nonce that releases."""
+    return hashlib.sha256(holder.encode()).hexdigest()[:20]
+
+
 class Claiming:
+    """In, or into the line."""
+
     def __init__(
-        self, store: ConsulStore, claim: Claim, mine: Mine | None, session: Session, sent: float, deadline: float
+        self,
+        store: ConsulStore,
+        claim: Claim,
+        mine: Mine | None,
+        session: Session,
+        sent: float,
+        at: int,
+        deadline: float,
     ) -> None:
         self._store = store
         self._deadline = deadline
@@ -89,8 +104,10 @@ class Claiming:
         self._mine = mine
         self._session = session
         self._sent = sent  # before anything was asked: from here its time runs
+        self._at = at  # the same, for people to read
         self._former = mine.session.id if mine is not None and not mine.session.lost else ""
         self._who = mine.who if mine is not None else pseudonym(claim.holder)
+        self._bell: Bell | None = None  # if it waits
         self._dead: set[str] = set()
         self._delayed: set[str] = set()  # dead, and their lock-delay is not over
         self._doubted: set[str] = set()  # Consul would not take a bell for them
@@ -106,8 +123,9 @@ class Claiming:
             if self._doubted or book.blocks(claim, self._who):
                 await self._find_the_dead(book)
             struck = self._strike(book) if self._dead else []
-            now, delay = store.driver.wall_us() // 1000, store.target.lock_delay
-            entry, changed = book.enter(claim, self._who, self._session.id, self._former, now, delay)
+            entry, changed = book.enter(
+                claim, self._who, self._session.id, self._former, self._at, store.target.lock_delay
+            )
             if entry is None and claim.queue and not self._expect_bell():
                 await self._on_a_new_session()
                 book = None
@@ -126,14 +144,15 @@ class Claiming:
             elif book.known:  # nothing to write, so nobody would tell us that it is no longer true
                 book = None
                 continue
-            if entry is not None and self._keep(entry.token) is None:  # let in, by a session that was ended meanwhile
-                await self._on_a_new_session()
-                book = None
-                continue
             books.put(claim.name, book, self._session.id)
             if entry is not None:
-                return Grant(claim, entry.token, claim.ttl)
-            return Place(claim, self._listen(book, self._mine) if self._mine is not None else _LOOK_AGAIN)
+                if self._keep(entry.token) is not None:
+                    return Grant(claim, entry.token, claim.ttl)
+                await self._on_a_new_session()  # it was let in by one that was ended meanwhile
+                book = None
+                continue
+            wake_in = self._listen(book, self._mine, self._bell) if self._mine and self._bell else _LOOK_AGAIN
+            return Place(claim, wake_in)
 
     # ---- before
 
@@ -168,7 +187,7 @@ class Claiming:
             return False
         self._mine = mine
         mailbox = self._store.keys.session(self._session.id)
-        self._store.keeper.expect_bell(mine, url_of(mailbox) + "?recurse")
+        self._bell = self._store.keeper.expect_bell(mine, url_of(mailbox) + "?recurse")
         return True
 
     def _keep(self, token: int) -> Mine | None:
@@ -205,16 +224,79 @@ class Claiming:
 
     # ---- after
 
-    def _listen(self, book: Book, mine: Mine) -> float:
+    def _listen(self, book: Book, mine: Mine, bell: Bell) -> float:
         """To the end of those in the way; returns when to look again without having heard anything."""
         ears = self._store.ears
         others = book.obstacles(self._who) - {mine.session.id}
         paths = {url_of(self._store.keys.alive(session)) for session in sorted(others)[:_MOST_OBSTACLES]}
         heard = len(others) <= _MOST_OBSTACLES and not others & self._delayed
         for path in paths - mine.heard:
-            heard &= ears.listen(path, mine, its_end(mine.bell), final=True)
+            heard &= ears.listen(path, mine, its_end(bell), final=True)
             mine.heard.add(path)
         for path in mine.heard - paths:
             ears.forget(path, mine)
             mine.heard.discard(path)
         return mine.claim.ttl if heard else _LOOK_AGAIN
+
+
+class Leaving:
+    """Out again, from inside or from the line. May be run again when it was not answered: what was done is found to be done."""
+
+    def __init__(self, store: ConsulStore, claim: Claim, mine: Mine | None, deadline: float) -> None:
+        self._store = store
+        self._deadline = deadline
+        self._name = claim.name
+        self._mine = mine
+        self._who = mine.who if mine is not None else pseudonym(claim.holder)
+        # If the answer was lost, the next attempt finds that we have left; also if it is another call's.
+        self._sent = mine is not None and mine.leaving
+
+    async def __call__(self) -> bool:
+        """Was it there?"""
+        there = await self._store.books.writing(self._name, self._deadline, self._run)
+        if self._mine is not None:
+            self._store.keeper.forget(self._mine)
+        return there
+
+    async def _run(self) -> bool:
+        store, books, name, mine = self._store, self._store.books, self._name, self._mine
+        doubted: set[str] = set()
+        book = books.take(name)
+        if mine is not None and mine.uncertain and not mine.session.lost:
+            # What has not arrived by now never will.
+            await store.sessions.stamp(mine.session, self._deadline)
+            mine.uncertain, book = False, None
+        tries = 0
+        while True:
+            if book is None:
+                try:
+                    book = await looking.read(store, name, self._deadline)
+                except NotOurs:
+                    return self._sent
+            if not book.leave(self._who):
+                if not book.known:
+                    return self._sent
+                book = None
+                continue
+            dead = await looking.dead_among(store, doubted, self._deadline) if doubted else set()
+            if dead:
+                book.without(dead)
+            steps = store.keys.write(name, book, dead)
+            if mine is not None and mine.token == 0:
+                steps.append(Step(operations.delete(store.keys.bell(mine.session.id, self._who)), "bell"))
+            self._sent = True
+            if mine is not None:
+                mine.leaving = True
+            done = await store.wire.commit(steps, self._deadline)
+            if not isinstance(done, Failed):
+                book.written(done)
+                books.put(name, book, mine.session.id if mine is not None else "")
+                return True
+            self._sent = False
+            if mine is not None:
+                mine.leaving = False
+            book = None
+            if done.about == "theirs":
+                doubted.add(done.session)
+            await store.try_again(name, tries, self._deadline)
+            tries += 1

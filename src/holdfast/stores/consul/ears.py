@@ -19,8 +19,9 @@ _WAIT = 15  # seconds for one query; Consul adds up to a sixteenth
 
 
 class _Ear:
-    def __init__(self, path: str, final: bool) -> None:
+    def __init__(self, path: str, final: bool, pulse: Bell) -> None:
         self.path = path
+        self.pulse = pulse  # cannot be rung when the event loop is gone that it listens in
         self.final = final  # when the key is gone, it is gone for good
         self.heard: dict[object, Heard] = {}
 
@@ -39,15 +40,15 @@ class Ears:
         """From now on, until `forget`. False: too many are being listened to."""
         with self._mutex:
             ear = self._ears.get(path)
-            if ear is not None:
+            if ear is not None and ear.pulse.ring():
                 ear.heard[by] = heard
                 return True
             if (len(self._ears) >= MOST and not always) or self._closed:
                 return False
-            ear = self._ears[path] = _Ear(path, final)
+            ear = self._ears[path] = _Ear(path, final, self._driver.bell())
             ear.heard[by] = heard
         try:
-            self._driver.spawn(lambda: self._run(ear), "holdfast-consul-ear")
+            self._driver.spawn(lambda: self._run(ear), "holdfast-consul-ear", lambda: self._wanted(ear))
         except BaseException:
             with self._mutex:
                 self._ears.pop(path, None)
@@ -66,39 +67,35 @@ class Ears:
 
     async def _run(self, ear: _Ear) -> None:
         index = 0
-        try:
-            while self._wanted(ear):
-                sign = "&" if "?" in ear.path else "?"
-                try:
-                    path = f"{ear.path}{sign}index={index}&wait={_WAIT}s"
-                    answer = checked(await self._ask(path), self._wire.where)
-                    changed = answer.at != index or not index
-                    if changed:
-                        self._tell(ear, answer)
-                except HoldfastError:
-                    index = 0
-                    if not self._closed:
-                        await self._driver.sleep(self._driver.uniform(0.1, 0.3))
-                    continue
-                if changed and answer.status == 404:
-                    if ear.final:
-                        return
-                    await self._driver.sleep(0.05)  # Consul tells us also what does not concern this key
-                index = answer.at if answer.at >= index else 0
-        finally:
-            with self._mutex:
-                if self._ears.get(ear.path) is ear:
-                    del self._ears[ear.path]
+        while self._wanted(ear):
+            sign = "&" if "?" in ear.path else "?"
+            try:
+                path = f"{ear.path}{sign}index={index}&wait={_WAIT}s"
+                answer = checked(await self._ask(path), self._wire.where)
+                changed = answer.at != index or not index
+                if changed:
+                    self._tell(ear, answer)
+            except HoldfastError:
+                index = 0
+                if not self._closed:
+                    await self._driver.sleep(self._driver.uniform(0.1, 0.3))
+                continue
+            if changed and answer.status == 404:
+                if ear.final:
+                    return
+                await self._driver.sleep(0.05)  # Consul tells us also what does not concern this key
+            index = answer.at if answer.at >= index else 0
 
     async def _ask(self, path: str) -> Answer:
         return await self._wire.ask("GET", path, b"", self._driver.now() + self._within, apart=True)
 
     def _wanted(self, ear: _Ear) -> bool:
         with self._mutex:
+            if self._ears.get(ear.path) is not ear:
+                return False
             if ear.heard and not self._closed:
                 return True
-            if self._ears.get(ear.path) is ear:  # under the same lock as the decision: nobody slips in between
-                del self._ears[ear.path]
+            del self._ears[ear.path]  # under the same lock as the decision: nobody slips in between
             return False
 
     def _tell(self, ear: _Ear, answer: Answer) -> None:

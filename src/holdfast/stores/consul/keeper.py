@@ -39,11 +39,11 @@ class Mine:
         "who",
     )
 
-    def __init__(self, claim: Claim, who: str, session: Session, bell: Bell) -> None:
+    def __init__(self, claim: Claim, who: str, session: Session) -> None:
         self.claim = claim
         self.who = who
         self.session = session
-        self.bell = bell
+        self.bell: Bell | None = None  # of one that waits
         self.deadline = self.look_at = _NEVER
         self.token = 0  # in line
         self.leaving = False  # a release was sent, and its fate is not known
@@ -83,7 +83,7 @@ class Keeper:
                 return None
             mine = self.mine.get(claim.holder)
             if mine is None:
-                mine = self.mine[claim.holder] = Mine(claim, who, session, self._driver.bell())
+                mine = self.mine[claim.holder] = Mine(claim, who, session)
                 session.users += 1
             elif mine.session is not session:
                 self._hush(mine)
@@ -109,30 +109,30 @@ class Keeper:
         """It is over, and all that hangs on it."""
         self._sessions.lose(session)
         for mine in [one for one in list(self.mine.values()) if one.session is session]:
-            mine.bell.ring()
+            if mine.bell is not None:
+                mine.bell.ring()
             self.forget(mine)
 
-    def expect_bell(self, mine: Mine, path: str) -> None:
+    def expect_bell(self, mine: Mine, path: str) -> Bell:
         """From now on, what is put under its session wakes this waiter: one ear for all of a session."""
         with self._mutex:
+            bell = mine.bell = mine.bell or self._driver.bell()
             if mine.mailbox == path:
-                return
+                return bell
             mine.mailbox = path
             waiting = self._waiting.setdefault(path, {})
             waiting[mine.who] = mine
         self._ears.listen(path, path, self._mail(waiting), final=True, always=True)
+        return bell
 
     def _mail(self, waiting: dict[str, Mine]) -> Heard:
         def heard(answer: Answer) -> None:
-            if answer.status != 200:  # the session is over: claim again, and find out
-                for mine in list(waiting.values()):
+            over = answer.status != 200  # the session: claim again, and find out
+            rung = {} if over else dict(told(answer, self._where, _rung))
+            for who, mine in list(waiting.items()):
+                if (over or rung.get(who, 0) > mine.rung) and mine.bell is not None:
+                    mine.rung = rung.get(who, mine.rung)
                     mine.bell.ring()
-                return
-            for who, rung in told(answer, self._where, _rung):
-                mine_or_none = waiting.get(who)
-                if mine_or_none is not None and rung > mine_or_none.rung:
-                    mine_or_none.rung = rung
-                    mine_or_none.bell.ring()
 
         return heard
 
@@ -168,7 +168,8 @@ class Keeper:
         if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
             self._bell = bell = self._driver.bell()
             try:
-                self._driver.spawn(lambda: self._run(bell), "holdfast-consul-keeper")
+                needed = lambda: self._bell is bell and not self._closed  # noqa: E731
+                self._driver.spawn(lambda: self._run(bell), "holdfast-consul-keeper", needed)
             except BaseException:
                 self._bell, self._wake_at = None, _NEVER
                 raise
@@ -191,8 +192,8 @@ class Keeper:
                 await self.end_idle(self._driver.now() + self._timeout)
         finally:
             with self._mutex:
-                if self._bell is bell:
-                    self._bell, self._wake_at = None, _NEVER
+                if self._bell is bell:  # somebody cancelled it: it is started again, unless its event loop is gone
+                    self._wake_at = _NEVER
 
     async def _round(self) -> None:
         now = self._driver.now()

@@ -17,7 +17,6 @@ session writes itself into the book, the key is let go, and entries of the dead 
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 from collections.abc import Container
 from typing import Any, NamedTuple
@@ -87,11 +86,6 @@ class Keys:
         if heir is not None:
             steps.append(Step(hold(self.bell(heir.session, heir.who), heir.session), "theirs", heir.session))
         return steps
-
-
-def pseudonym(holder: str) -> str:
-    """Who a holder is in the book: whoever reads that does not learn the nonce that releases."""
-    return hashlib.sha256(holder.encode()).hexdigest()[:20]
 
 
 def url_of(key: str) -> str:

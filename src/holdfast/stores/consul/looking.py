@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...claim import ROUND, Eviction, Holding, Snapshot, Waiting
-from ...errors import Misuse
-from .book import Book, Entry
+from .book import Book, Entry, NotOurs
 from .ears import any_change, its_end
 from .keys import url_of
 from .replies import Item
@@ -27,7 +26,7 @@ def open_book(store: ConsulStore, item: Item) -> Book:
     try:
         return Book.read(item.value, item.at, item.session)
     except (ValueError, TypeError, zlib.error):
-        raise Misuse(
+        raise NotOurs(
             f"the key {item.key!r} in Consul at {store.wire.where} is not holdfast's: delete it, or choose another prefix"
         ) from None
 
@@ -92,8 +91,13 @@ def _shown(name: str, book: Book, evicted: Item | None, now: int) -> Snapshot:
         Holding(one.owner, one.token, one.units, age(one), one.ttl, one.note) for one in book.inside.values()
     )
     waiters = tuple(Waiting(one.owner, one.units, age(one), one.ttl, one.fair) for one in book.waiting())
-    eviction = None
-    if evicted is not None:
-        owner, token, by, at = json.loads(evicted.value)
-        eviction = Eviction(owner, token, evicted.at, by, max(now - at, 0) / 1000)
-    return Snapshot(name, 0 if book.empty else book.capacity, holders, waiters, eviction)
+    return Snapshot(name, 0 if book.empty else book.capacity, holders, waiters, evicted and eviction(evicted, now))
+
+
+def eviction(item: Item, now: int) -> Eviction | None:
+    """None: somebody else wrote that."""
+    try:
+        owner, token, by, at = json.loads(item.value)
+        return Eviction(str(owner), int(token), item.at, str(by), max(now - int(at), 0) / 1000)
+    except (ValueError, TypeError, RecursionError):
+        return None

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from ...claim import Grant, Verdict
 from ...errors import HoldfastError, Unavailable
 from . import keys as operations
+from .book import NotOurs
+from .claiming import pseudonym
 from .keeper import Mine
-from .keys import MOST_LOOKED_AFTER, Step, pseudonym
+from .keys import MOST_LOOKED_AFTER, Step
 from .looking import open_book
 from .replies import Item
 from .sessions import Session
@@ -89,7 +91,8 @@ class Renewing:
 
     def _is_inside(self, grant: Grant, items: dict[str, Item]) -> bool:
         item = items.get(self._store.keys.book(grant.claim.name))
-        if item is None:
+        try:
+            entry = item and open_book(self._store, item).inside.get(pseudonym(grant.claim.holder))
+        except NotOurs:  # overwritten by somebody: that is this one's loss, and nobody else's trouble
             return False
-        entry = open_book(self._store, item).inside.get(pseudonym(grant.claim.holder))
         return entry is not None and entry.token == grant.token

@@ -29,8 +29,8 @@ from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
 from ..kit.pool import Unreachable
 from ..kit.sleepers import Sleepers
-from . import leaving, looking
-from .claiming import Books, Claiming
+from . import evicting, looking
+from .claiming import Books, Claiming, Leaving
 from .ears import Ears
 from .keeper import Keeper, Mine
 from .keys import Keys
@@ -120,10 +120,11 @@ class ConsulStore:
         self._check_ttl(claim, mine)
         sent = self.driver.now()
         if mine is not None and mine.deadline <= sent:
-            await leaving.leave(self, claim, mine, deadline)  # it is over: what comes now is a new claim
+            await self._leave(claim, mine, deadline)  # it is over: what comes now is a new claim
             mine = None
+        at = self.wall_ms()
         session = await self.sessions.fit_for(claim.ttl, deadline)
-        claiming = Claiming(self, claim, mine, session, sent, deadline)
+        claiming = Claiming(self, claim, mine, session, sent, at, deadline)
         return await self.books.writing(claim.name, deadline, claiming.run)
 
     def _check_ttl(self, claim: Claim, mine: Mine | None) -> None:
@@ -137,7 +138,7 @@ class ConsulStore:
     async def wait(self, place: Place, timeout: float) -> None:
         woken = self.sleepers.woken
         mine = self.keeper.mine.get(place.claim.holder)
-        if mine is None:
+        if mine is None or mine.bell is None:
             await self.sleepers.sleep(self.driver.bell(), min(timeout, place.wake_in), woken)
         else:
             await self.sleepers.sleep(mine.bell, timeout, woken)
@@ -151,14 +152,17 @@ class ConsulStore:
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         mine = self.keeper.mine.get(claim.holder)
         over = mine is not None and (mine.session.lost or mine.deadline <= self.driver.now())
-        there = await leaving.leave(self, claim, mine, self.by(within))
+        there = await self._leave(claim, mine, self.by(within))
         return there and not over
 
+    async def _leave(self, claim: Claim, mine: Mine | None, deadline: float) -> bool:
+        return await self.persistently(deadline, Leaving(self, claim, mine, deadline))
+
     async def _put_out_overdue(self, mine: Mine) -> None:
-        await leaving.leave(self, mine.claim, mine, self.by(ROUND))
+        await self._leave(mine.claim, mine, self.by(ROUND))
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
-        return await leaving.evict(self, name, token, by, self.by(ROUND))
+        return await evicting.evict(self, name, token, by, self.by(ROUND))
 
     # ---- looking
 

@@ -8,14 +8,15 @@ from urllib.parse import unquote
 
 from ...drivers.base import Address
 from ...errors import Misuse
-from ..kit.url import Options, addresses, options, seconds, show, text, word
+from ...secret import Secret
+from ..kit.url import Options, addresses, options, seconds, secret, show, text, word
 
 DEFAULT_PORT = 8500
 DEFAULT_TLS_PORT = 8501
 MOST_LOCK_DELAY = 60.0  # Consul's own limit
 
 OPTIONS: Options = {
-    "token": ("token", word),
+    "token": ("token", secret),
     "timeout": ("timeout", seconds(0.05, 600)),
     "lock_delay": ("lock_delay", seconds(0, MOST_LOCK_DELAY)),
     "min_ttl": ("min_ttl", seconds(0.05, 86400)),
@@ -32,7 +33,7 @@ class Target(NamedTuple):
 
     addresses: tuple[Address, ...]
     prefix: str = "holdfast"
-    token: str = ""
+    token: Secret = Secret("")
     tls: bool = False
     ca: str = ""  # the file of certificates to trust; "": the system's
     cert: str = ""  # the client's own certificate, and its key
@@ -59,7 +60,7 @@ def parse(url: str) -> Target:
         user, _, token = login.partition(":")
         if user:
             raise Misuse(f"{scheme}:// takes a token and no user: write {scheme}://:TOKEN@host or ?token=TOKEN")
-        target = target._replace(token=word(unquote(token), "the token"))
+        target = target._replace(token=secret(unquote(token), "the token"))
     if prefix:
         target = target._replace(prefix=_prefix(unquote(prefix)))
     target = target._replace(**options(query, OPTIONS, "Consul"))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...drivers.base import Driver
 from ...errors import Unavailable
+from ...secret import SecretBytes
 from ..kit.members import Members
 from ..kit.pool import Loan, Pool
 from ..kit.url import tls_context
@@ -44,7 +45,7 @@ class Wire:
         self.pool = Pool(driver, "Consul", Members(target.addresses), tls, MOST_AT_ONCE)
         self.where = self.pool.where
         self._now = driver.now
-        self._secret = f"X-Consul-Token: {target.token}\r\n" if target.token else ""
+        self._token = SecretBytes(f"X-Consul-Token: {target.token.plain}\r\n".encode() if target.token else b"")
         self._datacenter = f"dc={target.datacenter}" if target.datacenter else ""
 
     async def ask(self, method: str, path: str, body: bytes, deadline: float, *, apart: bool = False) -> Answer:
@@ -58,10 +59,10 @@ class Wire:
         loan, whole = Loan(), False
         try:
             connection = await self.pool.lend(loan, deadline, apart=apart)
-            head = f"{method} {path} HTTP/1.1\r\nHost: {connection.shown}\r\n{self._secret}Content-Length: {len(body)}\r\n\r\n"
+            head = f"{method} {path} HTTP/1.1\r\nHost: {connection.shown}\r\nContent-Length: {len(body)}\r\n".encode()
             answer = None
             try:
-                await connection.stream.send(head.encode() + body, loan.deadline)
+                await connection.stream.send(SecretBytes(head + self._token + b"\r\n" + body), loan.deadline)
                 while answer is None:
                     data = await connection.stream.receive(loan.deadline)
                     answer = reader.feed(data) if data else reader.end()

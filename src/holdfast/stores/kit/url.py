@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 from ...drivers.base import Address
 from ...errors import Misuse
+from ...secret import Secret
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -60,6 +61,10 @@ def word(value: str, what: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", value):
         raise Misuse(f"{what} must be up to 128 letters, digits and _ . : -")
     return value
+
+
+def secret(value: str, what: str) -> Secret:
+    return Secret(word(value, what))
 
 
 def seconds(least: float, most: float) -> Callable[[str, str], float]:

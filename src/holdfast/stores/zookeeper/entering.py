@@ -150,7 +150,7 @@ class Entering:
         if isinstance(found, Exception):
             return None
         data, stat = found
-        state = told(data).get("state")
+        state = told(data).state
         if state == INSIDE and stat.ephemeralOwner == record.session.id:
             record.path = path
             return await self._granted(record, stat.mzxid, give_up)

@@ -34,8 +34,12 @@ def encode(name: str) -> str:
     return quote(name, safe="").replace(".", "%2E")
 
 
-def decode(part: str) -> str:
-    return unquote(part, errors="strict")
+def decode(part: str) -> str | None:
+    """None: that is none of our names."""
+    try:
+        return unquote(part, errors="strict")
+    except UnicodeDecodeError:
+        return None
 
 
 def tag_of(holder: str, session: int | None) -> str:
@@ -69,9 +73,11 @@ def read(children: Iterable[str]) -> list[Node]:
         parts = child.split(".")
         if len(parts) == 5:
             try:
-                nodes.append(Node(child, parts[0], int(parts[1]), int(parts[2]), parts[3] == "f", int(parts[4])))
+                node = Node(child, parts[0], int(parts[1]), int(parts[2]), parts[3] == "f", int(parts[4]))
             except ValueError:
                 continue
+            if 0 < node.units <= node.capacity:
+                nodes.append(node)
         elif child.endswith("!"):
             passed.add(child[:-1])
         elif "~" in child:

@@ -23,7 +23,7 @@ from ...claim import Eviction, Holding, Snapshot, Waiting
 from ...drivers.base import Bell, Driver
 from ...errors import Unavailable
 from . import line
-from .records import INSIDE, WAITING, told
+from .records import INSIDE, WAITING, Told, told
 from .session import Session
 from .sessions import Sessions
 from .url import Target
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
     """A claim, its node and what that says."""
 
     node: line.Node
-    told: dict[str, Any]
+    told: Told
     stat: Any
     token: int  # 0: it waits
 
@@ -83,27 +83,25 @@ class Looking:
         eviction = None
         if data and stat is not None and (age := max(0.0, now - stat.mtime / 1000)) < _REMEMBER_EVICTIONS:
             found = told(data)
-            eviction = Eviction(
-                str(found.get("owner")), int(found.get("token", 0)), stat.mzxid, str(found.get("by")), age
-            )
+            eviction = Eviction(found.owner, found.token, stat.mzxid, found.by, age)
         holders = [
             Holding(
-                str(one.told.get("owner", "?")),
+                one.told.owner,
                 one.token,
                 one.node.units,
-                max(0.0, now - (one.stat.mtime if one.told.get("state") == INSIDE else one.stat.ctime) / 1000),
-                float(one.told.get("ttl", 0.0)),
-                str(one.told.get("note", "")),
+                max(0.0, now - (one.stat.mtime if one.told.state == INSIDE else one.stat.ctime) / 1000),
+                one.told.ttl,
+                one.told.note,
             )
             for one in sorted(seen, key=lambda one: one.token)
             if one.token
         ]
         waiters = [
             Waiting(
-                str(one.told.get("owner", "?")),
+                one.told.owner,
                 one.node.units,
                 max(0.0, now - one.stat.ctime / 1000),
-                float(one.told.get("ttl", 0.0)),
+                one.told.ttl,
                 one.node.fair,
             )
             for one in seen
@@ -118,13 +116,14 @@ class Looking:
         _, children = await session.ask([session.barrier, GetChildren(root, None)])
         if isinstance(children, Exception):
             return []
-        parts = [part for part in children if line.decode(part).startswith(prefix)]
+        names = {part: name for part in children if (name := line.decode(part)) is not None}
+        parts = [part for part, name in names.items() if name.startswith(prefix)]
         found = []
         for at in range(0, len(parts), _AT_ONCE):
             some = parts[at : at + _AT_ONCE]
             stats = await session.ask([Exists(f"{root}/{part}", None) for part in some])
             # A name that nobody uses any more is a container without children, until the server removes it.
-            found += [line.decode(part) for part, stat in zip(some, stats, strict=True) if stat and stat.numChildren]
+            found += [names[part] for part, stat in zip(some, stats, strict=True) if stat and stat.numChildren]
         return sorted(found)
 
     async def _look(
@@ -161,9 +160,9 @@ class Looking:
             token = 0
             if node.past_line:
                 token = mark.czxid if mark is not None and not isinstance(mark, Exception) else 0
-            elif says.get("state") == INSIDE:
+            elif says.state == INSIDE:
                 token = stat.mzxid
-            elif says.get("state") != WAITING and node.tag in entitled:
+            elif says.state != WAITING and node.tag in entitled:
                 token = stat.czxid
             seen.append(Seen(node, says, stat, token))
         return seen, evicted
@@ -236,7 +235,7 @@ class Looking:
                 continue
             if isinstance(made, Exception) and not isinstance(made, NodeExistsError):
                 raise Unavailable(f"the eviction of {name!r} cannot be noted: {made!r}")
-            audit = json.dumps({"owner": found.told.get("owner", "?"), "token": token, "by": by}).encode()
+            audit = json.dumps({"owner": found.told.owner, "token": token, "by": by}).encode()
             operations = [Delete(f"{parent}/{found.node.name}", found.stat.version)]
             if found.node.past_line:
                 operations.append(Delete(f"{parent}/{found.node.tag}!", -1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import NamedTuple
 
 from ...claim import Claim
 from ...drivers.base import Driver
@@ -43,14 +43,26 @@ class Record:
         self.watching = None
 
     def data(self, state: str, ttl: float) -> bytes:
-        told = {"owner": self.claim.owner, "note": self.claim.note, "ttl": ttl, "state": state}
+        told = {"owner": self.claim.owner, "note": self.claim.note, "ttl": float(ttl), "state": state}
         return json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def told(data: bytes | None) -> dict[str, Any]:
-    """What a node says of its claim; of one that we did not write, nothing."""
+class Told(NamedTuple):
+    """What a node says of its claim, or of an eviction."""
+
+    owner: str = "?"
+    note: str = ""
+    ttl: float = 0.0
+    state: str = ""
+    token: int = 0
+    by: str = "?"
+
+
+def told(data: bytes | None) -> Told:
+    """Whoever may write there may have written anything: what is not as we write it, it does not say."""
     try:
         found = json.loads(data or b"")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    except (ValueError, RecursionError):
+        return Told()
+    said = found if isinstance(found, dict) else {}
+    return Told(**{key: said[key] for key, usual in Told._field_defaults.items() if type(said.get(key)) is type(usual)})

@@ -94,6 +94,27 @@ class Loops:
         a.do(eagerly)
         world.until_nothing_is_left()
 
+    @pytest.mark.parametrize("world", ["asyncio"], indirect=True)
+    def test_whoever_cancels_all_other_tasks_makes_no_waiter_deaf(self, world: World) -> None:
+        """Here it broke: what listened for the bell was such a task, and the waiter slept for a third of its ttl."""
+        a, holder = world.actors("a", "holder")
+        held = holder.do(lambda locks: locks.lock("x").acquire())
+
+        async def wait(locks: Any) -> None:
+            waiting = asyncio.create_task(locks.lock("x", ttl=60).acquire(timeout=30))
+            await asyncio.to_thread(world.until, lambda: len(world.waiters("x")) == 1)
+            await asyncio.sleep(0.05)  # it sleeps by now
+            for each in asyncio.all_tasks() - {waiting, asyncio.current_task()}:
+                if each.get_name() != "a":
+                    each.cancel()
+            await asyncio.to_thread(holder.do, lambda _: held.release())
+            async with asyncio.timeout(3 + world.slack):
+                lease = await waiting
+            await lease.release()
+
+        a.do(wait)
+        world.until_nothing_is_left()
+
     @pytest.mark.skipif(not find_spec("gevent"), reason="gevent is not installed")
     def test_greenlets_take_turns(self, world: World) -> None:
         if world.asynchronous:
