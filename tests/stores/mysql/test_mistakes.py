@@ -141,8 +141,8 @@ MUTANTS = [
     Mutant(
         "a session waits for itself",
         "session.py",
-        "            if self._server.strays:\n",
-        "            if False:\n",
+        "                first=self._end_strays,\n",
+        "",
         "test_session.py::test_a_claim_whose_answer_was_lost_is_not_in_its_own_way",
     ),
     Mutant(

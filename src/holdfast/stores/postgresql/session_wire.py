@@ -12,7 +12,9 @@ from typing import Any
 
 from ...drivers.base import boot_time
 from ...errors import Unavailable
+from . import replies
 from .line import Broken
+from .replies import ServerError
 from .statements import PING, Params, Row, Statement, long
 from .watcher import NEVER, Watcher
 from .wire import BlockingLine, BlockingWire
@@ -238,6 +240,8 @@ class BlockingSessionWire(BlockingWire):
             ((pid,),) = self._tell(line, settings(self.target.relaxed), deadline)
         except BaseException as error:
             line.close()
+            if isinstance(error, ServerError):
+                raise replies.explained(error, self.where, self.target.schema) from None
             if isinstance(error, Broken):
                 raise Unavailable(str(error)) from None
             raise
