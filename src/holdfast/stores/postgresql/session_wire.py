@@ -60,9 +60,7 @@ class BlockingSession:
 
     async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
         deadline = time.monotonic() + within
-        if not self._mutex.acquire(timeout=max(0.0, within)):
-            raise self.line.late(within)
-        try:
+        with self._mutex:  # nobody has it for longer than a conversation takes
             if not self.alive:
                 raise Unavailable(f"the connection to PostgreSQL at {self.line.where} has ended")
             try:
@@ -79,8 +77,6 @@ class BlockingSession:
             except BaseException:
                 self.end()  # perhaps in mid-conversation
                 raise
-        finally:
-            self._mutex.release()
 
     def begin(self, statement: Statement, params: Params) -> None:
         with self._mutex:
