@@ -57,9 +57,12 @@ class TestPostgreSQLSessions(Suite):
         super().test_cancelled_at_any_await_nothing_is_left(world, what)
 
     # A lock, and a place in line, end with their connection: what cuts it is told as a loss, at once. What is late loses nothing,
-    # and who had neither a lock nor a place yet comes in all the same.
+    # and who had neither a lock nor a place yet comes in all the same. (Where the answer is dropped, the cut comes so late that
+    # it may have the lock.)
 
-    @pytest.mark.parametrize(("free", "fault"), [(True, "answer late"), *((False, fault) for fault in FAULTS)])
+    @pytest.mark.parametrize(
+        ("free", "fault"), [(True, "answer late"), *((False, fault) for fault in FAULTS if fault != "answer dropped")]
+    )
     def test_a_claim_struck_at_any_request_enters_once_and_in_its_turn(
         self, world: World, network: Network, fault: str, free: bool
     ) -> None:

@@ -117,6 +117,13 @@ MUTANTS = [
         "test_renewing.py::test_a_session_whose_connection_is_stuck_is_unknown_then_kept_and_the_others_are_kept",
     ),
     Mutant(
+        "who has answered waits for who has not",
+        "line.py",
+        "                asked.pop(number).end_ping()\n",
+        "",
+        "test_renewing.py::test_a_session_is_released_though_the_connection_of_another_is_stuck",
+    ),
+    Mutant(
         "nobody looks whose the locks are",
         "session.py",
         "if not ours and self._held.get(holder) is one:",
@@ -141,8 +148,8 @@ MUTANTS = [
     Mutant(
         "a session waits for itself",
         "session.py",
-        "            if self._server.strays:\n",
-        "            if False:\n",
+        "                first=self._end_strays,\n",
+        "",
         "test_session.py::test_a_claim_whose_answer_was_lost_is_not_in_its_own_way",
     ),
     Mutant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,6 +89,30 @@ def test_a_session_whose_connection_is_stuck_is_unknown_then_kept_and_the_others
             assert [await store.release(grant.claim) for grant in grants] == [True] * 3
 
         run(world, f"{url}?mode=session".replace(str(mariadb.port), str(proxy.port)), scenario)
+
+
+def test_a_session_is_released_though_the_connection_of_another_is_stuck(
+    world: str, url: str, mariadb: MariaDB
+) -> None:
+    with Proxy(mariadb.address) as proxy:
+
+        async def scenario(store: Any) -> None:
+            grants = await granted(store, "a", "b")
+            proxy.to_server.hold(chunks=1, when=lambda data: b"DO 1" in data)
+            renewing = await beside(world, lambda: store.renew(grants, 20.0))
+            while not proxy.to_server.caught.chunks:
+                await store._driver.sleep(0.01)
+            await store._driver.sleep(0.2)  # so that the other has answered
+            started = time.monotonic()
+            done = [await beside(world, partial(store.release, grant.claim, 10.0)) for grant in grants]
+            while () not in [(await store.inspect(name)).holders for name in "ab"]:
+                assert time.monotonic() - started < 8  # and not when the renewal is over
+            proxy.flow()
+            await renewing(30.0)
+            for one in done:
+                await one(30.0)
+
+        run(world, f"{url}?mode=session&timeout=20".replace(str(mariadb.port), str(proxy.port)), scenario)
 
 
 def test_a_session_whose_connection_has_ended_is_lost_and_the_others_are_kept(

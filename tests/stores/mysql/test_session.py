@@ -21,6 +21,8 @@ from holdfast import aio
 from holdfast.claim import Claim, Grant, new_holder
 from holdfast.drivers.base import finish
 from holdfast.errors import LeaseLost, NotAcquired, Unavailable, Unsupported
+from holdfast.stores.mysql.conversation import Conversation
+from holdfast.stores.mysql.faults import ServerError
 from holdfast.sync import Locks
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.mariadb import MariaDB
@@ -309,6 +311,32 @@ def test_a_claim_whose_answer_was_lost_is_not_in_its_own_way(session: str, maria
             finish(store.claim(mine, 0.3))
         assert isinstance(finish(store.claim(mine, 10.0)), Grant)
         assert finish(store.release(mine))
+
+
+@pytest.mark.parametrize("code", [1213, 1317], ids=["a deadlock", "interrupted"])
+def test_a_refusal_on_the_way_to_a_claim_is_tried_again_or_told_in_our_words(
+    locks: Locks, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """To end what was left behind is to wait for it, while it may wait for us."""
+    refusals = [ServerError(code, "as the test wants it")]
+
+    async def refused(*_: object) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    where, what = ("end_strays_by", "strays") if code == 1213 else ("_ask_durability", "_known")
+    monkeypatch.setattr(Conversation, where, refused)
+    server: Any = locks._engine.store._server  # type: ignore[attr-defined]
+    setattr(server, what, {"somebody's"} if what == "strays" else False)
+    store = locks._engine.store
+    mine = Claim("x", new_holder(), "somebody", 60.0)
+    if code == 1317:
+        with pytest.raises(Unavailable, match="interrupted"):
+            finish(store.claim(mine))
+    assert isinstance(finish(store.claim(mine)), Grant)
+    assert not refusals
+    server.strays.clear()
+    assert finish(store.release(mine))
 
 
 def test_tokens_of_sessions_that_are_ahead_of_the_clock_are_not_swept_away(session: str, admin: Admin) -> None:

@@ -9,12 +9,13 @@ import time
 import psycopg
 import pytest
 
-from holdfast import LeaseLost, Unsupported, aio
+from holdfast import LeaseLost, Unavailable, Unsupported, aio
+from holdfast.stores.postgresql import session_wire, session_wire_aio
 from holdfast.testing import servers
 from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
 
 from .hands import SOON, Connect, claim_of, in_background, until
-from .stores import Stored
+from .stores import OpenStore, Stored
 
 pytestmark = pytest.mark.server
 SESSION = "?mode=session"
@@ -173,6 +174,16 @@ def test_a_watch_over_connections_that_was_interrupted_in_beginning_begins_with_
     grant = store.grant(claim_of("x"))
     assert store.renew([grant], SOON) == [grant]
     store.close()
+
+
+def test_a_refusal_to_prepare_a_connection_is_told_in_our_words(
+    postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(postgresql.url, SESSION)
+    for wire in (session_wire, session_wire_aio):
+        monkeypatch.setattr(wire, "settings", lambda relaxed: "SELECT 1 / 0")
+    with pytest.raises(Unavailable, match="division by zero"):
+        store.claim(claim_of("x"))
 
 
 def test_a_role_whose_transactions_see_the_past_gets_its_turn(connect: Connect) -> None:

@@ -43,8 +43,10 @@ class Conversation:
             try:
                 check_version(line.server, self.target.shown())
                 await self._ask_durability(line, self.left(give_up))
-            except BaseException:
+            except BaseException as error:
                 line.close()
+                if isinstance(error, ServerError):
+                    raise explained(error, self.target.shown(), self.target.database) from None
                 raise
             self._known = True
         return line

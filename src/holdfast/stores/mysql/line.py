@@ -365,7 +365,7 @@ async def ping_all(lines: Sequence[Any], within: float) -> list[bool | Unavailab
     deadline = boot_time() + within
     verdicts: list[bool | Unavailable] = [Unavailable(f"no answer within {within:.2g} s") for _ in lines]
     poll = select.poll()
-    asked: list[BlockingLine] = []
+    asked: dict[int, BlockingLine] = {}  # by their number; nobody else can talk there until they have answered
     waited_for: dict[int, int] = {}
     late: set[int] = set()  # they owe the answer to an earlier ping, which says nothing of now: that comes first
     try:
@@ -374,7 +374,7 @@ async def ping_all(lines: Sequence[Any], within: float) -> list[bool | Unavailab
                 if line.owes_answer():
                     late.add(number)
                 if line.send_ping(deadline):
-                    asked.append(line)
+                    asked[number] = line
                     poll.register(line.fileno(), select.POLLIN)
                     waited_for[line.fileno()] = number
             except (Unavailable, ValueError):  # ValueError: another thread has closed it
@@ -393,7 +393,8 @@ async def ping_all(lines: Sequence[Any], within: float) -> list[bool | Unavailab
                     verdicts[number] = False
                 del waited_for[plug]
                 poll.unregister(plug)
+                asked.pop(number).end_ping()
     finally:
-        for line in asked:
+        for line in asked.values():
             line.end_ping()
     return verdicts

@@ -127,7 +127,7 @@ class SessionStore:
         if line is not None:
             try:
                 (((released,),),) = await self._ask(
-                    line, f"CALL holdfast_session_release_1({literal(claim.name)})", 0.0, give_up
+                    line, f"CALL holdfast_session_release_1({literal(claim.name)})", give_up
                 )
                 there = bool(released)
             except Unavailable:
@@ -192,15 +192,12 @@ class SessionStore:
         if seconds:
             self._waiting[holder] = line
         try:
-            if self._server.strays:
-                # One of those may be of this very claim, and in its way: an answer was lost, and the server's side lives on.
-                await self._server.end_strays_by(line, give_up)
             (((verdict, number, key),),) = await self._ask(
                 line,
                 f"CALL holdfast_session_claim_1({literal(name)}, {literal(owner)}, {literal(note)}, {seconds:.3f}, "
                 f"{math.ceil(ttl) + 1}, {int(self._target.retention * _SECOND)})",
-                seconds,
                 give_up,
+                first=self._end_strays,
             )
         except BaseException as error:
             self._let_go(holder, line)
@@ -233,12 +230,25 @@ class SessionStore:
         line.watch(lambda: self._ended(ended))
         return line, True
 
-    async def _ask(self, line: Line, statement: str, seconds: float, give_up: float) -> list[Rows]:
+    async def _end_strays(self, line: Line, give_up: float) -> None:
+        """One of those may be of this very claim, and in its way: an answer was lost, and the server's side lives on."""
+        if self._server.strays:
+            await self._server.end_strays_by(line, give_up)
+
+    async def _ask(
+        self,
+        line: Line,
+        statement: str,
+        give_up: float,
+        first: Callable[[Line, float], Awaitable[None]] | None = None,
+    ) -> list[Rows]:
         """Repeated where that is harmless: the connection has its lock, or has not, whatever became of the rows."""
         attempt = 0
         while True:
             attempt += 1
             try:
+                if first is not None:
+                    await first(line, give_up)
                 return await line.ask(statement, self._server.left(give_up))
             except ServerError as error:
                 late = self._driver.now() >= give_up or attempt >= _ATTEMPTS

@@ -12,7 +12,9 @@ from typing import Any
 
 from ...drivers.base import boot_time
 from ...errors import Unavailable
+from . import replies
 from .line import Broken
+from .replies import ServerError
 from .statements import PING, Params, Row, Statement, long
 from .watcher import NEVER, Watcher
 from .wire import BlockingLine, BlockingWire
@@ -58,9 +60,7 @@ class BlockingSession:
 
     async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
         deadline = time.monotonic() + within
-        if not self._mutex.acquire(timeout=max(0.0, within)):
-            raise self.line.late(within)
-        try:
+        with self._mutex:  # nobody has it for longer than a conversation takes
             if not self.alive:
                 raise Unavailable(f"the connection to PostgreSQL at {self.line.where} has ended")
             try:
@@ -77,8 +77,6 @@ class BlockingSession:
             except BaseException:
                 self.end()  # perhaps in mid-conversation
                 raise
-        finally:
-            self._mutex.release()
 
     def begin(self, statement: Statement, params: Params) -> None:
         with self._mutex:
@@ -238,6 +236,8 @@ class BlockingSessionWire(BlockingWire):
             ((pid,),) = self._tell(line, settings(self.target.relaxed), deadline)
         except BaseException as error:
             line.close()
+            if isinstance(error, ServerError):
+                raise replies.explained(error, self.where, self.target.schema) from None
             if isinstance(error, Broken):
                 raise Unavailable(str(error)) from None
             raise

@@ -9,8 +9,10 @@ from typing import Any
 
 from ...drivers.base import boot_time
 from ...errors import Unavailable
+from . import replies
 from .lane import NEVER, Lane
 from .line import Broken, Line
+from .replies import ServerError
 from .session_wire import ASK_EVERY, SILENCE, settings
 from .statements import PING, Params, Row, Statement, long
 from .wire_aio import AioWire
@@ -151,6 +153,8 @@ class AioSessionWire(AioWire):
             ((pid,),) = await lane.tell(settings(self.target.relaxed), deadline)
         except BaseException as error:
             lane.fail(Unavailable("given up"))
+            if isinstance(error, ServerError):
+                raise replies.explained(error, self.where, self.target.schema) from None
             if isinstance(error, Broken):
                 raise Unavailable(str(error)) from None
             raise

@@ -38,8 +38,8 @@ class Watcher:
             known = session in self._watched
             self._watched.add(session)
             if self._wake is None or self._thread is None or not self._thread.is_alive():
-                # In this order: interrupted at any line here, the next who comes starts it.
-                self._wake = self._wake or os.pipe()
+                # In this order, and each with a pipe of its own: interrupted anywhere here, the next who comes starts another.
+                self._wake = os.pipe()
                 self._thread = threading.Thread(target=self._run, args=self._wake, name="holdfast-watcher", daemon=True)
                 self._thread.start()
             elif not known:
@@ -83,8 +83,10 @@ class Watcher:
         while True:
             with self._mutex:
                 sessions = list(self._watched)
-                if not sessions:
-                    self._wake = self._thread = None
+                ours = self._wake == (ear, mouth)
+                if not sessions or not ours:
+                    if ours:
+                        self._wake = self._thread = None
                     os.close(ear)
                     os.close(mouth)
                     return
