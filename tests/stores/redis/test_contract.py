@@ -27,6 +27,7 @@ from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import finish
 from holdfast.drivers.threads import Threads
 from holdfast.stores.redis import RedisStore, open_store, wire
+from holdfast.stores.redis.connection import Connection
 from holdfast.stores.redis.keys import slot
 from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
@@ -146,6 +147,22 @@ def test_a_server_that_falls_silent_costs_nobody_more_than_they_gave(
             world.run(store.wait(waiting, WITHIN))
         with at_most(0):
             world.run(store.close())
+
+
+def test_a_server_that_answers_before_we_look_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket of this machine is connected at once: the answer to the login may be there before anybody waits for it."""
+    flush = Connection._flush
+
+    def slowly(self: Connection) -> None:
+        flush(self)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(Connection, "_flush", slowly)
+    with servers.start("redis", "--unixsocket", str(tmp_path / "s"), "--appendonly", "no"):
+        store = open_store(f"unix://{tmp_path / 's'}?timeout=10", Threads())
+        with at_most(2):
+            assert isinstance(finish(store.claim(claim_of("x"), 10.0)), Grant)
+        finish(store.close())
 
 
 def test_what_was_under_way_when_the_connection_broke_is_asked_again(redis: Redis, proxy: Proxy, world: World) -> None:

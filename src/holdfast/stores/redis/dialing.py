@@ -36,11 +36,11 @@ def _logged_in(target: Target, address: Address, deadline: float) -> Connection:
     within = deadline - _clock()
     connection = Connection(target, address)
     try:
-        while not connection.greeted:
+        # Look first: to a socket of this machine we are connected at once, and a quick server has answered already.
+        while connection.next() is not False or not connection.greeted:
             if not connection.wait(deadline):
                 raise connection.late(max(within, 0.0))
             connection.step()
-            connection.next()
     except BaseException:
         connection.close()
         raise
