@@ -44,6 +44,8 @@ class Connection:
         self.quick = False  # ready, and plain: put, poll and get may be used by hand
         self.unread = 0  # replies that nobody waits for any more
         self.most = MOST  # bytes of a reply
+        self.patience = 0.0
+        self._patient: socket.socket | None = None
         self._target = target
         self._reader = Reader()
         self._bounds = Bounds()
@@ -92,11 +94,11 @@ class Connection:
             )
             self._state = _SHAKING_HANDS
         else:
-            # Looked up once: see BlockingWire.talk.
-            self.put, self.get = self._socket.send, self._socket.recv
-            poll = select.poll()
-            poll.register(self._socket, select.POLLIN)
-            self.poll = poll.poll
+            # Looked up once: see BlockingWire.talk. Another socket of the same connection, so that a timeout of Python's own
+            # (which no signal starts anew) costs no call by itself, and those who never wait are not made to.
+            self._patient = patient = self._socket.dup()
+            weakref.finalize(self, patient.close).atexit = False
+            self.put, self.get = self._socket.send, patient.recv
             self._state = _OPEN
         self._go_on()
 
@@ -175,6 +177,12 @@ class Connection:
             self.step()
         return reply
 
+    def be_patient(self, seconds: float) -> None:
+        """So long `get` waits from now on."""
+        assert self._patient is not None
+        self.patience = seconds
+        self._patient.settimeout(max(seconds, 0.001))
+
     def wait(self, deadline: float) -> bool:
         """Until there is something to do; False: the deadline came first."""
         poll = select.poll()
@@ -241,6 +249,8 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+        if self._patient is not None:
+            self._patient.close()
 
 
 class Talk:
