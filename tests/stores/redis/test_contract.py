@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import sys
 import threading
 import time
@@ -261,6 +262,25 @@ def test_who_has_no_time_left_waits_for_nobody(own_redis: Redis, world: World, m
     with silent(own_redis), at_most(0), pytest.raises(Unavailable):
         world.run(store.claim(claim_of("y"), -0.001))
     rescue.cancel()
+
+
+def test_a_name_that_no_resolver_answers_for_takes_no_longer_than_was_asked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    def never(*_: object, flags: int = 0, **__: object) -> list[object]:
+        if not flags:  # an address in numbers is not looked up
+            answered.wait(20)
+        raise OSError("no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    try:
+        store = world.open("redis://nobody.example")
+        with at_most(WITHIN), pytest.raises(Unavailable, match=r"nobody\.example"):
+            world.run(store.claim(claim_of("x"), WITHIN))
+    finally:
+        answered.set()
 
 
 def test_one_silent_connection_is_trouble_and_no_loss(redis: Redis, proxy: Proxy, world: World) -> None:

@@ -121,6 +121,17 @@ MUTANTS = [
         "tests/stores/redis/test_contract.py::test_a_server_that_answers_before_we_look_is_heard",
     ),
     Mutant(
+        "a name is waited for as long as the resolver takes",
+        "stores/redis/connection.py",
+        (
+            (
+                "finish(look_up(address, ThreadBell(), boot_time() + deadline - _clock()))",
+                "socket.getaddrinfo(*address, type=socket.SOCK_STREAM)",
+            ),
+        ),
+        "tests/stores/redis/test_contract.py::test_a_name_that_no_resolver_answers_for_takes_no_longer_than_was_asked[threads]",
+    ),
+    Mutant(
         "negative time is time without an end",
         "stores/redis/wire.py",
         (("if not 0.0 <= within <= self._timeout:", "if within > self._timeout:"),),

@@ -17,7 +17,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...drivers.base import boot_time, finish
+from ...drivers.dialing import look_up
+from ...drivers.threads import ThreadBell
 from ...errors import HoldfastError, Misuse, Unavailable
+from ..kit.url import tls_context
 from .replies import MOST, MOST_GREETING, Bounds, ProtocolError, Reader, Reply, check_greeting, greeting
 from .url import Address, Target, show
 
@@ -37,8 +41,11 @@ class Disconnected(Unavailable):
 class Connection:
     """After any failure in mid-conversation it is closed: the rest of its replies belongs to nobody."""
 
-    def __init__(self, target: Target, address: Address, *, known: bool = False) -> None:
-        """Begins to connect, and to log in. What is sent meanwhile follows when that is done."""
+    def __init__(self, target: Target, address: Address, *, known: bool = False, deadline: float | None = None) -> None:
+        """Begins to connect, and to log in. What is sent meanwhile follows when that is done.
+
+        Only a host's name is waited for, until the deadline: to look it up is the system's, and cannot be left half done.
+        """
         self.address = address
         self.used = _clock()
         self.quick = False  # ready, and plain: put, poll and get may be used by hand
@@ -55,7 +62,7 @@ class Connection:
         self._mutex = threading.Lock()  # an ear is read by one thread while another sends, and TLS bears no two at once
         self._wants = select.POLLOUT
         self._state = _CONNECTING
-        self._places = _places(address)
+        self._places = _places(address, _clock() + target.timeout if deadline is None else deadline)
         self._guarded(self._next_place)
 
     # ---- opening
@@ -88,7 +95,7 @@ class Connection:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._target.tls:
             self._keep(
-                tls_context(self._target).wrap_socket(
+                tls_context(self._target.ca, self._target.cert, self._target.cert_key).wrap_socket(
                     self._socket, server_hostname=self.address[0], do_handshake_on_connect=False
                 )
             )
@@ -298,12 +305,11 @@ def _end() -> bytes:
     raise EOFError("the server closed it")
 
 
-def _places(address: Address) -> list[tuple[int, Any]]:
-    host, port = address
-    if not port:
-        return [(socket.AF_UNIX, host)]
+def _places(address: Address, deadline: float) -> list[tuple[int, Any]]:
+    if not address[1]:
+        return [(socket.AF_UNIX, address[0])]
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = finish(look_up(address, ThreadBell(), boot_time() + deadline - _clock()))
     except OSError as error:
         raise Unavailable(f"cannot connect to Redis at {show(address)}: {error}") from error
     return [(family, where) for family, _, _, _, where in found]
@@ -314,13 +320,3 @@ def no_tls(error: ssl.SSLError, address: Address) -> HoldfastError:
     if isinstance(error, _HUNG_UP):
         return Disconnected(f"Redis at {show(address)} hung up while TLS was being set up: {error}")
     return Misuse(f"no TLS with Redis at {show(address)}: {error}; see the options ca, cert, cert_key")
-
-
-def tls_context(target: Target) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=target.ca or None)
-        if target.cert:
-            context.load_cert_chain(target.cert, target.cert_key or None)
-    except OSError as error:
-        raise Misuse(f"cannot read the certificates named in the URL (ca, cert, cert_key): {error}") from error
-    return context

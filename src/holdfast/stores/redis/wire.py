@@ -197,7 +197,8 @@ class Renewal:
             if connection is None:
                 # To one server, not waited for: others must not wait for it either.
                 alone = wire.target.kind != "sentinel" and len(wire.target.addresses) == 1 and not wire._closed
-                connection = Connection(wire.target, wire.target.addresses[0]) if alone else wire.dial(deadline)
+                first = wire.target.addresses[0]
+                connection = Connection(wire.target, first, deadline=deadline) if alone else wire.dial(deadline)
             self.talk = Talk(connection, self._requests)
         except HoldfastError as error:
             self.talk, self._failed = None, error

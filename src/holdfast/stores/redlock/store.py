@@ -35,6 +35,7 @@ TRAITS = Traits(
 )
 
 RENEWALS_A_SCRIPT = 250
+_LOST = ord("0")  # what renew.lua says of a grant that is not there; of one that is, 1
 _RAISES = 5  # how often a proposal is raised before others are left to finish
 _NODE_SHARE = 0.1  # of the ttl: what one question to the nodes may take
 _LEAST = 0.05  # seconds: a shorter question would fail for no reason
@@ -434,7 +435,7 @@ def _all_known(nodes: int, grants: int, answers: Sequence[Reply]) -> bool:
 
 
 def _kept(answers: Sequence[Reply], index: int, nodes: int) -> bool | None:
-    said = [answer[index] - 48 if type(answer) is bytes else None for answer in answers]
+    said = [answer[index] - _LOST if type(answer) is bytes else None for answer in answers]
     return quorum.present(said, nodes)
 
 
