@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import finish
 from holdfast.drivers.threads import Threads
 from holdfast.stores.redis import RedisStore, open_store, wire
+from holdfast.stores.redis.connection import Connection
 from holdfast.stores.redis.keys import slot
 from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
@@ -148,6 +150,22 @@ def test_a_server_that_falls_silent_costs_nobody_more_than_they_gave(
             world.run(store.close())
 
 
+def test_a_server_that_answers_before_we_look_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket of this machine is connected at once: the answer to the login may be there before anybody waits for it."""
+    flush = Connection._flush
+
+    def slowly(self: Connection) -> None:
+        flush(self)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(Connection, "_flush", slowly)
+    with servers.start("redis", "--unixsocket", str(tmp_path / "s"), "--appendonly", "no"):
+        store = open_store(f"unix://{tmp_path / 's'}?timeout=10", Threads())
+        with at_most(2):
+            assert isinstance(finish(store.claim(claim_of("x"), 10.0)), Grant)
+        finish(store.close())
+
+
 def test_what_was_under_way_when_the_connection_broke_is_asked_again(redis: Redis, proxy: Proxy, world: World) -> None:
     store = world.open(f"redis://127.0.0.1:{proxy.port}")
     grant = world.granted(store, "x")
@@ -244,6 +262,25 @@ def test_who_has_no_time_left_waits_for_nobody(own_redis: Redis, world: World, m
     with silent(own_redis), at_most(0), pytest.raises(Unavailable):
         world.run(store.claim(claim_of("y"), -0.001))
     rescue.cancel()
+
+
+def test_a_name_that_no_resolver_answers_for_takes_no_longer_than_was_asked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    def never(*_: object, flags: int = 0, **__: object) -> list[object]:
+        if not flags:  # an address in numbers is not looked up
+            answered.wait(20)
+        raise OSError("no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    try:
+        store = world.open("redis://nobody.example")
+        with at_most(WITHIN), pytest.raises(Unavailable, match=r"nobody\.example"):
+            world.run(store.claim(claim_of("x"), WITHIN))
+    finally:
+        answered.set()
 
 
 def test_one_silent_connection_is_trouble_and_no_loss(redis: Redis, proxy: Proxy, world: World) -> None:

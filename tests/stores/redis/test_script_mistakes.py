@@ -71,7 +71,7 @@ def remembered_for_long(redis: Redis) -> None:
     assert left > FAR_AHEAD // 1000, "the last token is forgotten before the clock has passed it"
 
 
-def a_token_ahead_of_the_clock_is_remembered_until_the_clock_has_passed_it(locks: Locks, redis: Redis) -> None:
+def a_token_ahead_of_the_clock_outlives_it(locks: Locks, redis: Redis) -> None:
     set_mark(redis)
     mine = claim()
     grant = ask(locks, mine)
@@ -233,11 +233,12 @@ def an_evicted_holder_is_outranked(locks: Locks, redis: Redis) -> None:
 MARK_LEFT, NONE_LEFT = "math.max(self.mark, now) - now + retention", "if #some < AT_ONCE then"
 FEW_OVER, ADDED = "if #over < AT_ONCE then", "redis.call('ZADD', LINE, 'NX', book.seq, holder)"
 ADDED_ONCE = f"if not book:entry(holder) then {ADDED} end"
-TOKEN_PX = "token <= now + ARGV[2]"
+PX = "token = mark + 1\n        if token > now + ARGV[2] then", "token = mark + 1\n        if false then"
+PX_AGAIN = "if token > now + ARGV[2] then px", "if false then px"
 MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("plain delete", only_the_holder_releases, scripts.RELEASE, "~= ARGV[1] then return 0 end", "== '' then return 0 end"),
     ("not idempotent", a_repeated_claim_gets_its_token_again, scripts.CLAIM, "if me and me.token > 0 then", "if false then"),
-    ("only the clock", tokens_rise_though_the_clock_does_not, scripts.CLAIM, "if mark >= now then token = mark + 1 end", ""),
+    ("only the clock", tokens_rise_though_the_clock_does_not, scripts.CLAIM, "token = mark + 1", ""),
     ("renewed after loss", what_is_over_is_not_renewed, scripts.RENEW, "struct.unpack('>d', state, 32) > now", "true"),
     (
         "anybody renews",
@@ -249,7 +250,8 @@ MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("no capacity", the_capacity_is_kept, scripts.CLAIM, "book.used + units <= capacity", "true"),
     ("no line", nobody_overtakes, scripts.CLAIM, "and not (ahead and fair) then", "then"),
     ("waiters never die", a_dead_waiter_expires, scripts.CLAIM, "if e and e.ends > now then", "if e then"),
-    ("marks expire", a_token_ahead_of_the_clock_is_remembered_until_the_clock_has_passed_it, scripts.CLAIM, TOKEN_PX, "true"),
+    ("marks expire", a_token_ahead_of_the_clock_outlives_it, scripts.CLAIM, *PX),
+    ("repeated marks expire", a_token_ahead_of_the_clock_outlives_it, scripts.CLAIM, *PX_AGAIN),
     ("marks expire when renewed", also_when_it_is_renewed, scripts.RENEW, "if token > now + ARGV[1] then", "if false then"),
     ("marks of many expire", also_with_many_inside, scripts.CLAIM, "math.max(self.mark, now) + retention)", "now + retention)"),
     ("marks of left expire", also_when_many_have_left, scripts.RELEASE, MARK_LEFT, "retention"),

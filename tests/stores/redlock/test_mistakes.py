@@ -73,6 +73,18 @@ MUTANTS = [
         TROUBLE + "test_a_node_that_speaks_nonsense_is_in_trouble_by_itself",
     ),
     Mutant(
+        "a release that one node did not hear is not repeated",
+        "stores/redlock/store.py",
+        (("            self._strays.add(claim, 0)\n", "            pass\n"),),
+        TROUBLE + "test_a_release_that_one_node_did_not_hear_is_told_to_it_again[threads]",
+    ),
+    Mutant(
+        "what is given back again is given back whatever it is by now",
+        "stores/redlock/release.lua",
+        ((" and (ARGV[4] == '0' or e[TOKEN] == tonumber(ARGV[4]))", ""),),
+        TROUBLE + "test_a_proposal_that_is_given_back_late_takes_no_later_grant_along",
+    ),
+    Mutant(
         "one overwritten key for all leases",
         "stores/redlock/node.lua",
         (("local state = redis.pcall('GET', key)", "local state = redis.call('GET', key)"),),
@@ -95,6 +107,29 @@ MUTANTS = [
         "stores/redis/cluster.py",
         (("[*first, _ASKING, requests[index]]", "[_ASKING, requests[index]]"),),
         "tests/stores/redis/test_groups.py::test_a_held_lock_moves_to_a_node_that_does_not_know_the_scripts",
+    ),
+    Mutant(
+        "an answer that was there before anybody looked is waited for",
+        "stores/redis/dialing.py",
+        (
+            ("while connection.next() is not False or not connection.greeted:", "while not connection.greeted:"),
+            (
+                "            connection.step()\n    except",
+                "            connection.step()\n            connection.next()\n    except",
+            ),
+        ),
+        "tests/stores/redis/test_contract.py::test_a_server_that_answers_before_we_look_is_heard",
+    ),
+    Mutant(
+        "a name is waited for as long as the resolver takes",
+        "stores/redis/connection.py",
+        (
+            (
+                "finish(look_up(address, ThreadBell(), boot_time() + deadline - _clock()))",
+                "socket.getaddrinfo(*address, type=socket.SOCK_STREAM)",
+            ),
+        ),
+        "tests/stores/redis/test_contract.py::test_a_name_that_no_resolver_answers_for_takes_no_longer_than_was_asked[threads]",
     ),
     Mutant(
         "negative time is time without an end",

@@ -27,6 +27,7 @@ from holdfast.stores.redlock.answers import Question
 from holdfast.stores.redlock.store import RedlockStore
 from holdfast.sync import Locks
 from holdfast.testing.conformance.network import Network
+from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
 
 pytestmark = pytest.mark.server
@@ -372,6 +373,52 @@ def test_nodes_that_are_silent_for_a_moment_are_waited_for_as_long_as_was_asked(
         timer = pause()
         assert lease.release()
         timer.join()
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio", "uvloop"])
+def test_a_release_that_one_node_did_not_hear_is_told_to_it_again(three: list[Redis], kind: str) -> None:
+    """Else two of them, on two nodes, keep everybody out for the rest of their ttl."""
+    claim = Claim("x", new_holder(), "somebody", 60.0)
+
+    async def leave(store: RedlockStore, proxy: Proxy) -> None:
+        assert isinstance(await store.claim(claim), Grant)
+        proxy.to_server.hold()
+        assert await store.release(claim)
+        proxy.cut(reset=True)
+        proxy.flow()
+        deadline = time.monotonic() + 20
+        while three[0].execute("STRLEN", "hf:redlock:{x}") != 15:  # nothing but the last token
+            assert time.monotonic() < deadline, "a ghost is left on one node"
+            await store._driver.sleep(0.01)
+        await store.close()
+
+    async def in_a_loop(url: str, proxy: Proxy) -> None:
+        await leave(open_store(url, Asyncio()), proxy)
+
+    with Proxy(three[0].address) as proxy:
+        url = f"redlock://127.0.0.1:{proxy.port}," + ",".join(f"127.0.0.1:{node.port}" for node in three[1:])
+        if kind == "threads":
+            finish(leave(open_store(url, Threads()), proxy))
+        else:
+            factory = uvloop.new_event_loop if kind == "uvloop" else None
+            with asyncio.Runner(loop_factory=factory) as runner:
+                runner.run(in_a_loop(url, proxy))
+
+
+def test_a_proposal_that_is_given_back_late_takes_no_later_grant_along(three: list[Redis]) -> None:
+    store = open_store(url_of(three), Threads())
+    claim = Claim("x", new_holder(), "somebody", 60.0)
+    first = finish(store.claim(claim))
+    assert isinstance(first, Grant)
+    assert finish(store.release(claim))
+    second = finish(store.claim(claim))
+    assert isinstance(second, Grant)
+    assert second.token > first.token
+    finish(store._leave_again(claim, first.token))
+    assert list(finish(store.renew([second], 1.0))) == [second]
+    assert None not in finish(store._leave_again(claim, second.token))
+    assert list(finish(store.renew([second], 1.0))) == [None]
+    finish(store.close())
 
 
 NONSENSE = {

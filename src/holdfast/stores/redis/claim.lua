@@ -12,12 +12,7 @@ local now = time[1] * 1000000 + time[2]
 local state = redis.call('GET', KEYS[1])
 local kind = state and string.sub(state, 1, 7) or 'hf:idle'
 local mark = 0
--- The last token outlives the clock: kept until the wall clock has passed it, and `retention` longer. It is ahead of the clock
--- when that was set back.
-local function px(token)
-    if token <= now + ARGV[2] then return ARGV[3] end
-    return math.ceil((token - now + ARGV[4]) / 1000)
-end
+local px = ARGV[3]
 if kind == 'hf:sole' then
     local token, since, its_ttl, ends = struct.unpack('>dddd', state, 8)
     -- No grant ends later than its ttl from now: else the clock was set back, and only a ttl is owed.
@@ -32,9 +27,10 @@ if kind == 'hf:sole' then
         local from = 41 + string.byte(state, 40)
         local terms = string.sub(state, from)
         if string.sub(state, 41, from - 1) == ARGV[1] then
+            if token > now + ARGV[2] then px = math.ceil((token - now + ARGV[4]) / 1000) end
             if terms ~= ARGV[5] and cmsgpack.unpack(ARGV[5]) < cmsgpack.unpack(terms) then terms = ARGV[5] end
             redis.call('SET', KEYS[1], string.sub(state, 1, 23) .. struct.pack('>dd', ARGV[2], now + ARGV[2])
-                .. string.sub(state, 40, from - 1) .. terms, 'PX', px(token))
+                .. string.sub(state, 40, from - 1) .. terms, 'PX', px)
             return token
         end
         local used, of = cmsgpack.unpack(terms)
@@ -47,10 +43,14 @@ elseif state and kind == 'hf:idle' then
 end
 if kind == 'hf:idle' then
     local token = now
-    if mark >= now then token = mark + 1 end
+    if mark >= now then
+        -- It outlives the clock, which was set back: kept until the wall clock has passed it, and `retention` longer.
+        token = mark + 1
+        if token > now + ARGV[2] then px = math.ceil((token - now + ARGV[4]) / 1000) end
+    end
     if token > 9007199254740991 then return {2, mark} end
     redis.call('SET', KEYS[1], 'hf:sole' .. struct.pack('>ddddB', token, now, ARGV[2], now + ARGV[2], #ARGV[1])
-        .. ARGV[1] .. ARGV[5], 'PX', px(token))
+        .. ARGV[1] .. ARGV[5], 'PX', px)
     return token
 end
 

@@ -17,7 +17,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...drivers.base import boot_time, finish
+from ...drivers.dialing import look_up
+from ...drivers.threads import ThreadBell
 from ...errors import HoldfastError, Misuse, Unavailable
+from ..kit.url import tls_context
 from .replies import MOST, MOST_GREETING, Bounds, ProtocolError, Reader, Reply, check_greeting, greeting
 from .url import Address, Target, show
 
@@ -37,13 +41,18 @@ class Disconnected(Unavailable):
 class Connection:
     """After any failure in mid-conversation it is closed: the rest of its replies belongs to nobody."""
 
-    def __init__(self, target: Target, address: Address, *, known: bool = False) -> None:
-        """Begins to connect, and to log in. What is sent meanwhile follows when that is done."""
+    def __init__(self, target: Target, address: Address, *, known: bool = False, deadline: float | None = None) -> None:
+        """Begins to connect, and to log in. What is sent meanwhile follows when that is done.
+
+        Only a host's name is waited for, until the deadline: to look it up is the system's, and cannot be left half done.
+        """
         self.address = address
         self.used = _clock()
         self.quick = False  # ready, and plain: put, poll and get may be used by hand
         self.unread = 0  # replies that nobody waits for any more
         self.most = MOST  # bytes of a reply
+        self.patience = 0.0
+        self._patient: socket.socket | None = None
         self._target = target
         self._reader = Reader()
         self._bounds = Bounds()
@@ -53,7 +62,7 @@ class Connection:
         self._mutex = threading.Lock()  # an ear is read by one thread while another sends, and TLS bears no two at once
         self._wants = select.POLLOUT
         self._state = _CONNECTING
-        self._places = _places(address)
+        self._places = _places(address, _clock() + target.timeout if deadline is None else deadline)
         self._guarded(self._next_place)
 
     # ---- opening
@@ -86,17 +95,17 @@ class Connection:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._target.tls:
             self._keep(
-                tls_context(self._target).wrap_socket(
+                tls_context(self._target.ca, self._target.cert, self._target.cert_key).wrap_socket(
                     self._socket, server_hostname=self.address[0], do_handshake_on_connect=False
                 )
             )
             self._state = _SHAKING_HANDS
         else:
-            # Looked up once: see BlockingWire.talk.
-            self.put, self.get = self._socket.send, self._socket.recv
-            poll = select.poll()
-            poll.register(self._socket, select.POLLIN)
-            self.poll = poll.poll
+            # Looked up once: see BlockingWire.talk. Another socket of the same connection, so that a timeout of Python's own
+            # (which no signal starts anew) costs no call by itself, and those who never wait are not made to.
+            self._patient = patient = self._socket.dup()
+            weakref.finalize(self, patient.close).atexit = False
+            self.put, self.get = self._socket.send, patient.recv
             self._state = _OPEN
         self._go_on()
 
@@ -175,6 +184,12 @@ class Connection:
             self.step()
         return reply
 
+    def be_patient(self, seconds: float) -> None:
+        """So long `get` waits from now on."""
+        assert self._patient is not None
+        self.patience = seconds
+        self._patient.settimeout(max(seconds, 0.001))
+
     def wait(self, deadline: float) -> bool:
         """Until there is something to do; False: the deadline came first."""
         poll = select.poll()
@@ -241,6 +256,8 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+        if self._patient is not None:
+            self._patient.close()
 
 
 class Talk:
@@ -288,12 +305,11 @@ def _end() -> bytes:
     raise EOFError("the server closed it")
 
 
-def _places(address: Address) -> list[tuple[int, Any]]:
-    host, port = address
-    if not port:
-        return [(socket.AF_UNIX, host)]
+def _places(address: Address, deadline: float) -> list[tuple[int, Any]]:
+    if not address[1]:
+        return [(socket.AF_UNIX, address[0])]
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = finish(look_up(address, ThreadBell(), boot_time() + deadline - _clock()))
     except OSError as error:
         raise Unavailable(f"cannot connect to Redis at {show(address)}: {error}") from error
     return [(family, where) for family, _, _, _, where in found]
@@ -304,13 +320,3 @@ def no_tls(error: ssl.SSLError, address: Address) -> HoldfastError:
     if isinstance(error, _HUNG_UP):
         return Disconnected(f"Redis at {show(address)} hung up while TLS was being set up: {error}")
     return Misuse(f"no TLS with Redis at {show(address)}: {error}; see the options ca, cert, cert_key")
-
-
-def tls_context(target: Target) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=target.ca or None)
-        if target.cert:
-            context.load_cert_chain(target.cert, target.cert_key or None)
-    except OSError as error:
-        raise Misuse(f"cannot read the certificates named in the URL (ca, cert, cert_key): {error}") from error
-    return context

@@ -24,7 +24,7 @@ def dial(target: Target, deadline: float, *, known: bool = False) -> Connection:
         return _dial_master(target, deadline)
     *others, last = target.addresses
     if known and not others and not target.database:
-        return Connection(target, last, known=True)
+        return Connection(target, last, known=True, deadline=deadline)
     for number, address in enumerate(others):
         share = (deadline - _clock()) / (len(others) + 1 - number)
         with contextlib.suppress(Unavailable):
@@ -34,13 +34,13 @@ def dial(target: Target, deadline: float, *, known: bool = False) -> Connection:
 
 def _logged_in(target: Target, address: Address, deadline: float) -> Connection:
     within = deadline - _clock()
-    connection = Connection(target, address)
+    connection = Connection(target, address, deadline=deadline)
     try:
-        while not connection.greeted:
+        # Look first: to a socket of this machine we are connected at once, and a quick server has answered already.
+        while connection.next() is not False or not connection.greeted:
             if not connection.wait(deadline):
                 raise connection.late(max(within, 0.0))
             connection.step()
-            connection.next()
     except BaseException:
         connection.close()
         raise
@@ -61,7 +61,7 @@ def _dial_master(target: Target, deadline: float) -> Connection:
 
 
 def _master(target: Target, sentinel: Address, within: float) -> Address:
-    connection = Connection(as_sentinel(target), sentinel)
+    connection = Connection(as_sentinel(target), sentinel, deadline=_clock() + within)
     try:
         talk = Talk(connection, [master_question(target)])
         together([talk], within)

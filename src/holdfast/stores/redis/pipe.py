@@ -18,6 +18,8 @@ from .replies import MOST, MOST_OF_LOOKING, Bounds, ProtocolError, Reader, Reply
 from .url import Address, show
 
 _LOOKS = 8  # in the time that an answer may take: one is missed so much of it late at most
+_SHORT = 24  # bytes: a token and its line
+_NUMBER = 58  # how an answer begins that is a whole number
 _ENOUGH = 32  # requests to write without waiting for more: the server works on them while the loop goes on
 
 
@@ -125,6 +127,16 @@ class Pipe(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         reader, waiting = self._reader, self._waiting
+        if count < _SHORT and waiting and not reader.has_data():
+            data = self._view[:count].tobytes()
+            if data[0] == _NUMBER and data.find(b"\n") == count - 1 and data[1:-2].isdigit():
+                self._answered += (
+                    1  # what a claim and a release are mostly told, and nothing else: no need to look further
+                )
+                reply = waiting.popleft()
+                if not reply.done():
+                    reply.set_result(int(data[1:-2]))
+                return
         try:
             most = MOST_OF_LOOKING if self._answered < self._looks_until else MOST
             reader.feed(self._bounds.check(self._view[:count].tobytes(), most))

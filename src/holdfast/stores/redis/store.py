@@ -47,6 +47,8 @@ TRAITS = Traits(
     "master may not know a lock and grant it again. Two then believe they hold it; only fenced storage stays correct",
 )
 
+_KEPT, _CROWDED = b"12"  # what renew.lua says of a grant; else it is lost
+_FREE, _HELD = b"01"  # what kinds.lua says of a name; else one has to look
 RENEWALS_A_SCRIPT = 200  # measured: about 1 ms of the server's time on a busy machine
 _MOMENT = 0.5
 _MOST_CROWDED = 1000
@@ -179,9 +181,9 @@ class RedisStore:
                     renewed[index] = reply
                 elif type(reply) is not bytes or len(reply) != len(batch):
                     renewed[index] = nonsense(reply, self._wire.where)
-                elif reply[at] == 49:
+                elif reply[at] == _KEPT:
                     renewed[index] = grants[index]
-                elif reply[at] == 50:
+                elif reply[at] == _CROWDED:
                     crowded.append(index)
         if crowded:
             left = max(0.0, within - (self._driver.now() - started))
@@ -361,9 +363,9 @@ class RedisStore:
         found = []
         for key, kind in zip(keys, kinds, strict=True):
             name = name_of(self._prefix, key)
-            if name is None or kind == 48:
+            if name is None or kind == _FREE:
                 continue
-            if kind == 49 or (await self.inspect(name)).capacity:
+            if kind == _HELD or (await self.inspect(name)).capacity:
                 found.append(name)
         return found
 

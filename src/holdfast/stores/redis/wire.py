@@ -52,11 +52,12 @@ class BlockingWire:
             return self.converse((request,), within, repeat=False)[0]
         connection.used = now
         if not 0.0 <= within <= self._timeout:
-            within = max(0.0, min(within, self._timeout))  # poll() waits for ever for what is negative
+            within = max(0.0, min(within, self._timeout))
         try:
+            if within != connection.patience:
+                connection.be_patient(within)
             if connection.put(request) != len(request):
                 raise BlockingIOError  # its buffers are full, though nothing is under way: no good
-            connection.poll(within * 1000)
             data = connection.get(CHUNK)
             if data == b":1\r\n":  # what a release is told
                 reply = 1
@@ -66,7 +67,7 @@ class BlockingWire:
                 reply = connection.finish(data, now + within)
         except BaseException as error:
             connection.close()
-            if isinstance(error, BlockingIOError):
+            if isinstance(error, (TimeoutError, BlockingIOError)):
                 self._forget_idle()
                 raise connection.late(within) from None
             if isinstance(error, BROKEN) and not isinstance(error, Misuse):
@@ -196,7 +197,8 @@ class Renewal:
             if connection is None:
                 # To one server, not waited for: others must not wait for it either.
                 alone = wire.target.kind != "sentinel" and len(wire.target.addresses) == 1 and not wire._closed
-                connection = Connection(wire.target, wire.target.addresses[0]) if alone else wire.dial(deadline)
+                first = wire.target.addresses[0]
+                connection = Connection(wire.target, first, deadline=deadline) if alone else wire.dial(deadline)
             self.talk = Talk(connection, self._requests)
         except HoldfastError as error:
             self.talk, self._failed = None, error

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from ...drivers.aio import LoopBell
+from ...drivers.base import boot_time
+from ...drivers.dialing import dial
 from ...errors import HoldfastError, Misuse, Unavailable
-from .connection import Disconnected, no_tls, tls_context
+from ..kit.url import tls_context
+from .connection import Disconnected, no_tls
 from .dialing import as_sentinel, master_address, master_question
 from .ear_aio import LoopEar
 from .pipe import Pipe
@@ -175,18 +180,11 @@ class AioWire:
             pipe.fail(Unavailable("done"))
 
     async def _dial_one(self, target: Target, factory: PipeFactory, address: Address, deadline: float) -> Pipe:
-        loop = asyncio.get_running_loop()
-        host, port = address
         pipe = factory(address)
         known = self._known and not target.database and target.kind == self.target.kind != "sentinel"
         try:
             async with asyncio.timeout_at(deadline):
-                if not port:
-                    await loop.create_unix_connection(lambda: pipe, host)
-                elif target.tls:
-                    await loop.create_connection(lambda: pipe, host, port, ssl=tls_context(target))
-                else:
-                    await loop.create_connection(lambda: pipe, host, port)
+                await _open(pipe, target, address, deadline)
                 replies = [pipe.ask(request) for request in greeting(target, known=known)]
                 if known:  # not waited for: see dialing.py
                     for reply in replies:
@@ -235,6 +233,21 @@ class AioWire:
 
 
 _inherited: list[Pipe] = []  # kept, so that collecting them does not touch the parent's loop
+
+
+async def _open(pipe: Pipe, target: Target, address: Address, deadline: float) -> None:
+    loop, (host, port) = pipe.loop, address
+    if not port:
+        await loop.create_unix_connection(lambda: pipe, host)
+        return
+    tls = tls_context(target.ca, target.cert, target.cert_key) if target.tls else None
+
+    async def open_one(plain: socket.socket, where: Any, until: float) -> None:
+        async with asyncio.timeout(until - boot_time()):
+            await loop.sock_connect(plain, where)
+        await loop.create_connection(lambda: pipe, sock=plain, ssl=tls, server_hostname=host if tls else None)
+
+    await dial(address, LoopBell(), boot_time() + deadline - loop.time(), open_one)
 
 
 async def _all(replies: list[asyncio.Future[Reply]]) -> list[Reply]:

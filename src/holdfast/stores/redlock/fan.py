@@ -30,6 +30,7 @@ class Node:
         self.target = target
         self.connection: Connection | None = None
         self.rests_until = 0.0
+        self.slow_until = 0.0  # others do not wait for it, if they can do without
         self.trouble: HoldfastError | None = None
 
     def ask(self, request: bytes) -> bool:
@@ -76,6 +77,8 @@ class Node:
 
     def leave(self, *, late: bool) -> None:
         """It has not answered yet. What it was asked it may still do, so the connection is kept, and what follows goes there."""
+        if late:
+            self.slow_until = _clock() + REST
         if self.connection is not None and (self.connection.is_open or not late):
             self.connection.unread += 1
         else:
@@ -117,6 +120,8 @@ class Fan:
                 waiting.update(at for at in resting if nodes[at].ask(request))  # without them there is no majority
                 resting = []
             if not waiting or enough(answers):
+                break
+            if not are_few(answers) and all(now < nodes[at].slow_until for at in waiting):
                 break
             # A majority is waited for, the rest only for its share of the time.
             deadline = deadlines[are_few(answers)]

@@ -24,6 +24,7 @@ class AioFan:
         self._wires = [AioWire(one) for one in targets]
         self._renewals = [AioWire(one) for one in targets]
         self._rests_until: dict[AioWire, float] = {}
+        self._slow_until: dict[AioWire, float] = {}  # others do not wait for it, if they can do without
         self._late: set[asyncio.Task[Reply]] = set()
         self.trouble: list[HoldfastError | None] = [None] * len(targets)
 
@@ -37,7 +38,7 @@ class AioFan:
         request, _, enough, _, leaving = question
         loop = asyncio.get_running_loop()
         answers: list[Reply] = [None] * len(wires)
-        open_ = 0
+        pending: set[int] = set()
         resting: list[int] = []
         repeated: set[int] = set()
         overdue = False  # a majority is waited for, the rest only for its share of the time
@@ -50,13 +51,11 @@ class AioFan:
             return task
 
         def begin(index: int, future: asyncio.Future[Reply], *, again: bool) -> None:
-            nonlocal open_
-            open_ += 1
+            pending.add(index)
             future.add_done_callback(partial(answered, index, again))
 
         def answered(index: int, again: bool, future: asyncio.Future[Reply]) -> None:
-            nonlocal open_, resting
-            open_ -= 1
+            pending.discard(index)
             error = None if future.cancelled() else future.exception()
             if isinstance(error, HoldfastError):
                 self.trouble[index] = error
@@ -72,13 +71,16 @@ class AioFan:
                     answers[index] = 1  # not there any more: since the first one arrived, as far as anybody can tell
             if not done.done():
                 wake_if_few()
-            if not done.done() and (open_ == 0 or (overdue and not are_few(answers)) or enough(answers)):
+            if not done.done() and (not pending or enough(answers) or not (are_few(answers) or worth_waiting())):
                 done.set_result(None)
+
+        def worth_waiting() -> bool:
+            return not overdue and any(loop.time() >= self._slow_until.get(wires[at], 0.0) for at in pending)
 
         def wake_if_few() -> None:
             """Without those who rest, there may be no majority."""
             nonlocal resting
-            if resting and are_few(answers, open_):
+            if resting and are_few(answers, len(pending)):
                 some, resting = resting, []
                 for index in some:
                     begin(index, anew(index), again=True)
@@ -86,6 +88,7 @@ class AioFan:
         def late() -> None:
             nonlocal overdue
             overdue = True
+            self._slow_until.update({wires[at]: loop.time() + REST for at in pending})
             if not are_few(answers):
                 too_late()
 
@@ -102,7 +105,7 @@ class AioFan:
             else:
                 begin(index, anew(index), again=True)
         wake_if_few()
-        if open_ > 0:
+        if pending:
             timers = loop.call_later(share, late), loop.call_later(max(share, within), too_late)
             try:
                 await done
@@ -118,6 +121,7 @@ class AioFan:
             wire.forked()
         self._late = set()
         self._rests_until = {}
+        self._slow_until = {}
 
     async def close(self) -> None:
         for task in self._late:

@@ -20,6 +20,7 @@ from . import quorum
 from .answers import Enough, Fits, Question
 from .scripts import ALL, CLAIM, EVICT, INSPECT, RELEASE, RENEW
 from .slots import choose
+from .strays import Strays
 
 TRAITS = Traits(
     system="redlock",
@@ -34,9 +35,11 @@ TRAITS = Traits(
 )
 
 RENEWALS_A_SCRIPT = 250
+_LOST = ord("0")  # what renew.lua says of a grant that is not there; of one that is, 1
 _RAISES = 5  # how often a proposal is raised before others are left to finish
 _NODE_SHARE = 0.1  # of the ttl: what one question to the nodes may take
 _LEAST = 0.05  # seconds: a shorter question would fail for no reason
+_LAST = 0.05  # seconds that the last nodes have to say that they let us go, when a majority has
 _SPLIT_PAUSES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _FIRST_PAUSE = 0.004
 _LONGEST_PAUSE = 0.12
@@ -92,6 +95,7 @@ class RedlockStore:
         self._terms = lru_cache(1024)(self._pack_terms)
         self._told: dict[str, int] = {}  # the highest token that we were told of, by name
         self._attempts: dict[str, Attempt] = {}  # by holder
+        self._strays = Strays(driver, self._leave_again)
 
     # ---- the protocol
 
@@ -147,9 +151,10 @@ class RedlockStore:
 
     async def _refused(self, claim: Claim, attempt: Attempt, answers: Sequence[Reply], deadline: float) -> Place:
         counted = quorum.tally(answers)
-        attempt.token, attempt.granted = 0, False
+        token, attempt.token, attempt.granted = attempt.token, 0, False
+        self._tell(claim.name, token)  # the next proposal of this claim is another
         too_few = None if counted.reachable(self._count) else self._no_quorum(claim.name, answers)
-        await self._give_back(claim, answers, deadline)
+        await self._give_back(claim, token, answers, deadline)
         if counted.capacity and counted.full >= self._majority:
             rule.same_capacity(claim.name, claim.capacity, counted.capacity)
         if too_few is not None:
@@ -175,12 +180,13 @@ class RedlockStore:
         attempt = self._attempts.get(claim.holder)
         # One that was released may be listed again, by a claim that came late.
         waited = attempt is None or attempt.waited
-        share = min(within, self._target.timeout)
-        answers = await self._release(claim, partial(_known, self._count), share, within, waited=waited)
+        answers = await self._release(claim, _all_answered, min(within, _LAST), within, waited=waited)
         there = quorum.present(answers, self._count)
         if there is None and sum(answer is not None for answer in answers) < self._majority:
             raise self._no_quorum(claim.name, answers)
         self._attempts.pop(claim.holder, None)
+        if None in answers:
+            self._strays.add(claim, 0)
         return there is not False  # of those who answered, nobody has it any more: what the silent would say is no loss
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
@@ -233,12 +239,14 @@ class RedlockStore:
 
     def forked(self) -> None:
         self._attempts.clear()
+        self._strays.forget()
         self._fan.forked()
 
     def wake_waiters(self) -> None:
         """There is no bell, so nobody waits for longer than a moment: whoever does will see for itself."""
 
     async def close(self) -> None:
+        self._strays.forget()
         await self._fan.close()
 
     # ---- proposals
@@ -344,24 +352,32 @@ class RedlockStore:
 
     _failures: Sequence[HoldfastError] = ()
 
-    async def _release(self, claim: Claim, enough: Enough, share: float, within: float, *, waited: bool) -> list[Reply]:
+    async def _release(
+        self, claim: Claim, enough: Enough, share: float, within: float, *, waited: bool, token: int = 0
+    ) -> list[Reply]:
         who = (self._keys(claim.name, b"", b":waiting"), word(claim.holder.encode()), self._retention)
-        request = b"".join((RELEASE.head, *who, b"$1\r\n%d\r\n" % waited))
+        request = b"".join((RELEASE.head, *who, b"$1\r\n%d\r\n" % waited, word(b"%d" % token)))
         return await self._ask(request, shapes.of_release, enough, share, within, claim.name, leaving=True)
 
-    async def _give_back(self, claim: Claim, answers: Sequence[Reply], deadline: float) -> None:
+    async def _leave_again(self, claim: Claim, token: int) -> Sequence[Reply]:
+        within = self._target.timeout
+        return await self._release(claim, _all_answered, within, within, waited=not token, token=token)
+
+    async def _give_back(self, claim: Claim, token: int, answers: Sequence[Reply], deadline: float) -> None:
         """On all nodes, also on those whose answer was lost; unless all have said that they let nobody in."""
         if all(type(answer) is list for answer in answers):
             return
         sent = [type(answer) is int for answer in answers]
         left = min(max(0.0, deadline - self._driver.now()), self._target.timeout)
-        await self._release(
+        gone = await self._release(
             claim,
             lambda got: all(one is not None for one, yes in zip(got, sent, strict=True) if yes),
             left,
             left,
             waited=False,
         )
+        if any(one is None and type(answer) is not list for one, answer in zip(gone, answers, strict=True)):
+            self._strays.add(claim, token)
 
     async def _renew(self, grants: Sequence[Grant], within: float) -> list[Verdict]:
         keys = b"".join([self._key(grant.claim.name) for grant in grants])
@@ -408,10 +424,6 @@ def _answered(index: int, answers: Sequence[Reply]) -> bool:
     return answers[index] is not None
 
 
-def _known(count: int, answers: Sequence[Reply]) -> bool:
-    return quorum.present(answers, count) is not None
-
-
 def _all_known(nodes: int, grants: int, answers: Sequence[Reply]) -> bool:
     """Enough have said of every grant whether they keep it: no need to wait for the others."""
     said = [answer for answer in answers if type(answer) is bytes]
@@ -423,7 +435,7 @@ def _all_known(nodes: int, grants: int, answers: Sequence[Reply]) -> bool:
 
 
 def _kept(answers: Sequence[Reply], index: int, nodes: int) -> bool | None:
-    said = [answer[index] - 48 if type(answer) is bytes else None for answer in answers]
+    said = [answer[index] - _LOST if type(answer) is bytes else None for answer in answers]
     return quorum.present(said, nodes)
 
 
