@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -29,7 +31,7 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
-from .hands import Connect, admin, ask, claim_of, leases_of, store_of, until
+from .hands import SOON, Connect, admin, ask, claim_of, in_background, leases_of, store_of, until
 
 pytestmark = pytest.mark.server
 HERE = "holdfast.stores.etcd"
@@ -114,6 +116,59 @@ def what_nobody_renews_ends_although_its_session_lives(stage: Stage, _: Patch) -
     ask(a, claim_of("x", 0.9))
     until(lambda: a.names() == ["other"], within=3)
     lease.check()
+
+
+def what_nobody_renews_ends_in_the_next_event_loop_too(stage: Stage, _: Patch) -> None:
+    opened: list[Any] = []
+
+    async def first() -> None:
+        opened.append(aio.connect(stage.url))
+        await (await opened[0].lock("other", ttl=0.9).acquire(timeout=5)).release()
+
+    async def second() -> None:
+        async with opened[0] as locks:
+            kept = await locks.lock("other", ttl=0.9).acquire(timeout=5)
+            await locks._engine.store.claim(claim_of("x", 0.9))
+            await asyncio.to_thread(until, lambda: stage.connect().names() == ["other"], 4)
+            kept.check()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's own, of the first loop's transports
+        asyncio.run(first())
+        asyncio.run(second())
+        gc.collect()
+
+
+def who_is_answered_late_is_not_swept_away_while_it_claims(stage: Stage, _: Patch) -> None:
+    with Proxy(stage.cluster.members[0].address) as proxy:
+        far = open_store(f"etcd://127.0.0.1:{proxy.port}/{stage.url.partition('//')[2].partition('/')[2]}", Threads())
+        mine = claim_of("x", 0.5)
+        finish(far._sessions.fresh(mine.ttl, far._by(3)))
+        proxy.to_client.hold()
+        answers: list[Any] = []
+        claiming = in_background(lambda: answers.append(finish(far.claim(mine))))
+        time.sleep(0.8)
+        proxy.flow()
+        claiming.join(SOON)
+        for _again in range(6):
+            sent = time.monotonic()
+            answer = finish(far.claim(mine))
+            inside = [one.token for one in finish(far.inspect("x")).holders]
+            assert isinstance(answer, Grant)
+            assert answer.token in inside or time.monotonic() > sent + mine.ttl
+            time.sleep(0.05)
+        finish(far.close())
+
+
+def who_is_swept_away_late_is_only_who_was_there(stage: Stage, _: Patch) -> None:
+    a = stage.connect()
+    mine = claim_of("x")
+    ask(a, mine)
+    before = store_of(a)._entries[mine.holder]
+    finish(store_of(a).release(mine))
+    grant = ask(a, mine)
+    finish(store_of(a)._clear(before))  # sent then, it arrives now
+    assert [one.token for one in a.inspect("x").holders] == [grant.token]
 
 
 def two_of_one_name_never_share_a_token(stage: Stage, _: Patch) -> None:
@@ -276,6 +331,28 @@ def never_swept(patch: Patch) -> None:
     patch.setattr(Sweeper, "expect", lambda self, deadline: None)
 
 
+def started_once_and_for_all(patch: Patch) -> None:
+    expect = Sweeper.expect
+    patch.setattr(Sweeper, "expect", lambda self, at: None if self._bell is not None else expect(self, at))
+
+
+def swept_away_by_the_clock(patch: Patch) -> None:
+    async def sweep(self: Sweeper, entry: Any, now: float) -> None:
+        await self._release(entry.claim)
+
+    patch.setattr(Sweeper, "_sweep", sweep)
+
+
+def swept_away_whatever_it_is(patch: Patch) -> None:
+    clear = EtcdStore._clear
+
+    async def everything(self: EtcdStore, entry: Any) -> None:
+        entry.revision = 2**60
+        await clear(self, entry)
+
+    patch.setattr(EtcdStore, "_clear", everything)
+
+
 def all_in_one(patch: Patch) -> None:
     transact = Gatherer.transact
     patch.setattr(Gatherer, "transact", lambda self, name, *rest: transact(self, uuid4().hex, *rest))
@@ -333,6 +410,9 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Stage, Patch], None]]] =
     (renewed_unseen, a_key_that_is_gone_is_not_renewed),
     (whatever_the_term, a_keep_alive_of_another_term_counts_for_nothing),
     (never_swept, what_nobody_renews_ends_although_its_session_lives),
+    (started_once_and_for_all, what_nobody_renews_ends_in_the_next_event_loop_too),
+    (swept_away_by_the_clock, who_is_answered_late_is_not_swept_away_while_it_claims),
+    (swept_away_whatever_it_is, who_is_swept_away_late_is_only_who_was_there),
     (all_in_one, two_of_one_name_never_share_a_token),
     (confirmed_by_anything, a_transaction_sent_before_the_keep_alive_confirms_nothing),
     (gone_without_a_trace, what_arrives_after_its_release_does_not_enter),

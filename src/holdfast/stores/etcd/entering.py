@@ -53,6 +53,7 @@ class Entry:
     __slots__ = (
         "bell",
         "claim",
+        "claiming",
         "created",
         "deadline",
         "doubtful",
@@ -65,14 +66,28 @@ class Entry:
         "line_key",
         "moving",
         "queued",
+        "revision",
         "session",
         "span",
+        "sweeping",
+        "swept",
         "token",
         "until",
         "watch",
     )
 
     def __init__(self, claim: Claim, keys: Keys, now: float) -> None:
+        self.claiming = self.sweeping = False  # just now, by its owner, and by the sweeper: never both
+        self.doubtful = False  # a request of it was not answered, and may yet arrive
+        self.leaving = False  # a release was sent
+        self.swept = 0.0  # when, the first time since it was last claimed
+        self.revision = 0  # of the last answer about it
+        self.session: Session | None = None
+        self.bell: Bell | None = None
+        self.begin(claim, keys, now)
+
+    def begin(self, claim: Claim, keys: Keys, now: float) -> None:
+        """Neither inside nor in line, as far as we know."""
         self.claim = claim
         start, line = keys.of(claim.name)
         self.kind = kind_of(claim.units, claim.capacity)
@@ -84,15 +99,11 @@ class Entry:
         self.token = 0
         self.created = 0  # the revision of our key inside
         self.moving = False  # to a key of another kind, and the answer is not here yet
-        self.leaving = False  # a release was sent
-        self.doubtful = False  # a request of it was not answered, and may yet arrive
         self.queued = 0  # the revision of our key in line
         self.first = False  # in line
-        self.session: Session | None = None
         self.deadline = now + claim.ttl
         self.until: tuple[Span, int] | None = None  # what we wait for, and from which revision
         self.watch: Watch | None = None
-        self.bell: Bell | None = None
 
     def elsewhere(self) -> list[bytes]:
         """Its key, if it was of another kind."""

@@ -115,7 +115,8 @@ class Gatherer:
         except Refused as refused:
             if len(batch) > 1:
                 for one in batch:
-                    await self._fly([one])
+                    if not one.answer.done():  # else nobody waits for it any more
+                        await self._fly([one])
                 return
             answers = [refused]
         except Exception as error:

@@ -15,7 +15,7 @@ import json
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ...claim import Claim, new_holder
+from ...claim import MAX_TOKEN, Claim, new_holder
 from ...rule import EVERYBODY
 from .proto import KeyValue
 
@@ -86,9 +86,14 @@ class Keys:
         text = prefix.encode()
         return (self._inside + text, after(self._inside + text)), (self._line + text, after(self._line + text))
 
-    def name_of(self, key: bytes) -> str:
+    def name_of(self, key: bytes) -> str | None:
+        """None: somebody else put it there."""
         start = len(self._inside) if key.startswith(self._inside) else len(self._line)
-        return key[start : key.index(b"\0", start)].decode()
+        name, end, _ = key[start:].partition(b"\0")
+        try:
+            return name.decode() if end else None
+        except UnicodeDecodeError:
+            return None
 
 
 def everybody(start: bytes) -> Span:
@@ -113,7 +118,7 @@ def _pack(owner: str, units: int, capacity: int, ttl: float, fair: bool, note: s
 
 def read_terms(found: KeyValue) -> Terms:
     said = read_json(found)
-    return Terms(*(said.get(field, default) for field, default in _DEFAULTS.items()))
+    return Terms(*(_plausible(said.get(field), default) for field, default in _DEFAULTS.items()))
 
 
 def token_of(found: KeyValue, terms: Terms) -> int:
@@ -124,9 +129,22 @@ def read_json(found: KeyValue) -> dict[str, Any]:
     """Whatever somebody put there: what is not ours counts as a claim of unknown terms, and is not an error."""
     try:
         said = json.loads(found.value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
+
+
+def read_number(said: dict[str, Any], field: str, default: int = 0) -> int:
+    number: int = _plausible(said.get(field), default)
+    return number
+
+
+def _plausible(value: Any, default: Any) -> Any:
+    """What was said, if it is of the kind of the default; a number, if it is no lower than that (0, or 1 for units)."""
+    if isinstance(default, (str, bool)):
+        return value if type(value) is type(default) else default
+    kinds = (int, float) if isinstance(default, float) else (int,)
+    return value if type(value) in kinds and min(default, 1) <= value <= MAX_TOKEN else default
 
 
 _DEFAULTS: dict[str, Any] = {

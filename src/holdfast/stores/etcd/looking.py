@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...claim import Eviction, Holding, Snapshot, Waiting
-from .keys import Keys, Span, everybody, read_json, read_terms, token_of
+from .keys import Keys, Span, everybody, read_json, read_number, read_terms, token_of
 from .proto import (
     ASCEND,
     CREATE,
@@ -80,9 +80,8 @@ def _age(since: int, wall_us: int) -> float:
 def _eviction(found: KeyValue, wall_us: int) -> Eviction:
     said = read_json(found)
     owner, by = str(said.get("owner", "?")), str(said.get("by", "?"))
-    return Eviction(
-        owner, int(said.get("token", 0)), found.modified, by, _age(int(said.get("since", wall_us)), wall_us)
-    )
+    age = _age(read_number(said, "since", wall_us), wall_us)
+    return Eviction(owner, read_number(said, "token"), found.modified, by, age)
 
 
 async def evict(
@@ -116,9 +115,7 @@ async def _names_in(wire: Wire, keys: Keys, span: Span, found: set[str], soon: C
     start, end = span
     while True:
         page = read_range(await wire.ask(RANGE, range_of(start, end, limit=_PAGE, keys_only=True), soon()))
-        for one in page.found:
-            if b"\0" in one.key:
-                found.add(keys.name_of(one.key))
+        found.update(name for one in page.found if (name := keys.name_of(one.key)) is not None)
         if not page.more or not page.found:
             return
         start = page.found[-1].key + b"\0"

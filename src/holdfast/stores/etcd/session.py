@@ -21,6 +21,7 @@ from .proto import (
     LEASE_GRANT,
     LEASE_KEEP_ALIVE,
     LEASE_REVOKE,
+    Garbled,
     lease_grant,
     lease_id,
     read_lease,
@@ -123,7 +124,10 @@ class Sessions:
     async def open(self, seconds: int, deadline: float) -> Session:
         sent = self._driver.now()
         # A new id each time: one whose answer was lost ends by itself.
-        granted = read_lease(await self._wire.ask(LEASE_GRANT, lease_grant(seconds, new_lease_id()), deadline))
+        lease = new_lease_id()
+        granted = read_lease(await self._wire.ask(LEASE_GRANT, lease_grant(seconds, lease), deadline))
+        if granted.lease != lease or granted.ttl < seconds:  # a key on no lease would never end
+            raise Garbled("another lease was granted than was asked for")
         return Session(granted.lease, float(granted.ttl), sent)  # perhaps longer than asked for: etcd has a minimum
 
     async def _keep(self, session: Session, sent: float, deadline: float) -> bool:

@@ -19,7 +19,7 @@ from . import looking
 from .ear import Watch
 from .entering import Entry, Templates, enter, look, may_enter, seen, what_to_wait_for
 from .keys import PART, Keys, everybody, read_terms, token_of
-from .proto import CREATE, EQUAL, Done, Garbled, compare, op_delete, op_put, op_range, range_of, txn
+from .proto import CREATE, EQUAL, LESS, MOD, Done, Garbled, compare, op_delete, op_put, op_range, op_txn, range_of, txn
 from .refusals import Refused, explained, garbled
 from .renewing import Renewal
 from .session import Session, Sessions, length_for
@@ -62,30 +62,37 @@ class EtcdStore:
         self._entries: dict[str, Entry] = {}
         self._sleepers = Sleepers()
         self._sessions = Sessions(self._wire, self._driver)
-        self._sweeper = Sweeper(self._driver, self._entries, self.release)
+        self._sweeper = Sweeper(self._driver, self._entries, self.release, self._clear)
         self._renewal = Renewal(self._wire, self._driver, self._entries, self._sessions, self._sweeper)
 
     # ---- the protocol
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         deadline = self._by(within)
-        return await self._persistently(deadline, lambda: self._claim(claim, deadline))
+        entry = self._entries.get(claim.holder) or Entry(claim, self._keys, self._driver.now())
+        try:
+            entry.claiming, entry.swept = True, 0.0
+            if entry.sweeping:
+                await self._sweeper.let_go(entry, deadline)
+            return await self._persistently(deadline, lambda: self._claim(entry, claim, deadline))
+        finally:
+            entry.claiming = False
 
-    async def _claim(self, claim: Claim, deadline: float) -> Grant | Place:
-        entry = self._entries.get(claim.holder)
-        if entry is None:
-            entry = self._entries[claim.holder] = Entry(claim, self._keys, self._driver.now())
-        elif entry.token:
+    async def _claim(self, entry: Entry, claim: Claim, deadline: float) -> Grant | Place:
+        self._entries[claim.holder] = entry
+        if entry.leaving:  # unanswered, it may yet arrive, and would put out whoever had entered meanwhile
+            await self._leave(claim, deadline)
+            return Place(claim, claim.ttl)
+        if entry.token:
             again = await self._again(entry, claim, deadline)
             if again is not None:
                 return again
-            doubtful = entry.doubtful
-            entry = self._entries[claim.holder] = Entry(claim, self._keys, self._driver.now())
-            entry.doubtful = doubtful
+            entry.begin(claim, self._keys, self._driver.now())
         try:
             answer = await self._enter(entry, deadline)
         except Misuse:
-            await self._leave(claim, deadline)  # it may have joined the line before it saw that it disagrees
+            with contextlib.suppress(Unavailable):  # what was misused says more; and the core withdraws it once more
+                await self._leave(claim, deadline)  # it may have joined the line before it saw that it disagrees
             raise
         if type(answer) is Place and not claim.queue:
             if entry.doubtful:
@@ -155,6 +162,21 @@ class EtcdStore:
             raise explained(refused, self._wire.where, self._target.prefix) from refused
         self._entries.pop(claim.holder, None)
         return any(done.answers) or left
+
+    async def _clear(self, entry: Entry) -> None:
+        """Its time is up: what was there when this was sent goes. See sweeping.py."""
+        claim = entry.claim
+        entry.doubtful |= entry.moving
+        keys = (*self._keys.anywhere(claim), self._keys.in_line(claim))
+        old = [[compare(key, MOD, LESS, entry.revision + 1)] for key in keys]
+        gone = [op_txn(txn(only, [op_delete(key)])) for only, key in zip(old, keys, strict=True)]
+        done = await self._transact(claim.name, txn([], gone), self._by(ROUND))
+        entry.revision = done.header.revision
+        if entry.watch is not None:
+            self._wire.ear.cancel(entry.watch)
+        entry.begin(claim, self._keys, self._driver.now())
+        if entry.bell is not None:
+            entry.bell.ring()  # should its owner be alive after all, it claims again
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         give_up = self._driver.now() + timeout
@@ -271,6 +293,7 @@ class EtcdStore:
                 entry.doubtful = doubtful
                 continue
             entry.doubtful = doubtful
+            entry.revision = done.header.revision
             session.confirm(done.header.term, sent)
             if done.succeeded and not only_look:
                 return await self._granted(entry, done.header.revision, done.header.revision, sent, deadline)
@@ -279,7 +302,7 @@ class EtcdStore:
                 token = token_of(sight.inside, read_terms(sight.inside))
                 return await self._granted(entry, token, sight.inside.created, sent, deadline)
             was, entry.queued = entry.queued, sight.queued
-            if (only_look and not sight.queued) or (not was and 0 < sight.queued < sight.revision):
+            if (was and not sight.queued) or (not was and 0 < sight.queued < sight.revision):
                 continue  # our place is gone: join again. Or we had one that we did not know of: look at those before it
             entry.first = bool(sight.queued) and sight.ahead is None
             if not may_enter(entry, sight):
@@ -337,6 +360,7 @@ class EtcdStore:
             except Refused:
                 self._sessions.end(session)
                 continue
+            entry.revision = done.header.revision
             session.confirm(done.header.term, sent)
             if not done.succeeded:
                 return None

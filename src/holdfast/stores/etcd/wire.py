@@ -28,6 +28,8 @@ Metadata = tuple[tuple[bytes, bytes], ...]
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
 _MOST_IDLE = 16
 _CHUNK = 65536
+# A member that is killed, or has too much to do, in the middle of the handshake: its certificate is not to blame.
+HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
 class Connection:
@@ -37,6 +39,8 @@ class Connection:
         self.where = show(address)
         try:
             self._socket = _open(target, address, deadline)
+        except HUNG_UP as error:
+            raise Unavailable(f"cannot connect to etcd at {self.where}: it hung up in the middle of TLS") from error
         except ssl.SSLError as error:
             raise Misuse(f"no TLS with etcd at {self.where}: {error}; see the options ca, cert, cert_key") from error
         except OSError as error:

@@ -19,7 +19,7 @@ from .proto import AUTHENTICATE, TXN, WATCH, Done, Garbled, login, read_login, w
 from .refusals import Refused, failure
 from .talk import Call, Outcome, Unreachable, answer_of, share
 from .url import Address, Target, show, tls_context
-from .wire import Metadata
+from .wire import HUNG_UP, Metadata
 
 OnMessage = Callable[[bytes], None]
 OnEnd = Callable[[], None]
@@ -275,11 +275,11 @@ class AioWire:
                         lambda to=address: LoopConnection(self.target, to), *address, ssl=self._tls
                     )
                 return connection
-            except ssl.SSLError as error:
-                raise Misuse(
-                    f"no TLS with etcd at {show(address)}: {error}; see the options ca, cert, cert_key"
-                ) from error
             except OSError as error:
+                if isinstance(error, ssl.SSLError) and not isinstance(error, HUNG_UP):
+                    raise Misuse(
+                        f"no TLS with etcd at {show(address)}: {error}; see the options ca, cert, cert_key"
+                    ) from error
                 failures.append(f"cannot connect to etcd at {show(address)}: {str(error) or 'no answer in time'}")
                 self.member += 1
         raise Unreachable("; ".join(failures) or f"no time was left to connect to etcd at {self.where}")

@@ -210,6 +210,34 @@ class LostAnswers:
         assert others.tokens[0] > grants[0].token
         world.until_nothing_is_left(soon)
 
+    @pytest.mark.parametrize("held_up", ["requests", "answers"])
+    def test_who_was_answered_after_its_ttl_enters_soon_and_is_inside_when_it_says_so(
+        self, world: World, network: Network, held_up: str
+    ) -> None:
+        """The way to the servers stood still: one was about to enter, one was in line. Nobody had given up either."""
+        if not network:
+            return
+        a = world.actor("a")
+        b = warm(world, network)
+        ttl, soon = world.ttl_short, SOON + world.slack
+        other = b.do(lambda locks: locks.lock("other", ttl=ttl).acquire(timeout=5))
+        before_b = a.do(lambda locks: locks.lock("taken").acquire(timeout=5))
+        waiting = b.start(lambda locks: locks.lock("taken", ttl=ttl).acquire(timeout=30))
+        world.until_waiting("taken", "b")
+        network.hold_requests(0) if held_up == "requests" else network.hold_answers(0)
+        entering = b.start(lambda locks: locks.lock("free", ttl=ttl).acquire(timeout=30))
+        time.sleep(1.5 * ttl)
+        network.heal()
+        a.do(lambda _: before_b.release())
+        for name, pending in (("free", entering), ("taken", waiting)):
+            lease = pending.result(soon)
+            for _ in range(3):
+                inside = [one.token for one in world.inspect(name).holders]
+                assert lease.token in inside or not lease.held, "it believes that it holds what it does not"
+            b.do(lambda _, lease=lease: lease.release())
+        b.do(lambda _: other.release())  # it may have been lost; no matter
+        world.until_nothing_is_left(2 * soon)
+
     @staticmethod
     def _kept(b: Actor, grants: list[Grant]) -> bool:
         try:
