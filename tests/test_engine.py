@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Lease, LeaseLost, Locks, Misuse, NotAcquired, Unavailable, events
 from holdfast.claim import MAX_TOKEN, Claim, Place
 from holdfast.drivers.base import finish
@@ -349,3 +350,64 @@ def test_the_first_in_line_is_asked_to_look_again_when_a_time_runs_out(driver: M
     place = finish(store.claim(Claim("x", "2", "h/1/me", 60.0)))
     assert isinstance(place, Place)
     assert place.wake_in == 5.0
+
+
+@pytest.mark.parametrize("kind", [events.WAITING, events.ACQUIRED])
+def test_a_subscriber_may_close_the_connection_and_does_not_wait_for_itself(
+    driver: Manual, locks: Locks, kind: str
+) -> None:
+    closing = connect(driver)
+    closing.subscribe(lambda _: closing.close(), [kind])
+    held = locks.lock("x").acquire() if kind == events.WAITING else None
+    before = driver.now()
+    with pytest.raises(Misuse, match="was closed"):  # and nobody is let in by a connection that has given all back
+        closing.lock("x").acquire()
+    assert driver.now() == before
+    assert [one.token for one in locks.inspect("x").holders] == ([held.token] if held else [])
+    assert locks.inspect("x").waiters == ()
+
+
+def test_a_call_of_oneself_under_a_lock_that_is_not_reentrant_is_told_and_not_waited_for(locks: Locks) -> None:
+    @locks.lock("x")
+    def recursive(depth: int) -> int:
+        return depth and recursive(depth - 1)
+
+    assert recursive(0) == 0
+    with pytest.raises(Misuse, match=r"you hold 'x' already, since 0.0 s \(token \d+\).*reentrant=True"):
+        recursive(1)
+    assert locks.names() == []
+
+
+def test_what_was_released_is_released_again_without_a_mutex(locks: Locks) -> None:
+    """When the interpreter ends, a thread that was stopped may have it: a finalizer that releases must not wait for it."""
+    lease = locks.lock("x").acquire()
+    assert lease.release()
+
+    class Taken:
+        def __enter__(self) -> None:
+            raise AssertionError("nobody gives it back")
+
+        def __exit__(self, *_: object) -> None: ...
+
+    locks._engine.mutex = Taken()  # type: ignore[assignment]
+    assert not lease.release()
+
+
+def test_closing_waits_for_the_renewer_to_end() -> None:
+    """Stopped by the end of the interpreter, it would keep its mutex for ever."""
+    locks = holdfast.connect("memory://closing")
+    with locks.lock("x", ttl=0.3) as lease:
+        renewing, go_on = threading.Event(), threading.Event()
+        ask = locks._engine.store.renew
+
+        async def renew(*args: Any) -> Any:
+            renewing.set()
+            go_on.wait(20)
+            return await ask(*args)
+
+        locks._engine.store.renew = renew  # type: ignore[method-assign,assignment]
+        assert lease.held
+        assert renewing.wait(20)
+        threading.Timer(0.2, go_on.set).start()
+        locks.close(timeout=20)
+        assert locks._engine.renewer._bell is None

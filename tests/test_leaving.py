@@ -247,6 +247,49 @@ def test_a_timeout_bounds_the_call_whatever_the_store_does(driver: Manual, locks
     assert max(allowed) <= 3
 
 
+def test_a_waiter_whose_store_falls_silent_gives_up_in_time(driver: Manual, locks: Locks) -> None:
+    held = connect(driver).lock("x", ttl=600).acquire()
+    hand = tamper(locks)
+
+    async def silent(claim: Any, within: float = 3.0) -> Any:
+        driver.move(within)
+        raise Unavailable("no answer")
+
+    def after(method: str) -> None:
+        if method == "wait":
+            hand.claim = silent  # type: ignore[method-assign]
+
+    hand.after = after
+    hand.release = silent  # type: ignore[method-assign]
+    before = driver.now()
+    with pytest.raises((Unavailable, NotAcquired)):
+        locks.lock("x", ttl=30).acquire(timeout=1.5)
+    assert driver.now() - before <= 1.5 + 1.01
+    assert held.held
+
+
+def test_a_try_in_the_background_takes_a_second_at_most_and_no_longer_than_the_claim_lives(
+    driver: Manual, locks: Locks
+) -> None:
+    hand = tamper(locks)
+    lease = locks.lock("x", ttl=6).acquire()
+    tries: list[tuple[float, float]] = []
+
+    async def silent(claim: Any, within: float = 3.0) -> Any:
+        tries.append((driver.now(), within))
+        driver.move(within)
+        raise Unavailable("no answer")
+
+    hand.release = silent  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        lease.release()
+    by_hand = len(tries)
+    driver.pass_time(10)
+    in_the_background = tries[by_hand:]
+    assert len(in_the_background) > 2
+    assert all(within <= max(min(1.0, lease._deadline - at), 0.05) + 1e-9 for at, within in in_the_background)
+
+
 # ---- the end of a connection
 
 

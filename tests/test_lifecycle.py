@@ -187,3 +187,58 @@ def test_an_engine_is_let_go_when_nobody_uses_it() -> None:
     del locks
     gc.collect()
     assert engine() is None
+
+
+def test_a_finalizer_that_releases_when_the_interpreter_ends_does_not_hang() -> None:
+    """The end of the interpreter stops the renewer wherever it is; nobody may wait for a mutex that it had then."""
+    script = """
+import holdfast
+class Job:
+    def __init__(self): self.lease = locks.lock("x").acquire()
+    def __del__(self): print(self.lease.release())
+locks = holdfast.connect("memory://")
+job = Job()
+"""
+    assert run(script) == "False"
+
+
+def test_a_thread_left_behind_that_waits_ends_with_the_process_and_without_a_word(url: str) -> None:
+    script = """
+import sys, threading, holdfast
+locks = holdfast.connect(sys.argv[1])
+waits = threading.Event()
+locks.subscribe(lambda event: waits.set(), ["waiting"])
+held = locks.lock("x").acquire()
+threading.Thread(target=lambda: locks.lock("x").acquire(), daemon=True).start()
+waits.wait(20)
+print("fine")
+"""
+    for store in (url, "memory://"):
+        assert run(script, store) == "fine"  # and no traceback, see there
+
+
+def test_a_child_that_is_forked_in_the_middle_of_an_acquire_leaves_the_claim_to_its_parent(url: str) -> None:
+    script = """
+import os, sys, holdfast
+locks, others = holdfast.connect(sys.argv[1]), holdfast.connect(sys.argv[1])
+held = others.lock("x").acquire()
+children = []
+inside, tell = os.pipe()
+def fork(event):  # as a signal handler may, or another greenlet
+    if not children:
+        children.append(os.fork())
+        if children[0]:
+            held.release()
+        else:
+            os.read(inside, 1)  # it goes on when its parent has the lock
+locks.subscribe(fork, ["waiting"])
+try:
+    lease = locks.lock("x", ttl=600).acquire(timeout=20)
+except holdfast.Misuse as error:
+    os._exit(7 if children == [0] and "forked" in str(error) else 8)
+os.write(tell, b"!")
+assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+assert [one.token for one in others.inspect("x").holders] == [lease.token]
+print("fine")
+"""
+    assert run(script, url) == "fine"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import LeaseLost, Locks, Unavailable, events
 from holdfast.claim import Grant, Verdict
 from holdfast.drivers.base import finish
@@ -159,6 +160,7 @@ def test_what_is_unknown_of_one_lease_touches_no_other(
     driver.pass_time(100)
     assert {name: lease.held for name, lease in leases.items()} == {"good": True, "hung": False, "fine": True}
     assert [event.name for event in told if event.kind == events.LOST] == ["hung"]
+    assert {event.name for event in told if event.kind == events.IN_DANGER} == {"hung"}  # nor is anybody alarmed
 
 
 def test_a_store_that_answers_too_few_is_treated_as_trouble_and_not_as_the_end_of_renewal(
@@ -391,3 +393,23 @@ def test_a_suspended_machine_finds_its_leases_over(driver: Manual, locks: Locks)
     driver.renew()
     assert lease.lost
     assert locks.names() == []
+
+
+def test_a_callback_that_takes_its_time_costs_no_other_lease_its_life() -> None:
+    """In threads: it closes a connection, say, in the very trouble that lost the lock."""
+    with holdfast.connect("memory://slow callback") as locks:
+        lost, other = locks.lock("lost", ttl=0.6).acquire(), locks.lock("other", ttl=0.6).acquire()
+        called, renewed, enough = threading.Event(), threading.Semaphore(0), threading.Event()
+
+        def slow(_: Lease) -> None:
+            called.set()
+            enough.wait(20)
+
+        lost.on_lost(slow)
+        locks.subscribe(lambda event: renewed.release(), [events.RENEWED])
+        locks.force_release("lost", token=lost.token)
+        assert called.wait(10)
+        for _ in range(3):
+            assert renewed.acquire(timeout=10)
+        assert other.held
+        enough.set()

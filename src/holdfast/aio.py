@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, overload
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, overload
 
 from . import connecting, decorating, events, lifecycle, recipes, waitfor, words
 from .body import Body
@@ -31,12 +32,26 @@ from .lease import RELEASED
 from .lease import Lease as CoreLease
 from .observe import Observers
 from .recipes import DEFAULT_TTL, UNSET, Instead, Leader, Otherwise, Unset
+from .scope import Exit, LeaseExit, Scope, Scopes
 
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
 K = TypeVar("K", bound="Takeable")
 M = TypeVar("M", bound="Lease | Leases")
+
+
+class With(Scope):
+    """The scope of one `async with`: left, it gives back what is inside."""
+
+    async def __call__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self.inside is None:
+            await self._of._left_by_hand()(kind, error, at)
+        else:
+            await self.inside._leave(self.body.leave(kind), error)
+            self.inside = None
 
 
 class Loss:
@@ -66,8 +81,6 @@ class Loss:
 
 class Lease(CoreLease):
     """A live grant. Leaving the `async with`, or `await release()`, gives it back."""
-
-    _bodies: tuple[Body, ...] = ()
 
     @property
     def lost(self) -> Loss:
@@ -104,15 +117,18 @@ class Lease(CoreLease):
     async def __aenter__(self) -> Lease:
         """Enter: a loss cancels the body from now on, and comes out of it as LeaseLost."""
         self.check()
-        self._bodies = (*self._bodies, Body([self]))
+        self._enter(With).body = Body([self])
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        *rest, body = self._bodies
-        self._bodies = tuple(rest)
-        ours = body.leave(kind)
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        ) -> None: ...
+    else:
+        __aexit__ = LeaseExit(With)
+
+    async def _leave(self, ours: bool, error: BaseException | None) -> None:
         fine = self._is_lost() or self._state is RELEASED  # lost is told below; released inside the body is no loss
         try:
             released = await self.release() or fine
@@ -175,20 +191,22 @@ class Takeable(recipes.Guard[Lease]):
         """At once, or None."""
         return await self._try_acquire()
 
-    async def __aenter__(self) -> Lease:
-        lease = await self.acquire()
-        try:
-            await lease.__aenter__()
-            self._entered.push(lease)
-            return lease
-        except BaseException:
-            self._entered.discard(lease)
-            raise
+    def __aenter__(self) -> Coroutine[Any, Any, Lease]:
+        return self._enter(sys._getframe(1))
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self._entered.pop().__aexit__(kind, error, at)
+    async def _enter(self, frame: FrameType) -> Lease:
+        lease = await self.acquire()
+        lease.check()
+        self._scopes.entered(With, self, lease, frame).body = Body([lease])
+        return lease
+
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        ) -> None: ...
+    else:
+        __aexit__ = Exit(With)
 
     def _guarded(self, function: Callable[..., Any], instead: Instead | None) -> Callable[..., Any]:
         call = decorating.plan(function, self._ask.name, self._key, asynchronous=True)
@@ -301,8 +319,6 @@ class RWLock(Generic[K]):
 class Leases(recipes.Bundle[Lease]):
     """Several leases, in the order of their names. `leases["alice"].token` is the token for alice."""
 
-    _body: Body
-
     async def release(self) -> None:
         """Give all back, also when one fails; then raise the first failure."""
         failures = await recipes.release_all(self._engine, self._leases)
@@ -312,13 +328,18 @@ class Leases(recipes.Bundle[Lease]):
     async def __aenter__(self) -> Leases:
         """Enter: the loss of any of them cancels the body from now on, and comes out of it as LeaseLost."""
         self.check()
-        self._body = Body(self._leases)
+        self._enter(With).body = Body(self._leases)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        ours = self._body.leave(kind)
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        ) -> None: ...
+    else:
+        __aexit__ = LeaseExit(With)
+
+    async def _leave(self, ours: bool, error: BaseException | None) -> None:
         await recipes.release_all(self._engine, self._leases)
         if (ours or error is None) and (lost := self._lost()):
             raise lost from None
@@ -331,7 +352,7 @@ class AllOf:
         self._engine = engine
         self._asks = asks
         self._timeout = valid_timeout(timeout)
-        self._entered: recipes.Entered[Leases] = recipes.Entered(engine, ", ".join(ask.name for ask in asks))
+        self._scopes = Scopes(engine.driver, ", ".join(ask.name for ask in asks))
 
     def acquire(
         self, timeout: float | Unset | None = UNSET, *, cancel: GiveUp | None = None, **foreign: Never
@@ -350,20 +371,25 @@ class AllOf:
         except NotAcquired:
             return None
 
-    async def __aenter__(self) -> Leases:
-        leases = await self.acquire()
-        try:
-            await leases.__aenter__()
-            self._entered.push(leases)
-            return leases
-        except BaseException:
-            self._entered.discard(leases)
-            raise
+    def __aenter__(self) -> Coroutine[Any, Any, Leases]:
+        return self._enter(sys._getframe(1))
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self._entered.pop().__aexit__(kind, error, at)
+    async def _enter(self, frame: FrameType) -> Leases:
+        leases = await self.acquire()
+        leases.check()
+        self._scopes.entered(With, self, leases, frame).body = Body(leases)
+        return leases
+
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        ) -> None: ...
+    else:
+        __aexit__ = Exit(With)
+
+    def _left_by_hand(self) -> Scope:
+        return self._scopes.left()
 
 
 class _Leadership(Lock):

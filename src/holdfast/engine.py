@@ -67,6 +67,7 @@ class Engine:
         self.label = label
         self.mutex = threading.Lock()
         self.closed = False
+        self.exiting = False  # closed, because the process ends
         self._start()
 
     def _start(self) -> None:
@@ -76,6 +77,7 @@ class Engine:
         # Holders of claims that are made or released just now, and watches; close() waits for them.
         # True: a claim that was sent was not answered.
         self._under_way: dict[str, bool] = {}
+        self._telling: dict[str, object] = {}  # of these, the threads that are telling a subscriber something just now
         self._closing: Bell | None = None
         self.leaving = Leaving(self.store, self.driver, self.hook)
         self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex, self.leaving)
@@ -122,7 +124,7 @@ class Engine:
 
     async def acquire(self, ask: Ask, timeout: float | None, lease_type: type[L], cancel: GiveUp | None = None) -> L:
         if self.closed:
-            raise _closed(ask.name)
+            raise self._closed(ask.name)
         name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads, alone = ask
         if reentrant or reads or alone:
             again = self._mine_again(ask, lease_type)
@@ -147,8 +149,11 @@ class Engine:
                 self._under_way[claim.holder] = True
                 answer = await self.store.claim(claim, left)
             if type(answer) is not Grant or now() >= sent + answer.ttl:
+                if timeout is None and capacity == 1:
+                    self._not_for_myself(claim)
                 answer, sent = await self._wait_in_line(claim, answer, timeout, started, cancel)
             lease = lease_type(self, answer, sent)
+            lease._by = ref(self.driver.me())
             if at_most is not None or at_least or not renew:
                 lease._bound(answer.ttl if not renew else at_most, at_least)
             if self._under_way[claim.holder]:
@@ -158,11 +163,13 @@ class Engine:
             self.renewer.add(lease)
             if events.ACQUIRED in self.hook.by_kind:
                 kind, took = claim.lock, now() - started
-                self.hook.emit(
-                    events.ACQUIRED, name, claim.owner, answer.token, sent - started, "", kind, took, answer.ttl
-                )
+                self._tell(claim, events.ACQUIRED, answer.token, sent - started, "", kind, took, answer.ttl)
+                if self.closed:  # by a subscriber
+                    raise self._closed(name)
             return lease
         except BaseException as error:
+            if claim.holder not in self._under_way:  # we are a fork of whoever asked: the claim is that one's
+                raise
             if lease is not None:
                 self._disown(lease)
             # Refused is refused; but what was not answered, or was interrupted, may yet arrive.
@@ -188,9 +195,27 @@ class Engine:
                 self._over(claim.holder)
                 raise
 
+    def _tell(
+        self,
+        claim: Claim,
+        kind: str,
+        token: int = 0,
+        seconds: float = 0.0,
+        detail: str = "",
+        lock: str = "",
+        took: float = 0.0,
+        ttl: float = 0.0,
+    ) -> None:
+        """In the middle of a call: a subscriber may close() this connection, which does not wait for its own caller then."""
+        self._telling[claim.holder] = self.driver.me()
+        try:
+            self.hook.emit(kind, claim.name, claim.owner, token, seconds, detail, lock, took, ttl)
+        finally:
+            self._telling.pop(claim.holder, None)
+
     def _store_failed(self, what: str, claim: Claim, error: Exception) -> None:
         if events.STORE_FAILED in self.hook.by_kind:
-            self.hook.emit(events.STORE_FAILED, claim.name, claim.owner, detail=f"{what}: {error}", lock=claim.lock)
+            self._tell(claim, events.STORE_FAILED, detail=f"{what}: {error}", lock=claim.lock)
 
     def _over(self, holder: str) -> None:
         self._under_way.pop(holder, None)
@@ -204,10 +229,10 @@ class Engine:
         give_up = None if timeout is None else started + timeout
         troubled: float | None = None
         if claim.queue and events.WAITING in self.hook.by_kind:
-            self.hook.emit(events.WAITING, claim.name, claim.owner, lock=claim.lock)
+            self._tell(claim, events.WAITING, lock=claim.lock)
         while True:
             if self.closed:  # by another thread or task, while we waited
-                raise _closed(claim.name)
+                raise self._closed(claim.name)
             if cancel is not None and cancel.is_set():
                 self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=now() - started)
                 raise NotAcquired(f"gave up waiting for {claim.name!r}: told to, by cancel=", claim.name)
@@ -221,8 +246,12 @@ class Engine:
                 if type(answer) is Place:
                     await self.store.wait(answer, min(left, answer.wake_in, claim.ttl / 3, PATIENCE))
                     if self.closed:
-                        raise _closed(claim.name)
+                        raise self._closed(claim.name)
                     sent = now()
+                if claim.holder not in self._under_way:
+                    raise Misuse(
+                        f"{claim.name!r} is waited for by the process that this one was forked from, and not here"
+                    )
                 unanswered = self._under_way[claim.holder]
                 self._under_way[claim.holder] = True
                 answer = await self.store.claim(
@@ -275,7 +304,9 @@ class Engine:
         """Called by the collector, at any moment and in any thread: takes no lock."""
         key = lease._key and lease._key[0]
         where = lease._where()
-        self.renewer.drop(Dropped(self, lease._grant, key, lease._keep_until, lease._deadline, where, told))
+        self.renewer.drop(
+            Dropped(self, lease._grant, key, lease._keep_until, lease._deadline, where, lease._loss, told)
+        )
 
     async def _not_acquired(self, claim: Claim, timeout: float | None, waited: float) -> NotAcquired:
         self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=waited, lock=claim.lock, took=waited)
@@ -288,6 +319,16 @@ class Engine:
         return NotAcquired(f"could not get {claim.name!r} {when}: {story}", claim.name, snapshot)
 
     # ---- what this thread or task holds already
+
+    def _not_for_myself(self, claim: Claim) -> None:
+        """Somebody is inside. If that is who asks, and would wait for ever, it had better be told."""
+        me = self.driver.me()
+        for lease in self.renewer.leases():
+            if lease.name == claim.name and lease.held and lease._by is not None and lease._by() is me:
+                raise Misuse(
+                    f"you hold {claim.name!r} already, since {self.driver.now() - lease._since:.1f} s (token {lease.token}), "
+                    "and would wait for yourself: reentrant=True lets you in again, or pass a timeout"
+                )
 
     def _mine_again(self, ask: Ask, lease_type: type[L]) -> L | None:
         """A lock that lets its own holder in again, or says why it cannot."""
@@ -321,13 +362,13 @@ class Engine:
     def _forget(self, lease: Lease) -> None:
         """Called under the mutex."""
         key, _ = lease._key
-        lease._key = None
         self._keep_mine(key, lambda one: one is not lease)
+        lease._key = None  # last: if we are interrupted, whoever takes this up knows where it is
 
     def _forget_dropped(self, key: tuple[str, int] | None) -> None:
         if key is not None:
             with self.mutex:
-                self._keep_mine(key, lambda one: True)
+                self._keep_mine(key, lambda one: one._state is HELD)
 
     def _keep_mine(self, key: tuple[str, int], which: Callable[[Lease], bool]) -> None:
         mine = [one for one in self._mine.get(key, ()) if (lease := one()) is not None and which(lease)]
@@ -344,6 +385,8 @@ class Engine:
         If the store does not answer, that is Unavailable, and the release goes on in the background; it may be repeated.
         """
         claim = lease._grant.claim
+        if lease._state is RELEASED and lease._key is None:
+            return False  # without the mutex: a thread that the end of the interpreter has stopped may have it
         try:
             with self.mutex:
                 state = lease._state
@@ -412,6 +455,8 @@ class Engine:
         try:
             with self.mutex:
                 self.renewer.remove(lease)
+                if lease._key is not None:
+                    self._forget(lease)
             if at_once:
                 left = await self._leave_at_once(claim, lease._keep_until, FIND_OUT)
         finally:
@@ -493,6 +538,11 @@ class Engine:
 
     # ---- the end
 
+    def _closed(self, name: str) -> BaseException:
+        if self.exiting and threading.current_thread() is not threading.main_thread():
+            return SystemExit()  # which ends a thread without a word: it was left behind, and the process ends
+        return Misuse(f"cannot acquire {name!r}: this connection was closed")
+
     async def close(self, timeout: float = CLOSING) -> None:
         """Release what is held, stop renewing, disconnect: all of it within `timeout`. What is left ends by its ttl."""
         if self.closed:
@@ -506,6 +556,7 @@ class Engine:
             await self.driver.shield(lambda: self._leave_everything(deadline))
         finally:
             await self.store.close()
+            await self.renewer.gone(deadline)
 
     def leftovers(self) -> list[Owed]:
         """What this process holds or still has to give back: for whoever releases it when the loop is gone."""
@@ -519,10 +570,15 @@ class Engine:
         for lease in self.renewer.leases():
             self._hand_in(lease)
         await self.leaving.finish(deadline)
-        while self._under_way and self._closing is not None and (left := deadline - self.driver.now()) > 0:
+        while self._others_under_way() and self._closing is not None and (left := deadline - self.driver.now()) > 0:
             self.store.wake_waiters()  # again: one may have begun to wait in the moment after the first time
             await self._closing.wait(min(left, 0.1))
         await self.leaving.finish(deadline)  # what those could not take back themselves
+
+    def _others_under_way(self) -> bool:
+        """Not counting whoever is calling close(), from within a subscriber."""
+        me = self.driver.me()
+        return any(self._telling.get(holder) is not me for holder in list(self._under_way))
 
     def _hand_in(self, lease: Lease) -> None:
         """Out of the renewer's hands, and to be released; unless it has run out by itself."""
@@ -556,10 +612,6 @@ def _waits_for_itself(ask: Ask, claim: Claim, since: float) -> str:
         f"write-locked here already, for {since:.1f} s, and a writer that asks to {again} would wait for itself: "
         "use the lease that you have, downgrade() it, or release it first"
     )
-
-
-def _closed(name: str) -> Misuse:
-    return Misuse(f"cannot acquire {name!r}: this connection was closed")
 
 
 def tell(snapshot: Snapshot, besides: Claim | None = None) -> str:

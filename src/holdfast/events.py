@@ -120,7 +120,10 @@ class Hook:
             except BaseException as error:  # Ctrl-C, or sys.exit(): the others are told all the same
                 interruption = error
         if interruption is not None:
-            raise interruption
+            try:
+                raise interruption
+            finally:
+                del interruption  # else the frame, and what it knows, would be kept by its own traceback
 
 
 refusals = Hook("fence")  # what storage refused in this process: a guard knows names and tokens, and no connection

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable
 from types import CodeType
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from .claim import Grant
 from .errors import LeaseLost, Misuse
 from .events import contained, report
+from .scope import Scope
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -24,7 +26,34 @@ RELEASED = "released"
 LOST = "lost"
 
 
-class Lease:
+class Enterable:
+    """What is entered as it is: a lease, or several."""
+
+    _looked_up: ref[Scope] | None = None  # the scope of the `with` that is about to be entered
+    _by_hand: tuple[Scope, ...] = ()  # those that were entered without one
+
+    def _enter(self, make: type[Scope]) -> Scope:
+        scope = self._looked_up() if self._looked_up is not None else None
+        self._looked_up = None
+        if scope is None:
+            scope = make(self)
+            self._by_hand = (*self._by_hand, scope)
+        scope.entered(self)
+        return scope
+
+    def _left_by_hand(self) -> Scope:
+        *rest, scope = self._by_hand
+        self._by_hand = tuple(rest)
+        return scope
+
+    def _depth(self) -> int:
+        raise NotImplementedError
+
+    def _abandon(self, depth: int) -> None:
+        raise NotImplementedError
+
+
+class Lease(Enterable):
     """What both surfaces share. `sync.Lease` and `aio.Lease` add release and the context manager."""
 
     # Defaults stand in the class: a lease that is taken and released untroubled sets only what differs.
@@ -35,6 +64,7 @@ class Lease:
     _why = ""
     _callbacks: tuple[Callable[[Any], object], ...] = ()
     _entries = 1  # how often a re-entrant lock was entered
+    _by: ref[Any] | None = None  # the thread or task that acquired it
     _key: Any = None  # where the engine looks for it on re-entry
     _strays = False  # a claim for it was sent that was never answered: it may land after the release
     _handed_over = False  # to the background, which goes on releasing it
@@ -59,16 +89,34 @@ class Lease:
         """Nobody has it any more: what a file does then, a lease does too."""
         if self._state not in (HELD, RELEASING) or self._handed_over or self._deadline == 0.0:
             return
-        engine, held = self._engine, self.held
-        self._state = RELEASED
-        if engine.closed or sys.is_finalizing() or engine.driver.now() >= self._deadline:
-            return
-        engine._dropped(self, held)
-        if held:  # a release that was cut short was asked for, and needs no warning
+        held = self.held
+        if self._let_go(told=held) and held:  # a release that was cut short was asked for, and needs no warning
             import warnings
 
             what = f"the lease of {self.name!r} was dropped without a release (acquired {self._where()})"
             warnings.warn(what, ResourceWarning, source=self, stacklevel=2)
+
+    def _let_go(self, told: bool) -> bool:
+        """In the background: called by the collector, at any moment and in any thread, so it takes no lock."""
+        engine = self._engine
+        self._state = RELEASED
+        if engine.closed or sys.is_finalizing() or engine.driver.now() >= self._deadline:
+            return False
+        engine._dropped(self, told)
+        return True
+
+    def _depth(self) -> int:
+        """How often it has been entered: once, unless its lock is re-entrant."""
+        return self._entries
+
+    def _abandon(self, depth: int) -> None:
+        """A `with` is gone whose end was cut short: do what is left of it. It was asked for, so nobody is warned."""
+        if self._state is not HELD or self._entries < depth:
+            return
+        if self._entries > 1:
+            self._entries -= 1
+        else:
+            self._let_go(told=False)
 
     def _where(self) -> str:
         if self._acquired_at is None or self._acquired_at[0].co_filename.startswith(_ASYNCIO):
@@ -129,7 +177,7 @@ class Lease:
     def on_lost(self, callback: Callable[[Any], object]) -> None:
         """Call `callback(lease)` when the lease is lost: at once, if it already is.
 
-        It runs in the renewer's thread (asyncio: in the loop). One that raises is logged and breaks nothing.
+        It runs in a thread of its own (asyncio: in the loop). One that raises is logged and breaks nothing.
         """
         if not callable(callback):
             raise Misuse(f"on_lost takes something to call, not {callback!r:.80}")

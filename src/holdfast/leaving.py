@@ -186,7 +186,10 @@ class Leaving:
             detail = f"the connection was closed before the store answered: it is free in {left:.1f} s at the latest"
             self._tell(events.RELEASE_FAILED, owed, detail)
         if interruption is not None:
-            raise interruption
+            try:
+                raise interruption
+            finally:
+                del interruption  # else the frame, and what it knows, would be kept by its own traceback
 
     def _tell(self, kind: str, owed: Owed, detail: str) -> None:
         claim = owed.claim

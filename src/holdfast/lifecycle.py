@@ -41,6 +41,7 @@ def _forked() -> None:
 
 def _exit() -> None:
     for engine, release in list(_engines.items()):
+        engine.exiting = True
         try:
             release(engine)
         except Exception:

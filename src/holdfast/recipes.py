@@ -23,7 +23,8 @@ from .claim import (
 from .decorating import Key
 from .engine import PATIENCE, Ask, Engine, GiveUp
 from .errors import LeaseLost, Misuse, NotAcquired, Unavailable
-from .lease import LOST, RELEASED, Lease
+from .lease import LOST, RELEASED, Enterable, Lease
+from .scope import Scope, Scopes
 from .waitfor import WaitGraph
 
 DEFAULT_TTL = 30.0
@@ -31,7 +32,6 @@ Instead = Callable[[NotAcquired], Any]
 Otherwise = Literal["raise", "skip"] | Instead
 _LONGEST_PAUSE = 30.0  # seconds, between two tries to lead
 L = TypeVar("L", bound=Lease)
-X = TypeVar("X")
 
 
 class Unset:
@@ -108,45 +108,6 @@ def _flag(value: object, what: str) -> bool:
 # ---- what both surfaces share
 
 
-class Entered(Generic[X]):
-    """What a `with` remembers between enter and exit, by thread or task: the lock object itself may be shared."""
-
-    def __init__(self, engine: Engine, name: str) -> None:
-        self._engine = engine
-        self._name = name
-        self._by_whom: dict[object, list[X]] = {}  # by the object, not its id, which the next thread may be given
-
-    def push(self, item: X) -> None:
-        me = self._engine.driver.me()
-        with self._engine.mutex:
-            self._by_whom.setdefault(me, []).append(item)
-
-    def pop(self) -> X:
-        me = self._engine.driver.me()
-        with self._engine.mutex:
-            if me not in self._by_whom and len(self._by_whom) == 1:
-                me = next(iter(self._by_whom))  # a generator's `with` may be left by another thread than entered it
-            mine = self._by_whom.get(me)
-            if not mine:
-                raise Misuse(
-                    f"left `with` of {self._name!r} in another thread or task than entered it, while others are inside: "
-                    "use `with lock.acquire() as lease` there, which carries its own lease"
-                )
-            item = mine.pop()
-            if not mine:
-                del self._by_whom[me]
-            return item
-
-    def discard(self, item: X) -> None:
-        """Interrupted on the way in: nobody will leave."""
-        with self._engine.mutex:
-            for me, mine in list(self._by_whom.items()):
-                if item in mine:
-                    mine.remove(item)
-                    if not mine:
-                        del self._by_whom[me]
-
-
 class Guard(Generic[L]):
     """One lock that can be taken again and again: also by many threads or tasks at once, each with its own lease."""
 
@@ -158,7 +119,7 @@ class Guard(Generic[L]):
         self._ask = ask
         self._timeout = valid_timeout(timeout)
         self._key = key
-        self._entered: Entered[L] = Entered(engine, ask.name)
+        self._scopes = Scopes(engine.driver, ask.name)
         if not ask.name:
             self._refusal = (
                 "a lock without a name is for decorators, and named by the function: name it to take it here"
@@ -175,6 +136,9 @@ class Guard(Generic[L]):
         if self._refusal:
             raise Misuse(self._refusal)
         return self._timeout if isinstance(timeout, Unset) else valid_timeout(timeout)
+
+    def _left_by_hand(self) -> Scope:
+        return self._scopes.left()
 
     async def _acquire(
         self, wait: float | None, units: int | None = None, name: str | None = None, cancel: GiveUp | None = None
@@ -241,7 +205,7 @@ ONLY_DECORATES = (
 )
 
 
-class Bundle(Generic[L]):
+class Bundle(Enterable, Generic[L]):
     """Several leases, in the order of their names. `leases["alice"].token` is the token for alice."""
 
     def __init__(self, engine: Engine, leases: Iterable[L]) -> None:
@@ -268,6 +232,13 @@ class Bundle(Generic[L]):
         """Raise LeaseLost if any of them is over."""
         for lease in self._leases:
             lease.check()
+
+    def _depth(self) -> int:
+        return 1
+
+    def _abandon(self, depth: int) -> None:
+        for lease in self._leases:
+            lease._abandon(depth)
 
     def _lost(self) -> LeaseLost | None:
         return next((lease._over() for lease in self._leases if lease._is_lost()), None)
@@ -315,8 +286,12 @@ async def release_all(engine: Engine, leases: Iterable[Lease]) -> list[Exception
             failures.append(error)
         except BaseException as error:
             interruption = error
+            lease._abandon(1)  # if it came before the release had begun
     if interruption is not None:
-        raise interruption
+        try:
+            raise interruption
+        finally:
+            del interruption  # else the frame, and what it knows, would be kept by its own traceback
     return failures
 
 

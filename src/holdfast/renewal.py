@@ -22,7 +22,7 @@ from weakref import ref
 
 from . import events
 from .claim import Grant, Verdict
-from .drivers.base import Driver
+from .drivers.base import Bell, Driver
 from .errors import Misuse, Unavailable
 from .events import Hook, contained
 from .lease import HELD, LOST, Lease
@@ -46,6 +46,7 @@ class Dropped(NamedTuple):
     keep_until: float
     deadline: float
     where: str
+    loss: Any  # who waits for the end of it is to be told that it has come
     told: bool  # that it was dropped: not, if it was being released when somebody interrupted that
 
     def owed(self) -> Owed:
@@ -71,6 +72,8 @@ class Renewer:
         self._odd: dict[int, ref[Lease]] = {}
         self._dropped: deque[Dropped] = deque()
         self._bell: Any = None  # there while the renewer runs
+        self._runner: object = None  # in which thread or task, once it has begun
+        self._home: Bell | None = None  # rung when it has gone home, if somebody waits for that
         self._wake_at = _NEVER
         self._closed = False
         tell_losses_to = getattr(store, "tell_losses_to", None)
@@ -130,6 +133,15 @@ class Renewer:
                 self._bell.ring()
         self.let_go()
 
+    async def gone(self, deadline: float) -> None:
+        """After close(), until the renewer has ended: the end of the interpreter must not stop it with the mutex taken."""
+        self._home = home = self._driver.bell()
+        while self._runner is not None and self._runner is not self._driver.me() and (bell := self._bell) is not None:
+            left = deadline - self._driver.now()
+            if left <= 0 or not bell.ring():
+                return
+            await home.wait(left)
+
     def _wake(self, due: float) -> None:
         self._wake_at = due
         if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
@@ -166,6 +178,7 @@ class Renewer:
 
     async def _run(self, bell: Any) -> None:
         idle_since: float | None = None
+        self._runner = self._driver.me()
         try:
             while not self._closed:
                 with self._mutex:
@@ -204,7 +217,9 @@ class Renewer:
 
     def _gone_home(self, bell: Any) -> None:
         if self._bell is bell:
-            self._bell, self._wake_at = None, _NEVER
+            self._bell, self._runner, self._wake_at = None, None, _NEVER
+            if self._home is not None:
+                self._home.ring()
 
     def _next_due(self) -> float:
         soonest = min((lease._due for lease in _living(self._odd)), default=_NEVER)
@@ -221,7 +236,7 @@ class Renewer:
         gone: list[Dropped] = []
         with self._mutex:
             for some in (*self._by_ttl.values(), self._odd):
-                for number in [number for number, one in some.items() if one() is None]:
+                for number in [n for n, one in some.items() if (lease := one()) is None or lease._state is not HELD]:
                     del some[number]
             while self._dropped:
                 # From one list to the other in one piece: whoever closes meanwhile finds it in the one or in the other.
@@ -231,6 +246,8 @@ class Renewer:
         for dropped in gone:
             claim, token = dropped.grant.claim, dropped.grant.token
             dropped.engine._forget_dropped(dropped.key)
+            if dropped.loss is not None:
+                dropped.loss.over()
             detail = (
                 f"the lease of {claim.name!r} was dropped, so the lock is released: "
                 f"keep it in a variable, or use `with`. It was acquired {dropped.where}"
@@ -250,7 +267,7 @@ class Renewer:
             batch = list(self._all_due(now, slack=_SLACK))
             shortest = min((lease._grant.ttl for lease in self._all()), default=_NEVER)
             soonest = min((lease._deadline for lease in self._all()), default=_NEVER)
-        self.announce(over)
+        self._announce(over)
         for lease in over:
             if lease._cut:  # it was promised to be over by now, but the store would keep it for what it was renewed
                 self._leaving.later(lease._grant.claim, now + lease._grant.ttl, token=lease.token)
@@ -316,7 +333,7 @@ class Renewer:
                     self.keep(lease, Grant(lease._grant.claim, lease._grant.token, grant.ttl), sent)
                 if lease._state is LOST and grant is not None:
                     ghosts.append(grant)
-        self.announce(gone)
+        self._announce(gone)
         if events.RENEWED in self._hook.by_kind:
             for lease, margin in renewed:
                 with contained("a subscriber to 'renewed'"):
@@ -353,7 +370,7 @@ class Renewer:
                 self._odd[id(lease)] = ref(lease)
         for lease, left, error in fresh:
             self._emit(events.IN_DANGER, lease.name, lease.owner, lease.token, left, str(error))
-        self.announce(over)
+        self._announce(over)
 
     def lose(self, lease: Lease, why: str = "") -> None:
         self.remove(lease)
@@ -365,7 +382,12 @@ class Renewer:
             gone = [lease for lease in self._all() if lease._grant.claim.holder == holder]
             for lease in gone:
                 self.lose(lease, why)
-        self.announce(gone)
+        self._announce(gone)
+
+    def _announce(self, lost: list[Lease]) -> None:
+        """By the renewer, who has others to look after: a callback may take its time, and theirs may be short."""
+        if lost:
+            self._driver.aside(lambda: self.announce(lost), "holdfast-lost")
 
     def announce(self, lost: Iterable[Lease]) -> None:
         for lease in lost:

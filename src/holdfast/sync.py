@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, overload
 
 from . import connecting, decorating, events, lifecycle, recipes, waitfor, words
 from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_timeout, valid_ttl
@@ -19,11 +20,23 @@ from .lease import RELEASED
 from .lease import Lease as CoreLease
 from .observe import Observers
 from .recipes import DEFAULT_TTL, UNSET, Instead, Leader, Otherwise, Unset
+from .scope import Exit, LeaseExit, Scope, Scopes
 
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
 K = TypeVar("K", bound="Takeable")
+
+
+class With(Scope):
+    """The scope of one `with`: left, it gives back what is inside."""
+
+    def __call__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.inside is None:
+            self._of._left_by_hand()(kind, error, at)
+        else:
+            self.inside._leave(error)
+            self.inside = None
 
 
 class Loss:
@@ -89,9 +102,18 @@ class Lease(CoreLease):
 
     def __enter__(self) -> Lease:
         self.check()
+        self._enter(With)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        ) -> None: ...
+    else:
+        __exit__ = LeaseExit(With)
+
+    def _leave(self, error: BaseException | None) -> None:
         fine = self._is_lost() or self._state is RELEASED  # lost is told below; released inside the body is no loss
         try:
             released = self.release() or fine
@@ -123,15 +145,16 @@ class Takeable(recipes.Guard[Lease]):
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
-        try:
-            self._entered.push(lease)
-            return lease
-        except BaseException:
-            self._entered.discard(lease)
-            raise
+        self._scopes.entered(With, self, lease, sys._getframe(1))
+        return lease
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._entered.pop().__exit__(kind, error, at)
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        ) -> None: ...
+    else:
+        __exit__ = Exit(With)
 
     def _guarded(self, function: Callable[..., Any], instead: Instead | None) -> Callable[..., Any]:
         call = decorating.plan(function, self._ask.name, self._key, asynchronous=False)
@@ -248,9 +271,18 @@ class Leases(recipes.Bundle[Lease]):
 
     def __enter__(self) -> Leases:
         self.check()
+        self._enter(With)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        ) -> None: ...
+    else:
+        __exit__ = LeaseExit(With)
+
+    def _leave(self, error: BaseException | None) -> None:
         finish(recipes.release_all(self._engine, self._leases))
         if error is None and (lost := self._lost()):
             raise lost
@@ -263,7 +295,7 @@ class AllOf:
         self._engine = engine
         self._asks = asks
         self._timeout = valid_timeout(timeout)
-        self._entered: recipes.Entered[Leases] = recipes.Entered(engine, ", ".join(ask.name for ask in asks))
+        self._scopes = Scopes(engine.driver, ", ".join(ask.name for ask in asks))
 
     def acquire(
         self, timeout: float | Unset | None = UNSET, *, cancel: GiveUp | None = None, **foreign: Never
@@ -281,15 +313,19 @@ class AllOf:
 
     def __enter__(self) -> Leases:
         leases = self.acquire()
-        try:
-            self._entered.push(leases)
-            return leases
-        except BaseException:
-            self._entered.discard(leases)
-            raise
+        self._scopes.entered(With, self, leases, sys._getframe(1))
+        return leases
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._entered.pop().__exit__(kind, error, at)
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        ) -> None: ...
+    else:
+        __exit__ = Exit(With)
+
+    def _left_by_hand(self) -> Scope:
+        return self._scopes.left()
 
 
 class _Leadership(Lock):

@@ -338,7 +338,7 @@ MUTANTS = [
                 "        if True:  # a connection that is closed",
             ),
         ),
-        BELLS + "test_closing_while_other_threads_use_it_ends_nothing_but_their_work",
+        BELLS + "test_a_connection_is_closed_only_when_nobody_uses_it",
     ),
     Mutant(
         "another boot id that is taken for another boot",

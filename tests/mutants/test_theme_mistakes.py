@@ -89,7 +89,7 @@ MUTANTS = [
     Mutant(
         "a lease that nobody has is forgotten without a release",
         "lease.py",
-        (("        engine._dropped(self, held)\n", ""),),
+        (("        engine._dropped(self, told)\n", ""),),
         MEMORY + "test_a_lease_that_nobody_references_is_let_go_and_somebody_is_told[threads]",
     ),
     Mutant(
@@ -116,8 +116,8 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "        except BaseException as error:\n            if lease is not None:\n                self._disown(",
-                "        except Exception as error:\n            if lease is not None:\n                self._disown(",
+                "        except BaseException as error:\n            if claim.holder not in self._under_way:  # we",
+                "        except Exception as error:\n            if claim.holder not in self._under_way:  # we",
             ),
         ),
         MEMORY + "test_interrupted_at_any_line_nothing_is_left_and_nothing_is_stuck[threads-acquire and release]",
@@ -146,7 +146,7 @@ MUTANTS = [
                 "            self._confirm(answered, sent)\n",
             ),
         ),
-        MEMORY + "test_what_is_unknown_of_one_lease_is_nothing_to_the_others[threads]",
+        "tests/test_renewal.py::test_what_is_unknown_of_one_lease_touches_no_other",
     ),
     Mutant(
         "a doubt is a loss",
@@ -192,7 +192,10 @@ MUTANTS = [
     Mutant(
         "what acquire returns is no coroutine",
         "aio.py",
-        (("class Acquiring(Coroutine[Any, Any, M]):", "class Acquiring(Generic[M]):"),),
+        (
+            ("class Acquiring(Coroutine[Any, Any, M]):", "class Acquiring(Generic[M]):"),
+            ("    def throw(self, *error: Any)", "    def thrown(self, *error: Any)"),
+        ),
         MEMORY + "test_what_acquire_returns_may_be_made_a_task[asyncio]",
     ),
     # ---- oneself

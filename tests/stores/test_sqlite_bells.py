@@ -360,6 +360,33 @@ def test_closing_while_other_threads_use_it_ends_nothing_but_their_work(path: Pa
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
 
 
+def test_a_connection_is_closed_only_when_nobody_uses_it(path: Path) -> None:
+    locks = holdfast.connect(f"sqlite://{path}")
+    locks.lock("x").acquire().release()
+    database: Any = locks._engine.store._database  # type: ignore[attr-defined]
+    asked, granted = threading.Event(), threading.Event()
+
+    class Mutex:
+        """Taken by another thread, which is in the middle of a statement."""
+
+        def __enter__(self) -> None:
+            asked.set()
+            granted.wait(20)
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+    database._mutex = Mutex()
+    closing = threading.Thread(target=database.close)
+    closing.start()
+    while closing.is_alive() and not asked.is_set():
+        asked.wait(0.01)
+    assert database._connection is not None
+    granted.set()
+    closing.join(20)
+    assert database._connection is None
+
+
 def test_a_last_word_after_the_end_leaves_no_connection_open(path: Path) -> None:
     store: Any = holdfast.connect(f"sqlite://{path}")._engine.store
     mine = claim("x", 30.0)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .base import Address, Bell, Doorbell, Main, Stream, boot_time, never, uniform, wall_us
+from .base import Address, Bell, Doorbell, Main, Stream, at_once, boot_time, never, uniform, wall_us
 from .doorbell import Socket
 from .doorbell import ring as ring_doorbell
 
@@ -122,6 +122,8 @@ class Asyncio:
                 loop.call_later(0.02, start, True)
 
         start()
+
+    aside = staticmethod(at_once)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

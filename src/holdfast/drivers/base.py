@@ -132,11 +132,20 @@ class Driver(Protocol):
         """
         ...
 
+    def aside(self, work: Callable[[], None], name: str) -> None:
+        """Do it where it keeps nobody waiting: a thread's own, if there is one to be had; in a loop nothing may block anyway."""
+        ...
+
     async def sleep(self, seconds: float) -> None: ...
 
     async def shield(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run to the end whatever interrupts us meanwhile, then let the interruption through."""
         ...
+
+
+def at_once(work: Callable[[], None], name: str) -> None:
+    """A driver's `aside`, where there is nowhere else to go."""
+    work()
 
 
 def finish(coroutine: Coroutine[Any, Any, T]) -> T:

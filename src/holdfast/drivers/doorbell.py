@@ -95,7 +95,12 @@ def ring(address: str, beside: str) -> bool | None:
     folder = f"{beside}-bells"
     try:
         with _reach(folder, address) as path:
-            _sender().sendto(b"!", path)
+            if _sender().fileno() >= 0:
+                _sender().sendto(b"!", path)
+            else:  # closed: the process ends, and releases what it holds
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                    sender.setblocking(False)
+                    sender.sendto(b"!", path)
     except BlockingIOError:
         return True  # its buffer is full of rings that it has not answered yet
     except ConnectionRefusedError:

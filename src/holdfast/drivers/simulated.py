@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .base import Address, Stream, never
+from .base import Address, Stream, at_once, never
 from .world import Cancelled, Killed, Main, Task, World
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ class Simulated:
 
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         self.process.spawn(main, name)
+
+    aside = staticmethod(at_once)
 
     async def sleep(self, seconds: float) -> None:
         self._alive()

@@ -86,6 +86,12 @@ class Threads:
         # A daemon: it must not keep the interpreter alive. What is held at exit is released by lifecycle.py.
         threading.Thread(target=_run, args=(main, needed), name=name, daemon=True).start()
 
+    def aside(self, work: Callable[[], None], name: str) -> None:
+        try:
+            threading.Thread(target=work, name=name, daemon=True).start()
+        except RuntimeError:  # no thread to be had, or the interpreter ends
+            work()
+
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

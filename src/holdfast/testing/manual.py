@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from .. import sync
-from ..drivers.base import Address, Main, Stream, finish, never
+from ..drivers.base import Address, Main, Stream, at_once, finish, never
 from ..engine import Engine
 from ..stores.memory import MemoryStore
 
@@ -114,6 +114,8 @@ class Manual:
 
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         self.spawned.append(name)
+
+    aside = staticmethod(at_once)
 
     async def sleep(self, seconds: float) -> None:
         self.waiting(seconds)

@@ -25,13 +25,16 @@ class Isolation:
         a = world.actor("a")
         hand = tamper(a.locks)
         told: list[tuple[str, str]] = []
-        kinds = [events.IN_DANGER, events.RENEWED]
+        kinds = [events.IN_DANGER, events.RENEWED, events.LOST]
         a.do(lambda locks: locks.subscribe(lambda event: told.append((event.kind, event.name)), kinds))
         ttl = world.ttl_kept
         leases = [a.do(lambda locks, n=n: locks.lock(f"x{n}", ttl=ttl).acquire()) for n in range(4)]
         hand.doubtful = {"x1"}
         assert a.do(lambda _: leases[1].lost.wait(ttl + world.slack + 5)) is True
-        before = len(told)
+        world.until(lambda: (events.LOST, "x1") in told)
+        before = told.index((events.LOST, "x1"))
+        # The others were answered whenever that one was not, and not only when it was gone.
+        assert all((events.RENEWED, f"x{n}") in told[:before] for n in (0, 2, 3)), told
         world.until(lambda: all((events.RENEWED, f"x{n}") in told[before:] for n in (0, 2, 3)))
         assert [lease.held for lease in leases] == [True, False, True, True]
         assert (events.IN_DANGER, "x1") in told

@@ -88,14 +88,21 @@ def acquire_and_release(locks: Any, name: str) -> None:
     lease.release()
 
 
+KEPT: list[
+    Any
+] = []  # as by a module, or a variable of a loop: what is left of an interrupted `with` is not just dropped
+
+
 def body(locks: Any, name: str) -> None:
-    with locks.lock(name, ttl=60, timeout=5):
-        pass
+    KEPT.append(locks.lock(name, ttl=60, timeout=5))
+    with KEPT[-1] as lease:
+        KEPT.append(lease)
 
 
 def several(locks: Any, name: str) -> None:
-    with locks.all_of(f"{name}/a", f"{name}/b", ttl=60, timeout=5):
-        pass
+    KEPT.append(locks.all_of(f"{name}/a", f"{name}/b", ttl=60, timeout=5))
+    with KEPT[-1] as leases:
+        KEPT.append(leases)
 
 
 def refused(locks: Any, name: str) -> None:
@@ -141,6 +148,7 @@ class Lines:
             except AssertionError:
                 left = {name: struck.get(name.split("/")[0]) for name in world.names() if name != "taken"}
                 raise AssertionError(f"left behind, and where it was interrupted: {left}") from None
+        KEPT.clear()
         assert world.waiters("taken") == []
         a.do(lambda locks: locks.close(), within=1 + world.slack)  # nobody is thought to be still at it
         holder.do(lambda _: held.release())

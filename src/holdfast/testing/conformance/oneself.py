@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ...errors import Misuse
+from ...errors import Misuse, NotAcquired
 from .world import World, settled
 
 AGAIN: dict[str, tuple[Any, Any]] = {
@@ -41,6 +41,25 @@ class Oneself:
         other = a.beside("other")
         lease = a.do(lambda locks: first(locks).acquire(timeout=5))
         waiting = other.start(lambda locks: second(locks).acquire(timeout=20))
+        world.until_waiting("x", "other")
+        a.do(lambda _: lease.release())
+        got = waiting.result(5 + world.slack)
+        other.do(lambda _: got.release())
+
+    def test_one_who_holds_a_lock_and_would_wait_for_it_for_ever_is_told_so(self, world: World) -> None:
+        a = world.actor("a")
+        lease = a.do(lambda locks: locks.lock("x").acquire(timeout=5))
+        for second in (lambda locks: locks.lock("x"), lambda locks: locks.all_of("x", "y")):
+            with pytest.raises(Misuse, match="you hold 'x' already"):
+                a.do(lambda locks, second=second: second(locks).acquire(), within=5 + world.slack)
+        with pytest.raises(
+            NotAcquired
+        ):  # with a timeout it is an honest question: the lease may be given back elsewhere
+            a.do(lambda locks: locks.lock("x").acquire(timeout=0.1))
+        assert lease.held
+        world.until(lambda: world.waiters("x") == [] and world.names() == ["x"])
+        other = a.beside("other")
+        waiting = other.start(lambda locks: locks.lock("x").acquire())
         world.until_waiting("x", "other")
         a.do(lambda _: lease.release())
         got = waiting.result(5 + world.slack)

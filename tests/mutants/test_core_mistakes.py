@@ -1,0 +1,169 @@
+"""What the core was found to get wrong when it was attacked: scopes, ends, forks and bounds. Each is found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .test_mistakes import SUITE, Mutant, must_be_clean, must_be_found, source
+
+__all__ = ["source"]  # a fixture
+
+SCOPE, ENGINE, LEAVING = "tests/test_scope.py::", "tests/test_engine.py::", "tests/test_leaving.py::"
+LIFECYCLE, RENEWAL = "tests/test_lifecycle.py::", "tests/test_renewal.py::"
+ANY_LINE = SCOPE + "test_interrupted_at_any_line_a_lock_is_given_back_though_somebody_still_has_the_lease"
+
+MUTANTS = [
+    # ---- scopes
+    Mutant(
+        "a scope that is dropped without a word",
+        "scope.py",
+        (("            self.inside._abandon(self.depth)\n", "            pass\n"),),
+        ANY_LINE + "[plain]",
+    ),
+    Mutant(
+        "a lease that is looked for by thread",
+        "scope.py",
+        (("        self._looked_up[id(frame)] = ref(scope)\n", "        str(scope)\n"),),
+        SCOPE + "test_generators_that_share_a_lock_each_leave_with_their_own_lease",
+    ),
+    Mutant(
+        "an inner scope that ends what the outer one holds",
+        "lease.py",
+        (("        if self._state is not HELD or self._entries < depth:\n", "        if self._state is not HELD:\n"),),
+        SCOPE + "test_an_inner_scope_that_was_left_and_then_interrupted_ends_nothing_of_the_outer_one",
+    ),
+    Mutant(
+        "several locks of which one is forgotten by an interruption",
+        "recipes.py",
+        (("            lease._abandon(1)  # if", "            pass  # if"), ("del interruption  #", "pass  #")),
+        ANY_LINE + "[several]",
+    ),
+    Mutant(
+        "an interrupted release that is found again on re-entry",
+        "engine.py",
+        (
+            (
+                "                self.renewer.remove(lease)\n                if lease._key is not None:\n"
+                "                    self._forget(lease)\n            if at_once:",
+                "                self.renewer.remove(lease)\n            if at_once:",
+            ),
+        ),
+        SCOPE + "test_a_lock_may_be_entered_anew_after_its_release_was_interrupted_at_any_line",
+    ),
+    # ---- oneself
+    Mutant(
+        "a holder that waits for itself",
+        "engine.py",
+        (("                    self._not_for_myself(claim)\n", "                    pass\n"),),
+        ENGINE + "test_a_call_of_oneself_under_a_lock_that_is_not_reentrant_is_told_and_not_waited_for",
+    ),
+    Mutant(
+        "a neighbour that is taken for oneself",
+        "engine.py",
+        ((" and lease._by() is me:", ":"),),
+        SUITE + "test_one_who_holds_a_lock_and_would_wait_for_it_for_ever_is_told_so[threads]",
+    ),
+    # ---- ends
+    Mutant(
+        "a subscriber that closes and waits for itself",
+        "engine.py",
+        (("any(self._telling.get(holder) is not me for holder in list(self._under_way))", "bool(self._under_way)"),),
+        ENGINE + "test_a_subscriber_may_close_the_connection_and_does_not_wait_for_itself",
+    ),
+    Mutant(
+        "a release of nothing that waits for a mutex",
+        "engine.py",
+        (("        if lease._state is RELEASED and lease._key is None:\n", "        if False:\n"),),
+        ENGINE + "test_what_was_released_is_released_again_without_a_mutex",
+    ),
+    Mutant(
+        "a close that leaves its renewer behind",
+        "engine.py",
+        (("            await self.renewer.gone(deadline)\n", ""),),
+        ENGINE + "test_closing_waits_for_the_renewer_to_end",
+    ),
+    Mutant(
+        "a bell that nobody rings at the end of the process",
+        "drivers/doorbell.py",
+        (("            if _sender().fileno() >= 0:\n", "            if True:\n"),),
+        "tests/drivers/test_doorbell.py",
+    ),
+    Mutant(
+        "a store that wakes nobody who waits",
+        "stores/memory.py",
+        (("        for bell in list(self._listening):\n            bell.ring()\n", "        return None\n"),),
+        SUITE + "test_closing_wakes_whoever_waits_and_takes_them_from_the_line[threads]",
+    ),
+    # ---- forks and callbacks
+    Mutant(
+        "a child that withdraws what its parent has claimed",
+        "engine.py",
+        (("            if claim.holder not in self._under_way:  # we", "            if False:  # we"),),
+        LIFECYCLE + "test_a_child_that_is_forked_in_the_middle_of_an_acquire_leaves_the_claim_to_its_parent",
+    ),
+    Mutant(
+        "a callback that keeps the renewer waiting",
+        "renewal.py",
+        (
+            (
+                '            self._driver.aside(lambda: self.announce(lost), "holdfast-lost")\n',
+                "            self.announce(lost)\n",
+            ),
+        ),
+        RENEWAL + "test_a_callback_that_takes_its_time_costs_no_other_lease_its_life",
+    ),
+    # ---- bounds
+    Mutant(
+        "a repeated claim that may take its time",
+        "engine.py",
+        (("left = ROUND if timeout is None else min(ROUND, started + timeout + FIND_OUT - now())", "left = ROUND"),),
+        LEAVING + "test_a_timeout_bounds_the_call_whatever_the_store_does",
+    ),
+    Mutant(
+        "a withdrawal that outlasts the timeout",
+        "engine.py",
+        (
+            (
+                "                    left = min(FIND_OUT, started + timeout + FIND_OUT - now())\n",
+                "                    pass\n",
+            ),
+        ),
+        LEAVING + "test_a_timeout_bounds_the_call_whatever_the_store_does",
+    ),
+    Mutant(
+        "a waiter that asks for as long as it likes",
+        "engine.py",
+        (
+            (
+                "claim, ROUND if give_up is None else max(FIND_OUT / 2, min(ROUND, give_up + FIND_OUT - sent))",
+                "claim, ROUND",
+            ),
+        ),
+        LEAVING + "test_a_waiter_whose_store_falls_silent_gives_up_in_time",
+    ),
+    Mutant(
+        "a try in the background that takes as long as it likes",
+        "leaving.py",
+        (("await self._try(owed, min(within, max(owed.until - now, 0.05)))", "await self._try(owed, ROUND)"),),
+        LEAVING + "test_a_try_in_the_background_takes_a_second_at_most_and_no_longer_than_the_claim_lives",
+    ),
+    Mutant(
+        "a last try that outlasts close()",
+        "leaving.py",
+        (("pause = await self.step(min(0.5, left))", "pause = await self.step(2.0)"),),
+        LEAVING + "test_closing_asks_everybody_although_some_do_not_answer",
+    ),
+]
+
+
+@pytest.mark.timeout(600)
+def test_without_a_mistake_nothing_is_found(source: Path) -> None:
+    must_be_clean(MUTANTS, source)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
+def test_a_mistake_is_found(mutant: Mutant, source: Path) -> None:
+    must_be_found(mutant, source)
