@@ -56,7 +56,7 @@ class Holdfast:
         `timeout`: how long to wait for it; 0 does not. Who does not get it is answered with 409 and Retry-After.
         """
         named: dict[str, Any] = {"key": key} if name is UNSET else {"name": name, "key": key}
-        return Late(lambda: self.locks, lambda locks: locks.lock(**named, ttl=ttl, timeout=timeout), name, key)
+        return Late(lambda _: self.locks, lambda locks: locks.lock(**named, ttl=ttl, timeout=timeout), name, key)
 
     def _answer(self, error: Answered) -> Response:
         status, detail, headers = answer(error, self._status)
