@@ -8,29 +8,16 @@ HOLDFAST = {
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote as percent
-from urllib.parse import urlencode
 
-from ...connecting import quote as quoted
 from ...errors import Misuse
 from ...secret import Secret
+from .. import addresses
 
 DEFAULT = "default"
 _KNOWN = {"URL", "DATABASE", "OPTIONS", "LABEL"}
-_OF_LIBPQ = (
-    "sslmode",
-    "sslrootcert",
-    "sslcert",
-    "sslkey",
-    "service",
-    "passfile",
-    "target_session_attrs",
-    "connect_timeout",
-)
 _OF_MYSQL_TLS = {"ca": "ca", "cert": "cert", "key": "cert_key"}
 
 
@@ -95,7 +82,7 @@ def _of_database(name: str, options: Mapping[str, Any]) -> Secret:
     database = settings.DATABASES[name]
     engine = str(database.get("ENGINE", "")).rpartition(".")[2]
     if engine == "sqlite3":
-        return Secret(_sqlite(database, options))
+        return Secret(addresses.beside(str(database["NAME"]), options))
     if engine in ("postgresql", "postgis", "postgresql_psycopg2"):
         return Secret(_networked("postgresql", database, {**_libpq(database), **options}))
     if engine == "mysql":
@@ -106,34 +93,14 @@ def _of_database(name: str, options: Mapping[str, Any]) -> Secret:
     )
 
 
-def _sqlite(database: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """A file beside the database: locks are taken and given back while a transaction is open there."""
-    path = str(database["NAME"])
-    if path == ":memory:" or "mode=memory" in path or not path:
-        return "memory://django"
-    return f"sqlite://{quoted(os.path.abspath(path))}.locks" + (f"?{urlencode(options)}" if options else "")
-
-
 def _networked(scheme: str, database: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    login = percent(str(database.get("USER") or ""), safe="")
-    if database.get("PASSWORD"):
-        login += ":" + percent(str(database["PASSWORD"]), safe="")
-    host, port = str(database.get("HOST") or ""), str(database.get("PORT") or "")
-    if host.startswith("/"):  # a socket: for libpq its folder, for MySQL the file
-        options = {**options, ("host" if scheme == "postgresql" else "socket"): host}
-        if scheme == "postgresql" and port:
-            options = {**options, "port": port}
-        host = port = ""
-    if ":" in host:
-        host = f"[{host}]"
-    place = f"{host}:{port}" if port else host
-    name = percent(str(database.get("NAME") or ""), safe="")
-    return f"{scheme}://{login + '@' if login else ''}{place}/{name}" + (f"?{urlencode(options)}" if options else "")
+    place = {part.lower(): database.get(part) for part in ("NAME", "USER", "PASSWORD", "HOST", "PORT")}
+    return addresses.networked(scheme, **place, options=options)
 
 
 def _libpq(database: Mapping[str, Any]) -> dict[str, str]:
     said = database.get("OPTIONS") or {}
-    return {key: str(said[key]) for key in _OF_LIBPQ if key in said}
+    return {key: str(said[key]) for key in addresses.OF_LIBPQ if key in said}
 
 
 def _mysql(database: Mapping[str, Any]) -> dict[str, str]:

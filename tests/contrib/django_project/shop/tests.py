@@ -159,7 +159,7 @@ class Urls(TestCase):
     def test_of_sqlite_a_file_beside_it(self) -> None:
         engine = "django.db.backends.sqlite3"
         self.assertEqual(url_of(ENGINE=engine, NAME="/srv/a?b.db"), "sqlite:///srv/a%3Fb.db.locks")
-        self.assertEqual(url_of(ENGINE=engine, NAME=":memory:"), "memory://django")
+        self.assertEqual(url_of(ENGINE=engine, NAME=":memory:"), "memory://beside")
 
     def test_of_others_none(self) -> None:
         with self.assertRaisesMessage(Misuse, "HOLDFAST ="):
