@@ -1,0 +1,55 @@
+"""`locks` and `alocks`: connected when they are first used, by what the settings say at that moment.
+
+They have connections of their own, not Django's: CONN_MAX_AGE, ATOMIC_REQUESTS and a TestCase's rollback do not concern them.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ... import aio, sync
+from ...secret import Secret
+from . import urls_of_stores
+
+L = TypeVar("L", sync.Locks, aio.Locks)
+
+
+class Stores(Generic[L]):
+    """Those of the settings, by alias. What is asked of it directly is asked of the default one."""
+
+    def __init__(self, connect: Any) -> None:
+        self._connect = connect
+        self._open: dict[str, tuple[Secret, L]] = {}
+        self._mutex = threading.Lock()
+
+    def __getitem__(self, alias: str) -> L:
+        url = urls_of_stores.url(alias)
+        with self._mutex:
+            known = self._open.get(alias)
+            if known is None or known[0] != url:  # settings were overridden, or a test began: other locks
+                known = self._open[alias] = url, self._connect(url, label=urls_of_stores.label(alias))
+            return known[1]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self[urls_of_stores.DEFAULT], name)
+
+    def __repr__(self) -> str:
+        return f"<the locks of settings.HOLDFAST: {', '.join(urls_of_stores.aliases())}>"
+
+
+if TYPE_CHECKING:
+
+    class _Locks(sync.Locks):
+        def __getitem__(self, alias: str) -> sync.Locks: ...
+
+    class _AsyncLocks(aio.Locks):
+        def __getitem__(self, alias: str) -> aio.Locks: ...
+
+    locks: _Locks
+    alocks: _AsyncLocks
+else:
+    locks = Stores(sync.connect)
+    alocks = Stores(aio.connect)

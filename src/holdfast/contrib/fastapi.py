@@ -1,0 +1,77 @@
+"""FastAPI: a lock as a dependency. See docs/fastapi.md.
+
+app = FastAPI(lifespan=lifespan("redis://localhost:6379"))
+
+@app.post("/orders/{order_id}/pay")
+async def pay(order_id: int, lease: Annotated[Lease, Depends(locked("order:{order_id}"))]): ...
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter, ValidationError
+
+from ..aio import Lease
+from ..errors import Misuse
+from ..recipes import DEFAULT_TTL
+from .http import CONFLICT, valid_status
+from .starlette import exception_handlers, fields, held, lifespan, locks_of
+
+__all__ = ["Lease", "lifespan", "locked", "locks_of", "exception_handlers"]
+
+
+def locked(
+    name: str, *, ttl: float = DEFAULT_TTL, timeout: float | None = 0, status: int = CONFLICT
+) -> Callable[[Request], AsyncIterator[Lease]]:
+    """For `Depends()`: the request runs under the lock, or is answered with 409 (or 423) and Retry-After.
+
+    The name is made of parameters of the endpoint that come from the path or the query, *as the endpoint gets them*:
+    of an `int`, 42 and 042 are one lock. `timeout`: how long to wait for the lock; 0 does not.
+    """
+    wanted = fields(name)
+    valid_status(status)
+
+    async def dependency(request: Request) -> AsyncIterator[Lease]:
+        values = {field: _value(request, name, field) for field in wanted}
+        async with held(request, name.format_map(values), ttl, timeout, status) as lease:
+            yield lease
+
+    return dependency
+
+
+def _value(request: Request, name: str, field: str) -> Any:
+    default, adapter = _parameter(request.scope["endpoint"], field)
+    if adapter is None:
+        raise Misuse(f"the lock's name {name!r} has {{{field}}}, but the endpoint has no such parameter")
+    where = "path" if field in request.path_params else "query"
+    raw = request.path_params.get(field, request.query_params.get(field, default))
+    if raw is inspect.Parameter.empty:
+        raise RequestValidationError(
+            [{"type": "missing", "loc": (where, field), "msg": "Field required", "input": None}]
+        )
+    try:
+        return adapter.validate_python(raw)
+    except ValidationError as error:  # as FastAPI itself would answer, had it come to that
+        wrong = [{**one, "loc": (where, field, *one["loc"])} for one in error.errors(include_url=False)]
+        raise RequestValidationError(wrong) from None
+
+
+@functools.lru_cache(maxsize=4096)
+def _parameter(endpoint: Callable[..., Any], field: str) -> tuple[object, TypeAdapter[Any] | None]:
+    """The default of the endpoint's parameter, and what makes of a text what the endpoint is given."""
+    parameter = inspect.signature(endpoint).parameters.get(field)
+    if parameter is None:
+        return None, None
+    annotation = str if parameter.annotation is parameter.empty else parameter.annotation
+    alone = SimpleNamespace(__annotations__={field: annotation})  # the others may be none that can be looked up
+    known = getattr(inspect.unwrap(endpoint), "__globals__", {})
+    hint = typing.get_type_hints(alone, known, include_extras=True)[field]
+    return parameter.default, TypeAdapter(hint)

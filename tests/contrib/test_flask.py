@@ -1,0 +1,107 @@
+"""Flask views under a lock, on a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import flask
+import pytest
+
+from holdfast import Lease, Locks, Misuse, connect
+from holdfast.contrib.flask import Holdfast
+from holdfast.testing.servers.redis import Redis
+
+pytestmark = pytest.mark.server
+
+extension = Holdfast()  # as people write it: before there is an application
+shop = flask.Blueprint("shop", __name__)
+
+
+@shop.post("/orders/<int:order_id>/pay")
+@extension.locked("order:{order_id}", ttl=10)
+def pay(order_id: int, lease: Lease) -> dict[str, object]:
+    return {"order": order_id, "name": lease.name, "held": lease.held}
+
+
+@shop.get("/by-hand")
+def by_hand() -> str:
+    with extension.locks.lock("by hand", timeout=0):
+        return "done"
+
+
+@shop.get("/lost")
+@extension.locked("lost")
+def lost(lease: Lease) -> str:
+    extension.locks.force_release("lost", token=lease.token)
+    return "this answer is not to be believed"
+
+
+@pytest.fixture
+def app(redis: Redis) -> Iterator[flask.Flask]:
+    made = flask.Flask("shop")
+    made.config["HOLDFAST_URL"] = redis.url
+    extension.init_app(made)
+    made.register_blueprint(shop)
+    yield made
+    made.extensions["holdfast"].close()
+
+
+@pytest.fixture
+def others(redis: Redis) -> Iterator[Locks]:
+    with connect(redis.url) as locks:
+        yield locks
+
+
+def test_a_view_runs_under_the_lock_that_its_arguments_name(app: flask.Flask, others: Locks) -> None:
+    client = app.test_client()
+    assert client.post("/orders/042/pay").get_json() == {"order": 42, "name": "order:42", "held": True}
+    assert others.names() == []
+
+
+def test_who_finds_it_taken_is_told_when_to_come_again(app: flask.Flask, others: Locks) -> None:
+    with others.lock("order:42", ttl=10):
+        refused = app.test_client().post("/orders/42/pay")
+    assert refused.status_code == 409
+    assert refused.get_json() == {"detail": "order:42 is in use"}
+    assert 1 <= int(refused.headers["Retry-After"]) <= 10
+
+
+def test_a_lock_that_the_view_takes_itself_is_answered_too(app: flask.Flask, others: Locks) -> None:
+    client = app.test_client()
+    assert client.get("/by-hand").text == "done"
+    with others.lock("by hand"):
+        assert client.get("/by-hand").status_code == 409
+
+
+def test_an_answer_that_was_made_without_the_lock_is_not_given(app: flask.Flask) -> None:
+    assert app.test_client().get("/lost").status_code == 503
+
+
+def test_a_store_that_does_not_answer_is_503() -> None:
+    app = flask.Flask("elsewhere")
+    app.config["HOLDFAST_URL"] = "redis://127.0.0.1:1?timeout=0.1"
+    Holdfast(app)
+    app.register_blueprint(shop)
+    assert app.test_client().get("/by-hand").status_code == 503
+
+
+def test_another_application_has_other_locks_and_another_status(redis: Redis, others: Locks) -> None:
+    app = flask.Flask("second")
+    app.config["HOLDFAST_URL"] = "memory://second"
+    Holdfast(app, status=423)
+    app.register_blueprint(shop)
+    with others.lock("order:42"):
+        assert app.test_client().post("/orders/42/pay").status_code == 200
+    with app.extensions["holdfast"].lock("order:42"):
+        assert app.test_client().post("/orders/42/pay").status_code == 423
+
+
+def test_an_application_without_the_extension_says_so() -> None:
+    app = flask.Flask("bare")
+    with app.app_context(), pytest.raises(Misuse, match="init_app"):
+        _ = extension.locks
+
+
+def test_a_wrong_name_is_refused_when_the_view_is_decorated() -> None:
+    with pytest.raises(Misuse, match="no such parameter"):
+        extension.locked("order:{order_id}")(lambda: "")
