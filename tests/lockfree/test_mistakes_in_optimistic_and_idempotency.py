@@ -108,7 +108,7 @@ MUTANTS = [
     Mutant(
         "an effect outside of the transaction",
         IDEMPOTENCY + "core.py",
-        (("                if self._atomic:\n                    await self._begin()\n", ""),),
+        (("                if self._atomic:\n                    await self._ledger.begin()\n", ""),),
         "tests/lockfree/idempotency/test_atomic.py::test_an_error_takes_the_effect_back[sqlite3]",
     ),
     Mutant(

@@ -28,9 +28,8 @@ from holdfast.stores.zookeeper.url import parse as zookeeper
 from holdfast.testing import servers
 from holdfast.testing.conformance import claim
 
-from ..stores.contract import Hand
-
 from ..properties import example, given, settings, st
+from ..stores.contract import Hand
 
 PASSWORD = "hunter2"
 OURS = str(Path(holdfast.__file__).parent)

@@ -82,6 +82,10 @@ def _dispatch(options: Options) -> int:
         from .observing import observe
 
         return observe(options)
+    if options.command == "doctor":
+        from .doctor import doctor
+
+        return doctor(options)
     from . import asking
 
     return asking.COMMANDS[options.command](options)

@@ -14,6 +14,7 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast fence install --table T       print or apply the trigger that refuses a stale token in a table
   holdfast advise                        do you need the lock at all? Asks, explains, ends in code to run
   holdfast migrate --sql                 print what a SQL store creates in its database; --acl: the rights that it needs
+  holdfast doctor [URL]                  is the store fit to keep locks? What is wrong, and what to do
   holdfast observe grafana|alerts        print a Grafana board, or alert rules for Prometheus
   holdfast demo                          see updates get lost, and then not (10 s)
   holdfast COMMAND --help                more, with examples
@@ -24,7 +25,8 @@ Everywhere:
   --json       print JSON
   --version    print the version
 
-Exit codes: 0 fine · 1 `release` found nobody, or was told not to · 125 holdfast itself failed · of `run`, see there"""
+Exit codes: 0 fine · 1 `release` found nobody, or was told not to · 125 holdfast itself failed · of `run` and `doctor`,
+see there"""
 
 RUN = """\
 holdfast run NAME [options] [--] cmd …   run a command while holding the lock NAME
@@ -183,6 +185,20 @@ With --json, a line is one JSON object. Ends with Ctrl-C.
 Example:
   holdfast watch invoice: --json | jq -c 'select(.event == "evicted")'"""
 
+DOCTOR = """\
+holdfast doctor [URL] [--json]   is this store fit to keep locks?
+
+Connects, takes a lock of its own ten times, and looks at what the store lets it see: version, rights, persistence, eviction,
+replicas, poolers, clocks, ttl limits, the health of a quorum, TLS and logins, leftovers of dead processes. Each line is
+ok, a warning or a problem, with what to do. What it may not look at says "could not look", which is a warning: not known
+to be well. Nothing is changed. At the end: what the store gives, and what it does not, whatever its settings.
+
+Exit codes: 0 all ok · 1 a warning · 2 a problem (a store that does not answer is one) · 125 the URL makes no sense
+
+Examples:
+  holdfast doctor redis://cache.internal
+  holdfast doctor --url-file /run/secrets/locks --json | jq -r '.findings[] | select(.level != "ok") | .text'"""
+
 OBSERVE = """\
 holdfast observe grafana   print a board for Grafana (JSON, to be imported)
 holdfast observe alerts    print alert rules for Prometheus (YAML, for its rule_files)
@@ -197,6 +213,7 @@ Examples:
 PAGES = {
     "": OVERVIEW,
     "advise": ADVISE,
+    "doctor": DOCTOR,
     "migrate": MIGRATE,
     "observe": OBSERVE,
     "watch": WATCH,

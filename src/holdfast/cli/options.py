@@ -142,6 +142,7 @@ COMMANDS: dict[str, Spec] = {
     "migrate": MIGRATE,
     "observe": {},
     "watch": WATCH,
+    "doctor": {},
 }
 NAMELESS = ("demo", "advise", "migrate")
 
@@ -231,6 +232,10 @@ def _check(options: Options) -> None:
         raise Usage("what is to be done? Say `fence install`, `fence remove` or `fence table`")
     if options.command == "release" and options.get("token") is None:
         raise Usage("which grant? Say --token T, as `holdfast show NAME` prints it: only that one will be released")
+    if options.command == "doctor" and options.named:
+        if options.get("url") is not None:
+            raise Usage("which store? It is named twice, with --url too")
+        options.put("url", options.name)
     if options.command != "run":
         return
     if not options.argv:

@@ -90,7 +90,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def __init__(self, target: Target) -> None:
         super().__init__()
         self._patience = target.timeout
-        self._tls = _tls_context(target) if target.tls else None
+        self._tls = tls_context(target) if target.tls else None
         self.waker = Waker()
         self.trouble: OSError | None = None
 
@@ -118,7 +118,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return made
 
 
-def _tls_context(target: Target) -> ssl.SSLContext:
+def tls_context(target: Target) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=target.ca or None)
         if target.cert:
