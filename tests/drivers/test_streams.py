@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import ssl
 import subprocess
@@ -23,6 +22,7 @@ from holdfast.drivers import dialing
 from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import Driver, Stream, boot_time, finish
 from holdfast.drivers.threads import Threads
+from holdfast.testing.alarms import alarms
 
 T = TypeVar("T")
 SLACK = 1.5
@@ -193,10 +193,7 @@ def test_to_send_to_who_does_not_read_takes_no_longer_than_the_deadline(
 
 def test_signals_do_not_make_a_wait_longer(peer: Callable[..., Peer]) -> None:
     server = peer(silent)
-    told: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda *_: told.append(1))
-    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-    try:
+    with alarms(0.05) as told:
         stream = finish(Threads().connect(server.address, None, boot_time() + 5))
         began = time.monotonic()
         with pytest.raises(TimeoutError):
@@ -204,9 +201,6 @@ def test_signals_do_not_make_a_wait_longer(peer: Callable[..., Peer]) -> None:
         assert 0.3 < time.monotonic() - began < 0.4 + SLACK
         assert len(told) > 2
         stream.close()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_connection_that_the_server_closed_is_stale(run: Run[None], peer: Callable[..., Peer]) -> None:

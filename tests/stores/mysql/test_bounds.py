@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from holdfast.claim import Grant, Place
 from holdfast.errors import Unavailable
+from holdfast.testing.alarms import alarms
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.mariadb import MariaDB
 
@@ -26,14 +26,10 @@ def place(request: pytest.FixtureRequest, url: str) -> str:
     return f"{url}?timeout=30&mode={request.param}"
 
 
-@pytest.fixture
-def alarms() -> Iterator[None]:
-    """A signal every tenth of a second, whose handler does nothing but interrupt system calls."""
-    before = signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+@pytest.fixture(name="alarms")
+def ringing() -> Iterator[None]:
+    with alarms(0.1):
+        yield
 
 
 async def takes(seconds: float, call: Any) -> None:

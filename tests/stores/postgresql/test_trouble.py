@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import struct
 import sys
 import threading
@@ -24,6 +23,7 @@ from holdfast.claim import Claim, Grant, Place, new_holder
 from holdfast.drivers.base import finish
 from holdfast.stores.postgresql import store as postgresql_store
 from holdfast.stores.postgresql.pool import Hand, Pool
+from holdfast.testing.alarms import alarms
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
@@ -114,17 +114,12 @@ def test_a_signal_restarts_no_wait(postgresql: PostgreSQL, proxy: Proxy, opened:
     store = opened(proxy.address, "?timeout=60")
     store.grant(claim_of("x"))
     proxy.to_client.hold()
-    before = signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
-    try:
+    with alarms(0.2):
         with pytest.raises(Unavailable):
             store.claim(claim_of("y"), 1.0)
         waited = seconds(lambda: finish(_waits(store)) if store._loop is None else None)
         assert waited < 20
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        proxy.flow()
+    proxy.flow()
 
 
 async def _waits(store: Stored) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
 import sys
 import threading
@@ -31,6 +30,7 @@ from holdfast.stores.redis import RedisStore, open_store, wire
 from holdfast.stores.redis.connection import Connection
 from holdfast.stores.redis.keys import slot
 from holdfast.testing import servers
+from holdfast.testing.alarms import alarms
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import SLOTS, Redis, RedisCluster, SentinelGroup
 
@@ -340,9 +340,7 @@ def test_a_signal_starts_no_timeout_anew(own_redis: Redis) -> None:
     waiting = finish(store.claim(claim_of("x")))
     assert isinstance(grant, Grant)
     assert isinstance(waiting, Place)
-    before = signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-    try:
+    with alarms(0.05):
         with at_most(WITHIN):
             finish(store.wait(waiting, WITHIN))
         with silent(own_redis):
@@ -354,10 +352,7 @@ def test_a_signal_starts_no_timeout_anew(own_redis: Redis) -> None:
             ):
                 with at_most(WITHIN), pytest.raises(Unavailable):
                     finish(conversation())
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        finish(store.close())
+    finish(store.close())
 
 
 class Interrupted(BaseException):
