@@ -108,6 +108,7 @@ def test_an_evicted_part_of_a_crowd_does_not_block_the_name(redis: Redis, connec
         redis.execute("FLUSHALL")
 
 
+@pytest.mark.timeout(400)  # much work for a busy machine
 def test_100_000_names_used_once_leave_nothing_after_the_retention_time(redis: Redis, connect: Connect) -> None:
     async def use(url: str) -> None:
         async with aio.connect(url) as locks:
