@@ -168,7 +168,7 @@ def kept_under_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         try:
             return plain(self, claim, who, session, *args)
         finally:
-            session.lost = lost
+            session.lost, session.users = lost, 0  # neither is it counted as one who uses it
 
     monkeypatch.setattr(keeper.Keeper, "keep", keep)
 

@@ -126,12 +126,14 @@ class Claiming:
             entry, changed = book.enter(
                 claim, self._who, self._session.id, self._former, self._at, store.target.lock_delay
             )
-            if entry is None and claim.queue and not self._expect_bell():
-                await self._on_a_new_session()
-                book = None
-                continue
+            if entry is None and claim.queue:
+                self._expect_bell()
             if changed:
                 done = await self._write(book, entry, struck)
+                if done is None:
+                    await self._on_a_new_session()
+                    book = None
+                    continue
                 if isinstance(done, Failed):
                     if done.delayed and done.about != "prune":  # the name was last held by a session that died
                         return Place(claim, _LOOK_AGAIN)
@@ -180,15 +182,12 @@ class Claiming:
     async def _on_a_new_session(self) -> None:
         self._session, self._former = await self._store.sessions.fit_for(self._claim.ttl, self._deadline), ""
 
-    def _expect_bell(self) -> bool:
-        """Be ready to hear the bell before anybody can know where to ring. False: the session is over."""
-        mine = self._keep(0)
-        if mine is None:
-            return False
-        self._mine = mine
-        mailbox = self._store.keys.session(self._session.id)
-        self._bell = self._store.keeper.expect_bell(mine, url_of(mailbox) + "?recurse")
-        return True
+    def _expect_bell(self) -> None:
+        """Be ready to hear the bell before anybody can know where to ring."""
+        mine = self._mine = self._keep(0)
+        if mine is not None:
+            mailbox = self._store.keys.session(self._session.id)
+            self._bell = self._store.keeper.expect_bell(mine, url_of(mailbox) + "?recurse")
 
     def _keep(self, token: int) -> Mine | None:
         deadline = self._sent + self._claim.ttl
@@ -196,19 +195,21 @@ class Claiming:
 
     # ---- the write, and what it teaches
 
-    async def _write(self, book: Book, entry: Entry | None, struck: list[Step]) -> int | Failed:
+    async def _write(self, book: Book, entry: Entry | None, struck: list[Step]) -> int | Failed | None:
+        """None: its session is over."""
+        # Known before it is sent: whatever interrupts, whoever takes it back knows that it may still arrive.
+        mine = self._mine = self._store.keeper.mine.get(self._claim.holder) or self._keep(0)
+        if mine is None:
+            return None
         keys = self._store.keys
         alive = Step(operations.unchanged(keys.alive(self._session.id), self._session.stamp), "alive")
         steps = [alive, *struck, *keys.write(self._claim.name, book, self._dead | self._delayed)]
-        if entry is not None and self._mine is not None:
-            steps.append(Step(operations.delete(keys.bell(self._mine.session.id, self._who)), "bell"))
-        try:
-            return await self._store.wire.commit(steps, self._deadline)
-        except BaseException:  # it may still arrive: whoever takes the claim back has to know
-            mine = self._store.keeper.mine.get(self._claim.holder) or self._keep(0)
-            if mine is not None:
-                mine.uncertain = True
-            raise
+        if entry is not None and mine.bell is not None:
+            steps.append(Step(operations.delete(keys.bell(mine.session.id, self._who)), "bell"))
+        before, mine.uncertain = mine.uncertain, True
+        done = await self._store.wire.commit(steps, self._deadline)
+        mine.uncertain = before
+        return done
 
     async def _learn(self, failed: Failed) -> None:
         sessions = self._store.sessions
@@ -242,27 +243,23 @@ class Claiming:
 class Leaving:
     """Out again, from inside or from the line. May be run again when it was not answered: what was done is found to be done."""
 
-    def __init__(self, store: ConsulStore, claim: Claim, mine: Mine | None, deadline: float) -> None:
+    def __init__(self, store: ConsulStore, mine: Mine, deadline: float) -> None:
         self._store = store
-        self._deadline = deadline
-        self._name = claim.name
         self._mine = mine
-        self._who = mine.who if mine is not None else pseudonym(claim.holder)
-        # If the answer was lost, the next attempt finds that we have left; also if it is another call's.
-        self._sent = mine is not None and mine.leaving
+        self._deadline = deadline
 
     async def __call__(self) -> bool:
         """Was it there?"""
-        there = await self._store.books.writing(self._name, self._deadline, self._run)
-        if self._mine is not None:
-            self._store.keeper.forget(self._mine)
+        there = await self._store.books.writing(self._mine.claim.name, self._deadline, self._run)
+        self._store.keeper.forget(self._mine)
         return there
 
     async def _run(self) -> bool:
-        store, books, name, mine = self._store, self._store.books, self._name, self._mine
+        store, books, mine = self._store, self._store.books, self._mine
+        name = mine.claim.name
         doubted: set[str] = set()
         book = books.take(name)
-        if mine is not None and mine.uncertain and not mine.session.lost:
+        if mine.uncertain and not mine.session.lost:
             # What has not arrived by now never will.
             await store.sessions.stamp(mine.session, self._deadline)
             mine.uncertain, book = False, None
@@ -272,29 +269,25 @@ class Leaving:
                 try:
                     book = await looking.read(store, name, self._deadline)
                 except NotOurs:
-                    return self._sent
-            if not book.leave(self._who):
+                    return mine.leaving  # an answer was lost, perhaps another call's
+            if not book.leave(mine.who):
                 if not book.known:
-                    return self._sent
+                    return mine.leaving
                 book = None
                 continue
             dead = await looking.dead_among(store, doubted, self._deadline) if doubted else set()
             if dead:
                 book.without(dead)
             steps = store.keys.write(name, book, dead)
-            if mine is not None and mine.token == 0:
-                steps.append(Step(operations.delete(store.keys.bell(mine.session.id, self._who)), "bell"))
-            self._sent = True
-            if mine is not None:
-                mine.leaving = True
+            if mine.token == 0:
+                steps.append(Step(operations.delete(store.keys.bell(mine.session.id, mine.who)), "bell"))
+            mine.leaving = True
             done = await store.wire.commit(steps, self._deadline)
             if not isinstance(done, Failed):
                 book.written(done)
-                books.put(name, book, mine.session.id if mine is not None else "")
+                books.put(name, book, mine.session.id)
                 return True
-            self._sent = False
-            if mine is not None:
-                mine.leaving = False
+            mine.leaving = False
             book = None
             if done.about == "theirs":
                 doubted.add(done.session)

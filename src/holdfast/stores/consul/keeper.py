@@ -168,11 +168,13 @@ class Keeper:
         if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
             self._bell = bell = self._driver.bell()
             try:
-                needed = lambda: self._bell is bell and not self._closed  # noqa: E731
-                self._driver.spawn(lambda: self._run(bell), "holdfast-consul-keeper", needed)
+                self._driver.spawn(lambda: self._run(bell), "holdfast-consul-keeper", lambda: self._needed(bell))
             except BaseException:
                 self._bell, self._wake_at = None, _NEVER
                 raise
+
+    def _needed(self, bell: Bell) -> bool:
+        return self._bell is bell and not self._closed
 
     async def _run(self, bell: Bell) -> None:
         idle_since: float | None = None

@@ -120,7 +120,7 @@ class ConsulStore:
         self._check_ttl(claim, mine)
         sent = self.driver.now()
         if mine is not None and mine.deadline <= sent:
-            await self._leave(claim, mine, deadline)  # it is over: what comes now is a new claim
+            await self._leave(mine, deadline)  # it is over: what comes now is a new claim
             mine = None
         at = self.wall_ms()
         session = await self.sessions.fit_for(claim.ttl, deadline)
@@ -151,15 +151,16 @@ class ConsulStore:
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         mine = self.keeper.mine.get(claim.holder)
-        over = mine is not None and (mine.session.lost or mine.deadline <= self.driver.now())
-        there = await self._leave(claim, mine, self.by(within))
-        return there and not over
+        if mine is None:
+            return False  # nothing was ever written for it, or it has gone with its session
+        over = mine.session.lost or mine.deadline <= self.driver.now()
+        return await self._leave(mine, self.by(within)) and not over
 
-    async def _leave(self, claim: Claim, mine: Mine | None, deadline: float) -> bool:
-        return await self.persistently(deadline, Leaving(self, claim, mine, deadline))
+    async def _leave(self, mine: Mine, deadline: float) -> bool:
+        return await self.persistently(deadline, Leaving(self, mine, deadline))
 
     async def _put_out_overdue(self, mine: Mine) -> None:
-        await self._leave(mine.claim, mine, self.by(ROUND))
+        await self._leave(mine, self.by(ROUND))
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         return await evicting.evict(self, name, token, by, self.by(ROUND))
