@@ -124,10 +124,10 @@ def test_wrong_databases_roles_and_passwords_are_refused_and_never_shown(
 @pytest.mark.parametrize(
     "setting",
     [
-        "statement_timeout = '50ms'",  # enough to greet us in, on a busy machine too
+        "statement_timeout = '300ms'",  # enough to greet us in, on a busy machine too
         "lock_timeout = '1ms'",
         "idle_in_transaction_session_timeout = '1ms'",
-        "idle_session_timeout = '50ms'",
+        "idle_session_timeout = '300ms'",
         "timezone = 'Asia/Kathmandu'",
         "default_transaction_isolation = 'serializable'",
         "synchronous_commit = 'off'",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import struct
 import sys
 import threading
@@ -92,6 +93,27 @@ def test_of_several_hosts_a_silent_one_takes_no_more_than_its_share(
     store = opened(f"postgresql://postgres@{hosts}/postgres", PATIENT + mode)
     store.do(lambda store: store.inspect("x", 12.0))
     proxy.flow()
+
+
+@MODES
+def test_a_server_that_listens_at_one_of_its_addresses_is_found(
+    postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """As `localhost` has two, where nobody listens at ::1."""
+    look_up = socket.getaddrinfo
+
+    def two(host: Any, port: Any, *rest: Any, **more: Any) -> Any:
+        if host != "db.test":
+            return look_up(host, port, *rest, **more)
+        if more.get("flags"):  # is it an address in numbers?
+            raise socket.gaierror("no")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in ("127.0.0.2", "127.0.0.1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", two)
+    url = f"postgresql://postgres@db.test:{postgresql.port}/postgres"
+    if type(opened(postgresql.url).store._wire).__name__ == "BlockingWire":
+        return  # there libpq itself looks it up
+    opened(url, f"?mode={mode}").grant(claim_of("x"))
 
 
 @MODES

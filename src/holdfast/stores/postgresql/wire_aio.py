@@ -240,31 +240,41 @@ async def _hold(
 
 
 async def _dial_one(host: Target, share: float) -> Line:
-    line: Line | None = None
+    """At each of its addresses in turn: a server may listen at one of them only."""
+    deadline = asyncio.get_running_loop().time() + share
     try:
-        async with asyncio.timeout(share):
-            addresses = await _addresses(host)
-            line = Line.begin(host, addresses)
-            await dialled(line)
-        return line
-    except BaseException as error:
-        if line is not None:
+        async with asyncio.timeout_at(deadline):
+            found = await _addresses(host)
+    except TimeoutError:
+        raise host.late(share) from None
+    for at, addresses in enumerate(found):
+        left = (deadline - asyncio.get_running_loop().time()) / (len(found) - at)
+        line = Line.begin(host, addresses)
+        try:
+            async with asyncio.timeout(left):
+                await dialled(line)
+            return line
+        except BaseException as error:
             line.close()
-        if isinstance(error, TimeoutError):
-            raise host.late(share) from None
-        raise
+            if isinstance(error, TimeoutError | Unavailable) and at < len(found) - 1:
+                continue
+            if isinstance(error, TimeoutError):
+                raise host.late(share) from None
+            raise
+    raise host.late(share)
 
 
-async def _addresses(target: Target) -> str:
-    """libpq would look hosts up by itself, and the whole loop would wait for that."""
+async def _addresses(target: Target) -> list[str]:
+    """What to try in turn. libpq would look hosts up by itself, and the whole loop would wait for that."""
     if target.has_address or any(not host or host.startswith(("/", "@")) for host in target.hosts):
-        return ""
+        return [""]
     loop = asyncio.get_running_loop()
-    found = []
+    each: list[list[str]] = []
     for host in target.hosts:
         try:
-            ((*_, address), *_) = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except OSError as error:
             raise Unavailable(f"the host {host!r} is not known: {error}") from None
-        found.append(str(address[0]))
-    return ",".join(found)
+        each.append(list(dict.fromkeys(str(address[0]) for *_, address in found)))
+    # Of several hosts that libpq is to choose from, the first address each.
+    return each[0] if len(each) == 1 else [",".join(some[0] for some in each)]
