@@ -41,7 +41,7 @@ class SimulatedStream:
         self._bell: Bell = process.driver.bell()
         self._bell.what = f"bytes of {what}"
         self._unread = bytearray()
-        self._ended = self._broken = self._closed = False
+        self._ended = self._broken = self._closed = self._cut_off = False
         self._quiet_until = 0.0  # when the last piece that is on its way arrives here
 
     async def send(self, data: bytes, deadline: float) -> None:
@@ -158,10 +158,13 @@ class Streams:
 
     def _carry(self, sender: SimulatedStream, piece: bytes) -> None:
         world, other = self._world, sender.other
+        if sender._cut_off:
+            return  # what follows a piece that was lost is lost as well: bytes keep their order, and none is left out
         arrives = max(world.time + self._delay(), other._quiet_until)
         other._quiet_until = arrives
         if piece and self.faults.cut and world.random.random() < self.faults.cut:
             self.cuts += 1
+            sender._cut_off = True
             if world.random.random() < 0.5:  # it arrives, and nobody is told
                 world.at(arrives, lambda: other._arrive(piece))
             world.at(arrives + self._delay(), sender.cut)

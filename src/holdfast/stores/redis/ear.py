@@ -9,11 +9,11 @@ import os
 import time
 from collections.abc import Callable
 
-from ...errors import Misuse, Unavailable
+from ...errors import Unavailable
 from .. import ears
 from .connection import Connection, Talk, together
 from .keys import pack
-from .replies import Reply, ReplyError, explained, is_message, nonsense
+from .replies import Reply, ReplyError, explained, heard
 
 PING_AFTER = 3.0  # seconds of silence; after as many again, the connection is taken for dead
 _PING = pack("PING")
@@ -103,18 +103,9 @@ class ThreadEar(ears.ThreadEar[bytes, Connection]):
                     self._dispatch(message)
 
     def _dispatch(self, message: Reply) -> None:
-        if isinstance(message, ReplyError):
-            raise Misuse(str(explained(message, "this address", self._prefix)))
-        if not is_message(message):
-            raise nonsense(message, "this address")
-        kind, channel, *rest = message
-        if kind == b"message" and channel == self.channel and rest:
-            what = rest[0]
-        elif kind in (b"message", b"subscribe"):
-            what = channel
-        else:
-            return
-        self.ring(what)
+        what = heard(message, self.channel, "this address", self._prefix)
+        if what is not None:
+            self.ring(what)
 
     def _send(self, request: bytes) -> None:
         line = self._line

@@ -7,11 +7,11 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from ...errors import Unavailable
+from ...errors import HoldfastError, Unavailable
 from .. import ears_aio
 from .keys import pack
 from .pipe import Pipe
-from .replies import Reply, ReplyError, explained, is_message, nonsense
+from .replies import Reply, ReplyError, explained, heard
 from .url import Address
 
 if TYPE_CHECKING:
@@ -118,22 +118,14 @@ class LoopEar(ears_aio.LoopEar[bytes]):
             self._pipe.tell(pack("UNSUBSCRIBE", bell.what))
 
     def dispatch(self, message: Reply) -> None:
-        if isinstance(message, ReplyError):
+        try:
+            what = heard(message, self.channel, self._wire.where, self._prefix)
+        except HoldfastError as error:
             if self._pipe is not None:
-                self._pipe.fail(Unavailable(str(message)))
+                self._pipe.fail(Unavailable(str(error)))
             return
-        if not is_message(message):
-            if self._pipe is not None:
-                self._pipe.fail(nonsense(message, self._pipe.where))
-            return
-        kind, channel, *rest = message
-        if kind == b"message" and channel == self.channel and rest:
-            what = rest[0]
-        elif kind in (b"message", b"subscribe"):
-            what = channel
-        else:
-            return
-        self.ring(what)
+        if what is not None:
+            self.ring(what)
 
     def lost(self, pipe: EarPipe) -> None:
         if self._pipe is pipe:

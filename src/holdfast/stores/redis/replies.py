@@ -155,9 +155,16 @@ def nonsense(reply: Reply, where: str) -> Unavailable:
     return Unavailable(f"what answers at {where} does not speak as Redis does: {reply!r:.80}")
 
 
-def is_message(message: Reply) -> bool:
-    """What comes on a connection that is subscribed."""
-    return type(message) is list and len(message) > 1
+def heard(message: Reply, own: bytes, where: str, prefix: str = "hf") -> bytes | None:
+    """Which bell a message on a connection that is subscribed stands for; None: for none. `own`: the store's own channel."""
+    if isinstance(message, ReplyError):
+        raise explained(message, where, prefix)
+    if type(message) is not list or len(message) < 2:
+        raise nonsense(message, where)
+    kind, channel, *rest = message
+    if kind == b"message" and channel == own and rest:
+        return rest[0] if type(rest[0]) is bytes else None
+    return channel if kind in (b"message", b"subscribe") and type(channel) is bytes else None
 
 
 def foreign(key: str, where: str) -> Misuse:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
@@ -54,7 +53,6 @@ _MOMENT = 0.5
 _MOST_CROWDED = 1000
 _MOST_PACKED = 4096
 HOLDER = len(new_holder())
-_clock = time.monotonic
 _tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 _REMEMBER_EVICTIONS = 24 * 3600.0
 
@@ -113,6 +111,7 @@ class RedisStore:
         # A wire for threads has a plain function too, which spares them a coroutine for every request.
         self._talk: Callable[[bytes, float], Reply] | None = getattr(wire, "talk", None)
         self._driver = driver
+        self._now = driver.now
         self._prefix = target.prefix.encode()
         self._keys = NameKeys(self._prefix)
         self._retention = b"%d" % (target.retention * 1_000_000)
@@ -147,7 +146,7 @@ class RedisStore:
             request = known[0] + holder.encode() + known[1]
         else:
             request = self._joining(claim, self._terms(owner, ttl, units, capacity, fair, note), bell)
-        started = _clock()
+        started = self._now()
         if self._wait:
             return await self._replicated(claim, request, started + within)
         try:
@@ -166,7 +165,7 @@ class RedisStore:
             await self._driver.sleep(min(timeout, 0.05))
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
-        started = self._driver.now()
+        started = self._now()
         by_ttl: dict[float, list[int]] = {}
         for index, grant in enumerate(grants):
             by_ttl.setdefault(grant.claim.ttl, []).append(index)
@@ -186,7 +185,7 @@ class RedisStore:
                 elif reply[at] == _CROWDED:
                     crowded.append(index)
         if crowded:
-            left = max(0.0, within - (self._driver.now() - started))
+            left = max(0.0, within - (self._now() - started))
             replies = await self._run_all([self._renewal_in_crowd(grants[index]) for index in crowded], left)
             for index, reply in zip(crowded, replies, strict=True):
                 if isinstance(reply, Unavailable):
@@ -205,7 +204,7 @@ class RedisStore:
         if start is None or len(holder) != HOLDER:
             start = self._packed(claim)[2]
         request = start + holder.encode() + self._end_of_release
-        started = _clock()
+        started = self._now()
         try:
             reply = await self._wire.ask(request, within) if self._talk is None else self._talk(request, within)
         except Disconnected:
@@ -219,9 +218,9 @@ class RedisStore:
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         ear = self._wire.ear
-        deadline = _clock() + timeout
+        deadline = self._now() + timeout
         to_ask = min(max(timeout, _MOMENT), ROUND)  # a short look is no reason to call the server silent
-        asked = _clock() + to_ask
+        asked = self._now() + to_ask
         bell = ear.expect(state_key(self._prefix, name))
         try:
             await ear.follow(bell, to_ask)
@@ -232,7 +231,7 @@ class RedisStore:
             if type(reply) is not int:
                 self._answer(name, reply)
             elif reply > 0:
-                await ear.hear(bell, min(deadline - _clock(), reply / 1_000_000))
+                await ear.hear(bell, min(deadline - self._now(), reply / 1_000_000))
         finally:
             ear.unfollow(bell)
 
@@ -240,7 +239,7 @@ class RedisStore:
         long = b"%d" % (max(_REMEMBER_EVICTIONS, self._target.retention) * 1000)
         keys = self._keys.counted(name, 5)
         request = EVICT.call(keys, b"%d" % token, by.encode(), self._retention, long)
-        deadline = _clock() + ROUND
+        deadline = self._now() + ROUND
         # Once: asked again, it would not find whom it has put out, and say that nobody was there.
         reply = await self._settled(request, await self._wire.ask(request, ROUND), name, deadline, once=True)
         if type(reply) is not int:
@@ -249,7 +248,7 @@ class RedisStore:
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         request = INSPECT.call(self._keys.counted(name, 5))
-        deadline = _clock() + within
+        deadline = self._now() + within
         (reply,) = await self._wire.ask_all([request], within)
         reply = await self._settled(request, reply, name, deadline)
         if reply == [3]:
@@ -323,7 +322,7 @@ class RedisStore:
             self._crowded.add(claim.name)
         if claim.queue and not (claim.holder in self._bells and ear.is_open):
             # Now that there is a line to join, make sure that the bell will be heard, and only then join.
-            await ear.open(deadline - _clock())
+            await ear.open(deadline - self._now())
             bell = self._bells.get(claim.holder)
             if bell is None:
                 bell = self._bells[claim.holder] = ear.expect(b"%x" % next(self._places))
@@ -356,7 +355,7 @@ class RedisStore:
         for at in range(0, len(keys), self._at_once):
             some = keys[at : at + self._at_once]
             request = KINDS.call_many(b"".join(map(word, some)), len(some), b"", 0)
-            told = await self._run(request, "", _clock() + ROUND)
+            told = await self._run(request, "", self._now() + ROUND)
             if type(told) is not bytes or len(told) != len(some):
                 raise nonsense(told, self._wire.where)
             kinds += told
@@ -377,30 +376,30 @@ class RedisStore:
     async def _ask(self, request: bytes, deadline: float) -> Reply:
         """Once more if the connection breaks: whatever is asked so is harmless to repeat."""
         try:
-            return await self._wire.ask(request, deadline - _clock())
+            return await self._wire.ask(request, deadline - self._now())
         except Disconnected:
-            if _clock() >= deadline:
+            if self._now() >= deadline:
                 raise
-        return await self._wire.ask(request, deadline - _clock())
+        return await self._wire.ask(request, deadline - self._now())
 
     async def _settled(self, request: bytes, reply: Reply, name: str, deadline: float, *, once: bool = False) -> Reply:
         """The reply, after the server has learnt the scripts if need be; its errors are raised."""
         if isinstance(reply, ReplyError):
             if is_missing_script(reply):  # nothing was done: the server was restarted, or its scripts flushed
                 loads = [script.load for script in ALL]
-                reply = (await self._wire.ask_all([*loads, request], deadline - _clock(), once=once))[-1]
+                reply = (await self._wire.ask_all([*loads, request], deadline - self._now(), once=once))[-1]
             if isinstance(reply, ReplyError):
                 raise self._refused(reply, name)
         return reply
 
     async def _run_all(self, requests: list[bytes], within: float) -> list[Reply]:
         """Apart from user work. What was not answered is answered for by why not."""
-        deadline = _clock() + within
+        deadline = self._now() + within
         replies = await self._wire.ask_apart(requests, within)
         missing = [index for index, reply in enumerate(replies) if is_missing_script(reply)]
         if missing:
             loads = [script.load for script in ALL]
-            again = await self._wire.ask_apart([*loads, *(requests[at] for at in missing)], deadline - _clock())
+            again = await self._wire.ask_apart([*loads, *(requests[at] for at in missing)], deadline - self._now())
             for index, reply in zip(missing, again[len(loads) :], strict=True):
                 replies[index] = reply
         replies = [self._refused(reply, "") if isinstance(reply, ReplyError) else reply for reply in replies]
@@ -440,19 +439,19 @@ class RedisStore:
 
     async def _replicated(self, claim: Claim, request: bytes, deadline: float) -> Grant | Place:
         """A grant counts only when enough replicas have it; else it is undone. WAIT follows on the same connection."""
-        reply, acknowledged = await self._wire.ask_all([request, self._wait], deadline - _clock())
+        reply, acknowledged = await self._wire.ask_all([request, self._wait], deadline - self._now())
         answer = await self._claimed(claim, request, reply, deadline)
         if type(answer) is not Grant:
             return answer
         if type(reply) is not int:  # granted at the second asking: the scripts were not there, or it had to join first
-            _, acknowledged = await self._wire.ask_all([request, self._wait], deadline - _clock())
+            _, acknowledged = await self._wire.ask_all([request, self._wait], deadline - self._now())
         if type(acknowledged) is not int:
-            await self.release(claim, max(deadline - _clock(), _MOMENT))
+            await self.release(claim, max(deadline - self._now(), _MOMENT))
             if isinstance(acknowledged, ReplyError):
                 raise self._refused(acknowledged, claim.name)
             raise nonsense(acknowledged, self._wire.where)
         if acknowledged < self._target.replicas:
-            await self.release(claim, max(deadline - _clock(), _MOMENT))
+            await self.release(claim, max(deadline - self._now(), _MOMENT))
             raise Unavailable(
                 f"only {acknowledged} of {self._target.replicas} replicas of Redis at {self._wire.where} acknowledged the "
                 f"claim of {claim.name!r} within {self._target.replicas_timeout:g} s: it was undone"
