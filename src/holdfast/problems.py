@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -29,6 +29,22 @@ def described(status: HTTPStatus, title: str, detail: str, headers: list[tuple[s
     body = json.dumps(about).encode()
     headers = [*headers, ("content-type", "application/problem+json"), ("content-length", str(len(body)))]
     return Problem(int(status), headers, body)
+
+
+class Refusal(NamedTuple):
+    """What is answered to one kind of error."""
+
+    kind: type[Exception]
+    status: HTTPStatus
+    title: str
+    passing: bool = False  # the same request may succeed in a moment
+
+
+def refused(error: Exception, refusals: Sequence[Refusal], **extra: object) -> Problem:
+    """By the first that fits; the last fits all."""
+    found = next((one for one in refusals if isinstance(error, one.kind)), refusals[-1])
+    headers = [("retry-after", "1")] if found.passing else []
+    return described(found.status, found.title, str(error), headers, **extra)
 
 
 async def tell(send: Send, told: Problem, kind: str = "http.response") -> None:

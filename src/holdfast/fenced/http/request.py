@@ -8,7 +8,7 @@ from http import HTTPStatus
 from urllib.parse import quote, unquote
 
 from ...errors import HoldfastError, Misuse, StaleToken, Unavailable
-from ...problems import Problem, described
+from ...problems import Problem, Refusal, refused
 from ..mark import MAX_TOKEN, Mark, mark_of
 from .gate import TooFar
 from .signature import BadSignature, Signer
@@ -88,24 +88,19 @@ def refuse_repeated(names: list[bytes]) -> None:
         raise Misuse("a fencing header is given twice")
 
 
+REFUSALS = (
+    Refusal(StaleToken, HTTPStatus.CONFLICT, "Stale fencing token"),
+    Refusal(TokenMissing, HTTPStatus.PRECONDITION_REQUIRED, "Fencing token required"),
+    Refusal(OtherResource, HTTPStatus.FORBIDDEN, "Fencing token of another resource"),
+    Refusal(BadSignature, HTTPStatus.FORBIDDEN, "Bad fencing signature"),
+    Refusal(TooFar, HTTPStatus.UNPROCESSABLE_ENTITY, "Fencing token too far ahead"),
+    Refusal(Unavailable, HTTPStatus.SERVICE_UNAVAILABLE, "An older holder is still being served", passing=True),
+    Refusal(HoldfastError, HTTPStatus.BAD_REQUEST, "Malformed fencing token"),
+)
+
+
 def problem(error: HoldfastError) -> Problem:
-    """RFC 9457, problem+json."""
-    extra: dict[str, object] = {}
-    headers = []
     if isinstance(error, StaleToken):
-        status, title = HTTPStatus.CONFLICT, "Stale fencing token"
-        extra = {"resource": error.resource, "seen": error.seen, "presented": error.presented, "since": error.since}
-    elif isinstance(error, TokenMissing):
-        status, title = HTTPStatus.PRECONDITION_REQUIRED, "Fencing token required"
-    elif isinstance(error, OtherResource):
-        status, title = HTTPStatus.FORBIDDEN, "Fencing token of another resource"
-    elif isinstance(error, BadSignature):
-        status, title = HTTPStatus.FORBIDDEN, "Bad fencing signature"
-    elif isinstance(error, TooFar):
-        status, title = HTTPStatus.UNPROCESSABLE_ENTITY, "Fencing token too far ahead"
-    elif isinstance(error, Unavailable):
-        status, title = HTTPStatus.SERVICE_UNAVAILABLE, "An older holder is still being served"
-        headers = [("retry-after", "1")]
-    else:
-        status, title = HTTPStatus.BAD_REQUEST, "Malformed fencing token"
-    return described(status, title, str(error), headers, **extra)
+        about = {"resource": error.resource, "seen": error.seen, "presented": error.presented, "since": error.since}
+        return refused(error, REFUSALS, **about)
+    return refused(error, REFUSALS)

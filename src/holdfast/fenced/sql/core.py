@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...databases import transactions
 from ...databases.failures import code_of, lacks_table
 from ...databases.statements import MYSQL
-from ...databases.wire import Outcome, Wire
+from ...databases.wire import Wire
 from ...errors import Misuse
 from ..mark import Ticket, mark_of
 from .place import Place, Row, texts
@@ -39,8 +39,10 @@ async def enter(wire: Wire, wanted: Sequence[Place]) -> None:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             outcome = await wire.begin(wanted[0].seal, watched=True)
-            await _admit(wire, wanted[0], outcome)
-            await _seal(wire, wanted[1:])
+            if not wanted[0].accepted(outcome):
+                await _look(wire, wanted[0])
+            if len(wanted) > 1:
+                await _seal(wire, wanted[1:])
             return
         except BaseException as error:
             await wire.end(error)
@@ -73,14 +75,15 @@ async def _seal(wire: Wire, wanted: Sequence[Place]) -> None:
         except Exception as error:
             _explain(error)
             raise
-        await _admit(wire, place, outcome)
+        if not place.accepted(outcome):
+            await _look(wire, place)
 
 
-async def _admit(wire: Wire, place: Place, outcome: Outcome) -> None:
-    if not place.accepted(outcome):
-        found = await wire.row(place.look)
-        if not place.confirmed(found):
-            raise place.error(found)
+async def _look(wire: Wire, place: Place) -> None:
+    """Why it was not accepted; or that it was, after all."""
+    found = await wire.row(place.look)
+    if not place.confirmed(found):
+        raise place.error(found)
 
 
 async def create_table(wire: Wire) -> None:

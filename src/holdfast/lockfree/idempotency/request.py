@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from ...errors import HoldfastError, InFlight, KeyReused, Misuse, StaleToken, Unstorable
-from ...problems import Problem, described
+from ...problems import Problem, Refusal, described, refused
 
 HEADER = "Idempotency-Key"
 REPLAYED = "idempotency-replayed"
@@ -179,28 +179,18 @@ def missing() -> Problem:
     return described(HTTPStatus.BAD_REQUEST, f"{HEADER} is missing", detail, [])
 
 
+REFUSALS = (
+    Refusal(KeyReused, HTTPStatus.UNPROCESSABLE_ENTITY, f"{HEADER} was used for another request"),
+    Refusal(InFlight, HTTPStatus.CONFLICT, "The same request is being worked on", passing=True),
+    Refusal(StaleToken, HTTPStatus.CONFLICT, "The request took too long and was taken over", passing=True),
+    Refusal(Unstorable, HTTPStatus.CONFLICT, "The request was carried out, but its answer was not kept"),
+    Refusal(TooMuch, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large"),
+    Refusal(Unbounded, HTTPStatus.LENGTH_REQUIRED, "The request has no length"),
+    Refusal(CutOff, HTTPStatus.BAD_REQUEST, "The request was cut off"),
+    Refusal(Misuse, HTTPStatus.BAD_REQUEST, f"{HEADER} is malformed"),
+    Refusal(HoldfastError, HTTPStatus.SERVICE_UNAVAILABLE, "Idempotency keys are not available", passing=True),
+)
+
+
 def problem(error: HoldfastError) -> Problem:
-    """RFC 9457, problem+json."""
-    headers: list[tuple[str, str]] = []
-    if isinstance(error, KeyReused):
-        status, title = HTTPStatus.UNPROCESSABLE_ENTITY, f"{HEADER} was used for another request"
-    elif isinstance(error, InFlight):
-        status, title = HTTPStatus.CONFLICT, "The same request is being worked on"
-        headers = [("retry-after", "1")]
-    elif isinstance(error, StaleToken):
-        status, title = HTTPStatus.CONFLICT, "The request took too long and was taken over"
-        headers = [("retry-after", "1")]
-    elif isinstance(error, Unstorable):
-        status, title = HTTPStatus.CONFLICT, "The request was carried out, but its answer was not kept"
-    elif isinstance(error, TooMuch):
-        status, title = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large"
-    elif isinstance(error, Unbounded):
-        status, title = HTTPStatus.LENGTH_REQUIRED, "The request has no length"
-    elif isinstance(error, CutOff):
-        status, title = HTTPStatus.BAD_REQUEST, "The request was cut off"
-    elif isinstance(error, Misuse):
-        status, title = HTTPStatus.BAD_REQUEST, f"{HEADER} is malformed"
-    else:
-        status, title = HTTPStatus.SERVICE_UNAVAILABLE, "Idempotency keys are not available"
-        headers = [("retry-after", "1")]
-    return described(status, title, str(error), headers)
+    return refused(error, REFUSALS)
