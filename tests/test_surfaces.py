@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import aio, sync
+from holdfast.testing.conformance.processes import run
 
 CLASSES = ["Locks", "Lock", "LockOr", "Semaphore", "RWLock", "AllOf", "Lease", "Leases", "Election", "Loss"]
 # What takes a conversation with the store, or waits: awaited in asyncio. `acquire` is, too, and can be entered as well.
@@ -85,3 +86,47 @@ def test_asyncio_is_not_imported_by_those_who_use_threads() -> None:
         "import sys, holdfast; holdfast.connect('memory://'); print('asyncio' in sys.modules); holdfast.aio.connect"
     )
     assert run(script) == "False"
+
+
+def test_everything_that_can_be_had_of_a_connection_is_public() -> None:
+    for module in (holdfast, aio):
+        assert all(hasattr(module, name) for name in module.__all__)
+    assert set(CLASSES) <= set(holdfast.__all__) & set(aio.__all__)
+    assert "WaitGraph" in holdfast.__all__
+    from holdfast import lockfree
+
+    assert not set(lockfree.__all__) & set(holdfast.__all__)
+    assert all(getattr(holdfast, name) is getattr(lockfree, name) for name in lockfree.__all__)  # as before
+
+
+def test_every_object_says_what_it_is_and_none_tells_a_secret() -> None:
+    locks = holdfast.connect("redis://ann:hunter2@localhost:6379/0?timeout=3")
+    assert repr(locks) == "<Locks redis://ann:***@localhost:6379/0>"
+    locks.close()
+    assert repr(locks) == "<Locks redis://ann:***@localhost:6379/0, closed>"
+    locks = holdfast.connect("memory://shown")
+    election = locks.election("e")
+    assert [repr(one) for one in (locks, locks.lock("x"), locks.rwlock("x"), locks.all_of("b", "a"), election)] == [
+        "<Locks memory://shown>",
+        "<Lock 'x'>",
+        "<RWLock 'x'>",
+        "<AllOf 'a', 'b'>",
+        "<Election 'e'>",
+    ]
+    with locks.lock("x") as lease, election.lead():
+        assert repr(lease).startswith(f"<Lease 'x' token={lease.token} held, ")
+        assert repr(lease.lost) == "<Loss of 'x': not lost>"
+        assert repr(election) == "<Election 'e', led from here>"
+        assert repr(locks.wait_graph()) == "<WaitGraph of 2 locks: 0 wait, 0 deadlocks>"
+
+
+def test_a_missing_package_is_an_import_error_and_says_what_to_install() -> None:
+    script = """
+import sys, holdfast
+sys.modules["hiredis"] = None
+try:
+    holdfast.connect("redis://localhost")
+except ImportError as error:
+    print(type(error).__name__, isinstance(error, holdfast.Misuse), "holdfast[redis]" in str(error))
+"""
+    assert run(script) == "NotInstalled True True"

@@ -15,28 +15,30 @@ from typing import TYPE_CHECKING, Any
 
 from .claim import Eviction, Holding, Snapshot, Traits, Waiting
 from .errors import (
-    Conflict,
-    GaveUp,
     HoldfastError,
-    InFlight,
-    KeyReused,
     LeaseLost,
-    MailboxFull,
-    Missing,
     Misuse,
     NotAcquired,
-    NotOwner,
+    NotInstalled,
     StaleToken,
     Unavailable,
-    Unstorable,
     Unsupported,
 )
 from .events import Event
 from .recipes import Leader
-from .sync import Lease, Leases, Lock, Locks, connect
+from .sync import AllOf, Election, Lease, Leases, Lock, LockOr, Locks, Loss, RWLock, Semaphore, connect
+from .waitfor import WaitGraph
 
 if TYPE_CHECKING:
     from . import aio
+    from .errors import Conflict as Conflict
+    from .errors import GaveUp as GaveUp
+    from .errors import InFlight as InFlight
+    from .errors import KeyReused as KeyReused
+    from .errors import MailboxFull as MailboxFull
+    from .errors import Missing as Missing
+    from .errors import NotOwner as NotOwner
+    from .errors import Unstorable as Unstorable
 
 __version__ = "0.1.0"
 
@@ -45,31 +47,34 @@ __all__ = [
     "aio",
     "Locks",
     "Lock",
+    "LockOr",
+    "Semaphore",
+    "RWLock",
+    "AllOf",
+    "Election",
     "Lease",
     "Leases",
+    "Loss",
     "Leader",
     "Snapshot",
     "Holding",
     "Waiting",
     "Eviction",
+    "WaitGraph",
     "Traits",
     "Event",
     "HoldfastError",
     "NotAcquired",
     "LeaseLost",
     "StaleToken",
-    "Conflict",
-    "Missing",
-    "InFlight",
-    "KeyReused",
-    "Unstorable",
-    "NotOwner",
-    "MailboxFull",
-    "GaveUp",
     "Unavailable",
     "Unsupported",
     "Misuse",
+    "NotInstalled",
 ]
+
+# What only `holdfast.lockfree` raises, and exports: found here too, but not part of what a lock does.
+_LOCKFREE = ("Conflict", "GaveUp", "InFlight", "KeyReused", "MailboxFull", "Missing", "NotOwner", "Unstorable")
 
 
 def __getattr__(name: str) -> Any:
@@ -77,4 +82,8 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return import_module("holdfast.aio")
+    if name in _LOCKFREE:
+        from . import errors
+
+        return getattr(errors, name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

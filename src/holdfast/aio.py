@@ -34,6 +34,22 @@ from .observe import Observers
 from .recipes import DEFAULT_TTL, UNSET, Instead, Leader, Otherwise, Unset
 from .scope import Exit, LeaseExit, Scope, Scopes
 
+__all__ = [
+    "connect",
+    "Locks",
+    "Lock",
+    "LockOr",
+    "Semaphore",
+    "RWLock",
+    "AllOf",
+    "Election",
+    "Acquiring",
+    "Lease",
+    "Leases",
+    "Loss",
+    "Leader",
+]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
@@ -77,6 +93,9 @@ class Loss:
 
     def over(self) -> None:
         self._event.set()
+
+    def __repr__(self) -> str:
+        return f"<Loss of {self._lease.name!r}: {'it is lost' if self.is_set() else 'not lost'}>"
 
 
 class Lease(CoreLease):
@@ -315,6 +334,9 @@ class RWLock(Generic[K]):
         """Asked for by a task that reads already, it is refused: the reader would wait for itself."""
         return self._write
 
+    def __repr__(self) -> str:
+        return f"<RWLock {self.name!r}>"
+
 
 class Leases(recipes.Bundle[Lease]):
     """Several leases, in the order of their names. `leases["alice"].token` is the token for alice."""
@@ -390,6 +412,9 @@ class AllOf:
 
     def _left_by_hand(self) -> Scope:
         return self._scopes.left()
+
+    def __repr__(self) -> str:
+        return f"<AllOf {', '.join(repr(ask.name) for ask in self._asks)}>"
 
 
 class _Leadership(Lock):
@@ -489,6 +514,9 @@ class Election:
         resigned = [await lease.release() for lease in self._terms.held()]
         return any(resigned)
 
+    def __repr__(self) -> str:
+        return f"<Election {self.name!r}{', led from here' if self._terms.held() else ''}>"
+
 
 def _lock(
     plain: type[K],
@@ -512,6 +540,9 @@ class Locks:
     def __init__(self, engine: Engine, *, check: bool = False) -> None:
         self._engine = engine
         self._check = check
+
+    def __repr__(self) -> str:
+        return f"<Locks {self._engine.where}{', closed' if self._engine.closed else ''}>"
 
     # ---- recipes
 
@@ -773,7 +804,7 @@ class Locks:
         return await self._engine.open_store().names(valid_prefix(prefix))
 
     async def force_release(self, name: str, *, token: int) -> int | None:
-        """Put out the holder of `token`, and only that one. Returns a token past it, to seal the storage with.
+        """Evict the holder of `token`, and only that one. Returns a token past it, to seal the storage with.
 
         The evicted holder is told at its next renewal, at the latest. None: nobody holds that token any more.
         """

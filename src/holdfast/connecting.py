@@ -55,6 +55,7 @@ def open_engine(url: str | None, driver: Driver, label: str = "", observe: Obser
     label = valid_note(label, "a label")  # before anything is opened
     observers = found(observe)
     engine = Engine(open_store(target, driver), driver, label)
+    engine.where = redacted(target).partition("?")[0]
     engine.hook.subscribe(_log, events.LOGGED)
     for observer in observers:
         observer(engine.hook)

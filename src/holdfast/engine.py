@@ -65,6 +65,7 @@ class Engine:
         self.driver = driver
         self.hook = Hook(store.traits.system)
         self.label = label
+        self.where = store.traits.system  # as people know it
         self.mutex = threading.Lock()
         self.closed = False
         self.exiting = False  # closed, because the process ends

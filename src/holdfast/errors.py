@@ -14,6 +14,7 @@
     ├── Unsupported                            this store cannot give what was asked for
     ├── Unstorable     (also ValueError)       a result that cannot be kept: no JSON, or too large
     └── Misuse         (also ValueError)       the call itself is wrong; nothing was done
+        ├── NotInstalled (also ImportError)    a package is missing that this store, or this part of holdfast, needs
         └── KeyReused                          an idempotency key came again with another payload
 
 A message names the lock, who holds it, for how long, and what to do: it is written for the person on call.
@@ -146,6 +147,10 @@ class Unsupported(HoldfastError):
 
 class Misuse(HoldfastError, ValueError):
     """The call is wrong. Nothing was sent and nothing changed."""
+
+
+class NotInstalled(Misuse, ImportError):
+    """A package is missing. The message says which, and how to install it."""
 
 
 class KeyReused(Misuse):

@@ -233,6 +233,9 @@ class Bundle(Enterable, Generic[L]):
         for lease in self._leases:
             lease.check()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(repr(lease) for lease in self._leases)}>"
+
     def _depth(self) -> int:
         return 1
 

@@ -16,7 +16,7 @@ from weakref import ref
 from .drivers.base import Driver
 from .errors import Misuse
 
-_MANY = 64  # notes of scopes that were looked up and never entered
+_MANY = 64  # notes of scopes: some of these may have been looked up and never entered
 
 
 class Inside(Protocol):
@@ -49,17 +49,19 @@ class Scope:
 class Scopes:
     """Those of one lock that are about to be entered, and those that somebody entered by hand, without a `with`."""
 
-    __slots__ = ("_by_hand", "_driver", "_looked_up", "_name")
+    __slots__ = ("_by_hand", "_driver", "_looked_up", "_many", "_name")
 
     def __init__(self, driver: Driver, name: str) -> None:
         self._driver = driver
         self._name = name
         self._looked_up: dict[int, ref[Scope]] = {}  # by the frame of the `with`
+        self._many = _MANY
         self._by_hand: list[tuple[object, Scope]] = []
 
     def look_up(self, scope: Scope, frame: FrameType) -> None:
-        if len(self._looked_up) > _MANY:
-            self._looked_up = {}
+        if len(self._looked_up) >= self._many:
+            self._looked_up = {where: one for where, one in self._looked_up.copy().items() if one() is not None}
+            self._many = max(_MANY, 2 * len(self._looked_up))
         self._looked_up[id(frame)] = ref(scope)
 
     def entered(self, make: type[Scope], of: object, inside: Inside, frame: FrameType) -> Scope:

@@ -61,6 +61,9 @@ class Loss:
     def over(self) -> None:
         self._event.set()
 
+    def __repr__(self) -> str:
+        return f"<Loss of {self._lease.name!r}: {'it is lost' if self.is_set() else 'not lost'}>"
+
 
 class Lease(CoreLease):
     """A live grant. Leaving the `with`, or `release()`, gives it back."""
@@ -259,6 +262,9 @@ class RWLock(Generic[K]):
         """Asked for by a thread that reads already, it is refused: the reader would wait for itself."""
         return self._write
 
+    def __repr__(self) -> str:
+        return f"<RWLock {self.name!r}>"
+
 
 class Leases(recipes.Bundle[Lease]):
     """Several leases, in the order of their names. `leases["alice"].token` is the token for alice."""
@@ -326,6 +332,9 @@ class AllOf:
 
     def _left_by_hand(self) -> Scope:
         return self._scopes.left()
+
+    def __repr__(self) -> str:
+        return f"<AllOf {', '.join(repr(ask.name) for ask in self._asks)}>"
 
 
 class _Leadership(Lock):
@@ -424,6 +433,9 @@ class Election:
         resigned = [lease.release() for lease in self._terms.held()]
         return any(resigned)
 
+    def __repr__(self) -> str:
+        return f"<Election {self.name!r}{', led from here' if self._terms.held() else ''}>"
+
 
 def _lock(
     plain: type[K],
@@ -446,6 +458,9 @@ class Locks:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+
+    def __repr__(self) -> str:
+        return f"<Locks {self._engine.where}{', closed' if self._engine.closed else ''}>"
 
     # ---- recipes
 
@@ -707,7 +722,7 @@ class Locks:
         return finish(self._engine.open_store().names(valid_prefix(prefix)))
 
     def force_release(self, name: str, *, token: int) -> int | None:
-        """Put out the holder of `token`, and only that one. Returns a token past it, to seal the storage with.
+        """Evict the holder of `token`, and only that one. Returns a token past it, to seal the storage with.
 
         The evicted holder is told at its next renewal, at the latest. None: nobody holds that token any more.
         """

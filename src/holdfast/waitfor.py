@@ -21,8 +21,13 @@ class Edge(NamedTuple):
 
 
 class WaitGraph:
+    """Who waits for whom, in all the locks that were looked at: `edges`, and `deadlocks()`, the circles among them."""
+
     def __init__(self, snapshots: Iterable[Snapshot]) -> None:
         self.snapshots = tuple(snapshots)
+
+    def __repr__(self) -> str:
+        return f"<WaitGraph of {len(self.snapshots)} locks: {len(self.edges)} wait, {len(self.deadlocks())} deadlocks>"
 
     @property
     def edges(self) -> tuple[Edge, ...]:

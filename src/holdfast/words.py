@@ -56,8 +56,8 @@ ATTRIBUTES = {
     "extend": "the lease is extended: `lease.extend(seconds)`; it also renews itself, unless you pass `renew=False`",
     "reacquire": "the lease is renewed: `lease.renew()`; it also renews itself, unless you pass `renew=False`",
     "renew": "the lease is renewed: `lease.renew()`; it also renews itself, unless you pass `renew=False`",
-    "reset": "`locks.force_release(name, token=…)` puts out the holder that you looked at",
-    "force_release": "`locks.force_release(name, token=…)` puts out the holder that you looked at",
+    "reset": "`locks.force_release(name, token=…)` evicts the holder that you looked at",
+    "force_release": "`locks.force_release(name, token=…)` evicts the holder that you looked at",
 }
 
 

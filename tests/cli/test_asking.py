@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
 
-from .conftest import Commands, until
+from .conftest import HOLDFAST, Commands, until
 
 NASTY = "evil\x1b]0;owned\x07\x1b[31m\u202e\r\n"
 
@@ -186,6 +188,9 @@ def test_wide_letters_are_aligned(run: Commands, locks: holdfast.Locks) -> None:
 def test_a_reader_that_goes_away_is_no_error(run: Commands, locks: holdfast.Locks) -> None:
     import os
 
+    run.environment.pop(
+        "PYTHONUNBUFFERED", None
+    )  # then Python writes as it ends, and has a code of its own for failing
     with locks.lock("x"):
         job = run.start("ls")
         assert job.process.stdout is not None
@@ -194,3 +199,37 @@ def test_a_reader_that_goes_away_is_no_error(run: Commands, locks: holdfast.Lock
         job.process.stdout = None
         assert job.end() in (0, 141)
         assert job.errors() == ""
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code"),
+    [("ls >/dev/full", 125), ("ls --nope 2>/dev/full", 125), ("ls --nope 2>&-", 125), ("ls >&-", 0), ("ls 2>&-", 0)],
+)
+def test_streams_that_cannot_be_written_to_change_no_exit_code_but_that_of_what_was_to_be_printed(
+    run: Commands, locks: holdfast.Locks, redirected: str, code: int
+) -> None:
+    with locks.lock("x"):
+        done = subprocess.run(
+            ["sh", "-c", f"{HOLDFAST} {redirected}"], env=run.environment, capture_output=True, text=True, timeout=40
+        )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert "nope" not in done.stdout  # what is said of a mistake does not go where the result is expected
+
+
+def test_only_what_has_been_held_for_long_is_listed_if_that_is_asked_for(run: Commands, locks: holdfast.Locks) -> None:
+    with locks.lock("x"):
+        assert "x" in run("ls", "--older-than", "0").stdout
+        done = run("ls", "--older-than", "1h")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "for 1 h or longer" in done.stderr
+    assert run("ls", "--older-than", "1h", "--json").stdout == "[]\n"
+
+
+def test_a_command_to_copy_has_no_stars_where_the_password_was(run: Commands, tmp_path: Path) -> None:
+    from holdfast.claim import Holding, Snapshot
+    from holdfast.cli.story import release_command
+
+    holding = Holding("host/1/main", 7, 1, 1.0, 2.0, "")
+    told = release_command(Snapshot("x", 1, (holding,)), holding, "redis://:secret@cache/0")
+    assert told == 'holdfast release x --url "$HOLDFAST_URL" --token 7'

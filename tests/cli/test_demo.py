@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 
 import pytest
@@ -26,6 +28,14 @@ def test_the_demo_in_plain_lines(run: Commands) -> None:
         (row,) = [line for line in done.stdout.splitlines() if line.startswith(f"{number}. ")]
         assert row.split()[-4:] == [str(expected), str(actual), str(lost), refused]
     assert "ON CONFLICT (resource) DO UPDATE" in done.stdout
+
+
+def test_ctrl_c_ends_the_demo_and_leaves_no_traceback(run: Commands) -> None:
+    job = run.start("demo")
+    job.line()  # it has begun
+    os.killpg(job.pid, signal.SIGINT)  # as a terminal does, to all that it runs
+    assert job.end() == 130
+    assert job.errors() == ""
 
 
 def test_the_demo_in_json(run: Commands) -> None:

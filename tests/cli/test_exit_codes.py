@@ -81,6 +81,11 @@ def test_waiting_until_it_is_free(run: Commands, locks: holdfast.Locks) -> None:
         (["run", "--url", "memory://", "x", "--", "true"], "no other sees them"),
         (["run", "--url", "sqlite:///no/such/folder/locks.db", "x", "--", "true"], "/no/such/folder"),
         (["rum", "x"], "did you mean run?"),
+        (["ls", "--quux"], "there is no option --quux (there are:"),  # and nothing like it
+        (["run", "--", "echo", "hi"], "Its NAME is missing, as in: holdfast run NAME -- echo hi"),
+        (["run", "--json", "x", "--", "true"], "nothing to print as JSON"),
+        (["completion", "tcsh"], "for which shell? There are: bash, zsh, fish"),
+        (["help", "rnu"], "did you mean run?"),
         (["run", "", "--", "sh", "true"], "name must not be empty"),
         (["run", "", "sh", "true"], "name must not be empty"),
         (["show"], "which lock?"),

@@ -6,9 +6,11 @@ so it may cost no more than three times `import sqlite3`, the bare price of the 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from typing import TextIO
 
 from ..errors import HoldfastError
 from . import exits
@@ -17,7 +19,22 @@ from .text import shown
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if words is None else words)
+    # Closed by whoever started us, they are None: print() would then take standard output for standard error.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    code = _main(list(sys.argv[1:] if words is None else words))
+    try:
+        sys.stdout.flush()  # here: if Python finds out as it ends that nobody listens, it calls that 120
+    except BrokenPipeError:
+        _mute(sys.stdout)
+        return code or exits.SIGNALLED + 13
+    except OSError as error:  # a full disk, say
+        _mute(sys.stdout)
+        return code or _fail(f"holdfast: {shown(str(error))}")
+    return code
+
+
+def _main(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # it may be closed
             stream.reconfigure(errors="backslashreplace")
@@ -29,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except HoldfastError as error:
         return _fail(f"holdfast: {shown(str(error))}")
     except BrokenPipeError:  # `holdfast ls | head -1`: nobody listens any more, and that is no error
-        _mute()
+        _mute(sys.stdout)
         return exits.SIGNALLED + 13
     except KeyboardInterrupt:
         return exits.SIGNALLED + 2
@@ -43,13 +60,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(options: Options) -> int:
-    if options.flag("version"):
+    if options.flag("version") or (options.command == "version" and not options.flag("help")):
         return _version(options)
-    if options.flag("help") or not options.command:
+    if options.flag("help") or options.command in ("", "help"):
         from .manual import page
 
-        print(page(options.command))
-        return exits.OK if options.flag("help") else exits.TROUBLE
+        print(page(options.name if options.command == "help" else options.command))
+        return exits.OK if options.command or options.flag("help") else exits.TROUBLE
     if any(options.get(key) is not None for key in ("url", "url_file", "database", "database_file")):
         from .passwords import collect
 
@@ -78,6 +95,11 @@ def _dispatch(options: Options) -> int:
         from .following import watch
 
         return watch(options)
+    if options.command == "completion":
+        from .completion import script
+
+        print(script(options.name))
+        return exits.OK
     if options.command == "observe":
         from .observing import observe
 
@@ -102,15 +124,16 @@ def _version(options: Options) -> int:
 
 
 def _fail(message: str) -> int:
-    print(message, file=sys.stderr)
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except OSError:  # nobody listens there either: the exit code remains
+        _mute(sys.stderr)
     return exits.TROUBLE
 
 
-def _mute() -> None:
-    """Python flushes standard output once more as it ends, and would complain of the broken pipe again."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _mute(stream: TextIO) -> None:
+    """Python flushes its streams once more as it ends, and would complain again, and exit with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 __all__ = ["COMMANDS", "main"]

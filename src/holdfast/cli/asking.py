@@ -12,18 +12,21 @@ from ..sync import Locks, connect
 from . import exits, story, table
 from .options import Options
 from .terminal import Paint, wrapped
-from .text import line
+from .text import ago, line
 
 
 def ls(options: Options) -> int:
     with connect(options.get("url")) as locks:
         found = [locks.inspect(name) for name in locks.names(options.name)]
     snapshots = [one for one in found if one.capacity]  # one may have become free while we looked at the others
+    if (age := options.get("older_than")) is not None:
+        snapshots = [one for one in snapshots if any(holding.age >= age for holding in one.holders)]
     if options.flag("json"):
         return _json([as_data(one) for one in snapshots])
     if not snapshots:
         begins = f" whose name begins with {line(options.name)!r}" if options.name else ""
-        print(f"No locks are in use{begins}.", file=sys.stderr)
+        held = f" for {ago(age)} or longer" if age is not None else ""
+        print(f"No locks are in use{begins}{held}.", file=sys.stderr)
         return exits.OK
     print(table.of_locks(snapshots, Paint(sys.stdout)))
     return exits.OK

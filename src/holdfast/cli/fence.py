@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..databases.statements import DIALECTS, MYSQL, POSTGRESQL, SQLITE
-from ..errors import Misuse, Unavailable
+from ..errors import Misuse, NotInstalled, Unavailable
 from ..fenced import schema, triggers
 from ..secret import plausible
 from . import exits
@@ -145,4 +145,6 @@ def _driver(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise Misuse(f"--apply needs {name}: pip install {name}. Without --apply the statements are printed") from None
+        raise NotInstalled(
+            f"--apply needs {name}: pip install {name}. Without --apply the statements are printed"
+        ) from None

@@ -17,7 +17,9 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast doctor [URL]                  is the store fit to keep locks? What is wrong, and what to do
   holdfast observe grafana|alerts        print a Grafana board, or alert rules for Prometheus
   holdfast demo                          see updates get lost, and then not (10 s)
-  holdfast COMMAND --help                more, with examples
+  holdfast COMMAND --help                more, with examples; `holdfast help COMMAND` is the same
+  holdfast completion bash|zsh|fish      print what makes your shell complete all this
+  holdfast version                       print the version
 
 Everywhere:
   --url URL    the store; else $HOLDFAST_URL, else an SQLite file of your own in ~/.local/state/holdfast
@@ -68,13 +70,16 @@ Examples:
   holdfast run catalog --shared -- ./read.sh                  and: holdfast run catalog --exclusive -- ./write.sh"""
 
 LS = """\
-holdfast ls [PREFIX] [--json]   the locks that are held or waited for
+holdfast ls [PREFIX] [--older-than S] [--json]   the locks that are held or waited for
 
 For each: how many hold it, units in use of its capacity, how many wait, how long the oldest holder has had it, what is
 left of that holder's ttl, and who it is.
 
-Example:
-  holdfast ls invoice:"""
+  --older-than S    only those that somebody has held for S seconds or longer (or 5m, 2h, 1d)
+
+Examples:
+  holdfast ls invoice:
+  holdfast ls --older-than 1h"""
 
 SHOW = """\
 holdfast show NAME [--json]   who is inside NAME, who waits, and who was last put out
@@ -210,7 +215,18 @@ Examples:
   holdfast observe grafana > board.json
   holdfast observe alerts > /etc/prometheus/rules/holdfast.yml"""
 
+COMPLETION = """\
+holdfast completion bash|zsh|fish   print what makes a shell complete commands and options
+
+Examples:
+  holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast
+  holdfast completion zsh > ~/.zfunc/_holdfast         with ~/.zfunc in fpath
+  holdfast completion fish > ~/.config/fish/completions/holdfast.fish"""
+
 PAGES = {
+    "completion": COMPLETION,
+    "help": OVERVIEW,
+    "version": OVERVIEW,
     "": OVERVIEW,
     "advise": ADVISE,
     "doctor": DOCTOR,

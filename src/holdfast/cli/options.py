@@ -130,9 +130,11 @@ ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imp
 WATCH: Spec = {"--interval": ("interval", _seconds), "--for": ("for", _seconds)}
 MIGRATE: Spec = {"--sql": ("sql", None), "--acl": ("acl", None)}
 
+LS: Spec = {"--older-than": ("older_than", _seconds)}
+
 COMMANDS: dict[str, Spec] = {
     "run": RUN,
-    "ls": {},
+    "ls": LS,
     "show": {},
     "why": {},
     "release": RELEASE,
@@ -143,8 +145,12 @@ COMMANDS: dict[str, Spec] = {
     "observe": {},
     "watch": WATCH,
     "doctor": {},
+    "completion": {},
+    "help": {},
+    "version": {},
 }
-NAMELESS = ("demo", "advise", "migrate")
+SHELLS = ("bash", "zsh", "fish")
+NAMELESS = ("demo", "advise", "migrate", "version")
 
 
 def parse(words: Sequence[str]) -> Options:
@@ -187,8 +193,12 @@ def _rest(words: list[str], options: Options) -> None:
     if options.command == "run" and options.named:
         options.argv = words
         return
-    if options.command and options.command not in NAMELESS and not options.named and words:  # a name that begins with -
-        options.call(words.pop(0))
+    if options.command and options.command not in NAMELESS and not options.named and words:
+        if options.command == "run" and not words[0].startswith(
+            "-"
+        ):  # what follows the first -- is the command already
+            raise Usage(f"which lock? Its NAME is missing, as in: holdfast run NAME -- {' '.join(words)}")
+        options.call(words.pop(0))  # a name that begins with -
     if words and options.command == "run":
         _rest(words[words[0] == "--" :], options)
     elif words:
@@ -236,8 +246,14 @@ def _check(options: Options) -> None:
         if options.get("url") is not None:
             raise Usage("which store? It is named twice, with --url too")
         options.put("url", options.name)
+    if options.command == "completion" and options.name not in SHELLS:
+        raise Usage(f"for which shell? There are: {', '.join(SHELLS)}")
+    if options.command == "help" and options.named and options.name not in COMMANDS:
+        raise Usage(f"there is no command {options.name!r}{_like(options.name, COMMANDS)}")
     if options.command != "run":
         return
+    if options.flag("json"):
+        raise Usage("what is printed is the command's own: there is nothing to print as JSON")
     if not options.argv:
         raise Usage("which command? Write it after --, as in: holdfast run NAME -- cmd arg")
     if options.flag("now") and options.get("wait") is not None:
@@ -249,5 +265,6 @@ def _check(options: Options) -> None:
 def _like(word: str, known: dict[str, Any]) -> str:
     from difflib import get_close_matches
 
-    found = get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else f" (there are: {', '.join(known)})"
+    bare = {one.lstrip("-"): one for one in known}  # all options begin alike, which makes none of them likely
+    found = get_close_matches(word.lstrip("-"), bare, n=1, cutoff=0.6)
+    return f"; did you mean {bare[found[0]]}?" if found else f" (there are: {', '.join(known)})"

@@ -108,7 +108,9 @@ def release_command(snapshot: Snapshot, one: Holding, url: str | None = None) ->
 
     word = quote(snapshot.name) if snapshot.name.isprintable() else _ansi_c(snapshot.name)
     dashes = "-- " if snapshot.name.startswith("-") else ""
-    where = f" --url {quote(redacted(url))}" if url else ""
+    where = ""
+    if url:  # a password is not shown, so it cannot be copied either
+        where = f" --url {quote(url)}" if redacted(url) == url else ' --url "$HOLDFAST_URL"'
     if dashes:
         return f"holdfast release{where} --token {one.token} {dashes}{word}"
     return f"holdfast release {word}{where} --token {one.token}"

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import Misuse
+from ..errors import Misuse, NotInstalled
 from ..events import Subscriber
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def _named(name: str, where: str) -> Observer:
     try:
         observer: Observer = getattr(import_module(f"{__name__}.{module}"), symbol)
     except ImportError as error:
-        raise Misuse(f"{where}: {name} is not to be had here ({error}): pip install 'holdfast[{name}]'") from error
+        raise NotInstalled(
+            f"{where}: {name} is not to be had here ({error}): pip install 'holdfast[{name}]'"
+        ) from error
     return observer
 
 

@@ -29,7 +29,10 @@ class Actor:
         self.paused = False
         self._buffer = b""
         command = [sys.executable, "-m", "holdfast.cli.demo.worker", name, bank, url, str(TTL)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        # In a process group of its own: Ctrl-C is for us, and we end the worker.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
+        )
         assert self._process.stdout is not None
         self._pipe = self._process.stdout.fileno()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...drivers.base import Driver
-from ...errors import Misuse
+from ...errors import Misuse, NotInstalled
 from .url import parse
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ def open_store(url: str, driver: Driver) -> EtcdStore:
         from .wire import BlockingWire
         from .wire_aio import AioWire
     except ImportError as error:
-        raise Misuse(f"locks in etcd need h2 ({error}): pip install 'holdfast[etcd]'") from error
+        raise NotInstalled(f"locks in etcd need h2 ({error}): pip install 'holdfast[etcd]'") from error
     wire = AioWire(target) if isinstance(driver, Asyncio) else BlockingWire(target)
     return EtcdStore(target, wire, driver)
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...drivers.base import boot_time
-from ...errors import Misuse, Unavailable, Unsupported
+from ...errors import Misuse, NotInstalled, Unavailable
 from .faults import ServerError, explained
 from .pool import Line, Rows
 from .url import Target
@@ -24,7 +24,7 @@ try:
     import pymysql
     from pymysql.constants import CLIENT, COMMAND, CR
 except ImportError as error:
-    raise Unsupported("MySQL stores need the package PyMySQL: pip install 'holdfast[mysql]'") from error
+    raise NotInstalled("MySQL stores need the package PyMySQL: pip install 'holdfast[mysql]'") from error
 
 PING = "DO 1"
 _QUIT = b"\x01\x00\x00\x00\x01"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ...drivers.base import boot_time
-from ...errors import Misuse, Unavailable, Unsupported
+from ...errors import Misuse, NotInstalled, Unavailable
 from .faults import ServerError, explained
 from .pool import Line, Rows
 from .url import Target
@@ -18,7 +18,7 @@ try:
     import asyncmy
     from asyncmy.errors import MySQLError
 except ImportError as error:
-    raise Unsupported("MySQL stores in asyncio need the package asyncmy: pip install 'holdfast[mysql]'") from error
+    raise NotInstalled("MySQL stores in asyncio need the package asyncmy: pip install 'holdfast[mysql]'") from error
 
 
 _AGAIN = 0.05  # seconds until a cancellation that was swallowed is repeated

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...drivers.base import Driver
-from ...errors import Misuse
+from ...errors import NotInstalled
 from ..base import Store
 from .url import Target, parse
 
@@ -19,7 +19,7 @@ def open_store(url: str, driver: Driver) -> Store:
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
-        raise Misuse(f"PostgreSQL needs psycopg ({error}): pip install 'holdfast[postgresql]'") from None
+        raise NotInstalled(f"PostgreSQL needs psycopg ({error}): pip install 'holdfast[postgresql]'") from None
     target = parse(url)
     asynchronous = isinstance(driver, Asyncio)
     return (_session if target.mode == "session" else _lease)(target, driver, asynchronous)

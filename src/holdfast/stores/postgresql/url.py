@@ -143,7 +143,7 @@ def _with_options(target: Target, own: dict[str, str]) -> Target:
         elif key == "mode":
             target = target._replace(mode=_one_of(key, value, ("lease", "session")))
         elif key == "durability":
-            target = target._replace(relaxed=_one_of(key, value, ("durable", "relaxed")) == "relaxed")
+            target = target._replace(relaxed=_one_of(key, value, ("full", "relaxed")) == "relaxed")
         elif key == "bell":
             target = target._replace(bell=_one_of(key, value, ("auto", "no")) == "auto")
         elif key == "create":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, TypeAlias
 
-from ...errors import HoldfastError, Misuse, Unavailable, Unsupported
+from ...errors import HoldfastError, Misuse, NotInstalled, Unavailable
 from ...secret import SecretBytes
 from .keys import pack
 from .url import Address, Target, show
@@ -13,7 +13,7 @@ from .url import Address, Target, show
 try:
     from hiredis import ProtocolError, Reader, ReplyError
 except ImportError as error:
-    raise Unsupported("Redis stores need the package hiredis: pip install 'holdfast[redis]'") from error
+    raise NotInstalled("Redis stores need the package hiredis: pip install 'holdfast[redis]'") from error
 
 __all__ = [
     "ProtocolError",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...drivers.base import Driver
-from ...errors import Misuse
+from ...errors import NotInstalled
 from .url import parse
 
 __all__ = ["open_store"]
@@ -11,7 +11,7 @@ __all__ = ["open_store"]
 try:
     from .store import ZooKeeperStore
 except ImportError as error:  # pragma: no cover - the extra is there whenever this is tested
-    raise Misuse(f"ZooKeeper needs kazoo ({error}): pip install 'holdfast[zookeeper]'") from error
+    raise NotInstalled(f"ZooKeeper needs kazoo ({error}): pip install 'holdfast[zookeeper]'") from error
 
 
 def open_store(url: str, driver: Driver) -> ZooKeeperStore:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from ...errors import Misuse
+from ...errors import Misuse, NotInstalled
 from ...secret import Secret
 
 DEFAULT_PORT = 2181
@@ -115,7 +115,7 @@ def _with_options(target: Target, query: str) -> Target:
         else:
             raise Misuse(f"a ZooKeeper URL takes no option {key!r} (but {_OPTIONS})")
     if target.auth == "sasl" and find_spec("puresasl") is None:
-        raise Misuse("auth=sasl needs the package pure-sasl: pip install 'holdfast[zookeeper]'")
+        raise NotInstalled("auth=sasl needs the package pure-sasl: pip install 'holdfast[zookeeper]'")
     if bool(target.cert) != bool(target.cert_key):
         raise Misuse("cert and cert_key come together")
     return target
