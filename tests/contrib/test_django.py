@@ -85,6 +85,15 @@ def test_the_tests_of_the_project_pass_on_postgresql(postgresql: PostgreSQL) -> 
     assert "\nOK" in Project(on(postgresql, CONN_MAX_AGE=60)).manage("test", "shop", "--noinput")
 
 
+@pytest.mark.server
+def test_the_tests_of_the_project_pass_on_mariadb() -> None:
+    with servers.start("mariadb") as server:
+        host, port = server.address
+        login = {"HOST": host, "PORT": port, "USER": "root", "NAME": "shop"}
+        project = Project({"ENGINE": "django.db.backends.mysql", **login})
+        assert "\nOK" in project.manage("test", "shop", "--noinput")
+
+
 def test_a_command_runs_once_and_ends_as_it_ended(sqlite: Project, tmp_path: Path) -> None:
     with holdfast.connect(f"sqlite://{tmp_path / 'shop.db.locks'}") as locks:
         assert "working under nightly True" in sqlite.manage("once", "nightly", "--", "work")

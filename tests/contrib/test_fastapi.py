@@ -55,13 +55,23 @@ def test_who_finds_an_order_taken_is_told_when_to_come_again(redis: Redis) -> No
         async with started(shop.app) as client:
             first = asyncio.create_task(client.post("/orders/42/pay"))
             await asyncio.wait_for(shop.inside.wait(), 30)
-            refused = await client.post("/orders/042/pay")  # the same number
+            refused = await client.post("/orders/42/pay")
             assert refused.status_code == 409
             assert refused.json() == {"detail": "order:42 is in use"}
             assert 1 <= int(refused.headers["Retry-After"]) <= 10
             shop.go_on.set()
             assert (await first).json()["order"] == 42
             assert (await client.post("/orders/42/pay")).status_code == 200, "the first gave it back"
+
+    asyncio.run(main())
+
+
+def test_two_spellings_of_one_number_are_one_lock(redis: Redis) -> None:
+    async def main() -> None:
+        shop = Shop(redis.url)
+        shop.go_on.set()
+        async with started(shop.app) as client, aio.connect(redis.url) as others, others.lock("order:42"):
+            assert (await client.post("/orders/042/pay")).status_code == 409
 
     asyncio.run(main())
 

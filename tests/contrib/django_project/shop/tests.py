@@ -116,6 +116,8 @@ class Tables(TestCase):
             cursor.execute("SELECT count(*) FROM holdfast_fences")
             if connection.vendor == "postgresql":
                 cursor.execute("SELECT count(*) FROM holdfast.locks")
+            if connection.vendor == "mysql":
+                cursor.execute("SELECT count(*) - 1 FROM holdfast_claims")
             self.assertEqual(cursor.fetchone(), (0,))
 
     def test_there_is_nothing_left_to_migrate(self) -> None:
@@ -281,3 +283,35 @@ class Admin(TestCase):
 
     def test_it_is_on_the_front_page(self) -> None:
         self.assertContains(self.browser(self.looks).get(reverse("admin:index")), self.page)
+
+
+class Mistakes(TestCase):
+    """Holes that the tests above must find."""
+
+    setUp = Admin.setUp
+    browser = Admin.browser
+
+    def must_find(self, test: Any, mistake: Any) -> None:
+        with mistake, self.assertRaises(AssertionError):
+            test(self)
+
+    def test_a_button_for_everybody_is_found(self) -> None:
+        mistake = mock.patch("holdfast.contrib.django.admin._may_evict", return_value=True)
+        self.must_find(Admin.test_who_may_look_may_not_put_out, mistake)
+
+    def test_a_page_for_everybody_is_found(self) -> None:
+        mistake = mock.patch("holdfast.contrib.django.admin.LockAdmin.has_view_permission", return_value=True)
+        self.must_find(Admin.test_strangers_see_nothing, mistake)
+
+    def test_an_eviction_of_whoever_is_there_is_found(self) -> None:
+        evict = locks.force_release
+
+        def whoever(_: object, name: str, *, token: int) -> int | None:
+            return evict(name, token=locks.inspect(name).holders[0].token)
+
+        mistake = mock.patch.object(type(locks["default"]), "force_release", whoever)
+        self.must_find(Admin.test_only_the_grant_that_was_looked_at_is_put_out, mistake)
+
+    def test_a_fence_that_is_none_is_found(self) -> None:
+        mistake = mock.patch.object(fenced, "atomic", return_value=transaction.atomic())
+        self.must_find(Locks.test_a_stale_token_changes_nothing, mistake)
