@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, Path, Request
+from fastapi import Depends, FastAPI, Path, Query, Request
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -107,6 +107,25 @@ def test_a_parameter_that_is_wrong_is_answered_as_fastapi_does(redis: Redis) -> 
             missing = await client.get("/items/7")
             assert missing.status_code == 422
             assert missing.json()["detail"][0]["loc"] == ["query", "kind"]
+
+    asyncio.run(main())
+
+
+def test_parameters_may_have_other_names_and_defaults(redis: Redis) -> None:
+    async def main() -> None:
+        app = FastAPI(lifespan=lifespan(redis.url))
+        name = locked("{kind}:{item_id}:{size}")
+
+        @app.get("/items/{number}", dependencies=[Depends(name)])
+        async def item(item_id: Annotated[int, Path(alias="number")], kind: str = Query("book"), size: int = 1) -> None:
+            seen.append((await app.state.holdfast.names())[0])
+
+        seen: list[str] = []
+        async with started(app) as client:
+            for query in ("", "?kind=pen&size=03"):
+                assert (await client.get(f"/items/07{query}")).status_code == 200
+            assert seen == ["book:7:1", "pen:7:3"]
+            assert (await client.get("/items/x")).json()["detail"][0]["loc"] == ["path", "number"]
 
     asyncio.run(main())
 
