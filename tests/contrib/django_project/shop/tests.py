@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.core.checks import run_checks
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test import AsyncClient, Client, TestCase, override_settings
 from django.urls import reverse
@@ -121,8 +122,6 @@ class Tables(TestCase):
             self.assertEqual(cursor.fetchone(), (0,))
 
     def test_there_is_nothing_left_to_migrate(self) -> None:
-        from django.core.management import call_command
-
         call_command("makemigrations", "holdfast", check=True, dry_run=True, verbosity=0)
 
 
@@ -197,6 +196,24 @@ class Checks(TestCase):
     def test_a_store_that_does_not_answer_is_told_when_databases_are_checked(self) -> None:
         self.assertEqual(ids(run_checks()), [])
         self.assertEqual(ids(run_checks(databases=["default"])), ["holdfast.W002"])
+
+    @override_settings(HOLDFAST={"default": {"URL": "memory://"}}, DEBUG=False)
+    def test_locks_in_memory_are_warned_of_in_production(self) -> None:
+        self.assertEqual(ids(run_checks()), [])
+        with mock.patch.object(urls_of_stores, "under_test", return_value=False):
+            self.assertEqual(ids(run_checks()), ["holdfast.W004"])
+
+
+class Once(TestCase):
+    def test_a_command_is_wanted_and_options_go_before_the_name(self) -> None:
+        for words in (("nightly",), ("nightly", "--"), ("nightly", "-w", "60", "--", "work")):
+            with self.assertRaisesMessage(CommandError, "name the command"):
+                call_command("once", *words)
+
+    @override_settings(HOLDFAST={"default": {"URL": "nonsense"}})
+    def test_a_wrong_setting_is_a_sentence(self) -> None:
+        with self.assertRaisesMessage(CommandError, "ended with 125"):
+            call_command("once", "nightly", "--", "work")
 
 
 NASTY = "<script>alert(1)</script>"
