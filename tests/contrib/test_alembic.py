@@ -56,6 +56,7 @@ def test_an_upgrade_waits_for_its_turn(tmp_path: Path) -> None:
             upgrade.start()
             give_up = time.monotonic() + 30
             while not locks.inspect("alembic").waiters:
+                assert upgrade.is_alive()
                 assert time.monotonic() < give_up
                 time.sleep(0.01)
             assert not inspect(engine).has_table("orders")

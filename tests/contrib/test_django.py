@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,23 +82,29 @@ def test_the_tests_of_the_project_pass_on_sqlite(sqlite: Project) -> None:
 
 
 @pytest.mark.server
-def test_the_tests_of_the_project_pass_on_postgresql(postgresql: PostgreSQL) -> None:
-    assert "\nOK" in Project(on(postgresql, CONN_MAX_AGE=60)).manage("test", "shop", "--noinput")
+def test_what_concerns_the_database_passes_on_postgresql(postgresql: PostgreSQL) -> None:
+    project = Project(on(postgresql, CONN_MAX_AGE=60))
+    assert "\nOK" in project.manage("test", "shop.tests.Tables", "shop.tests.Locks", "--noinput")
+
+
+@pytest.mark.server
+def test_what_concerns_the_database_passes_on_mariadb() -> None:
+    with servers.start("mariadb") as server:
+        host, port = server.address
+        login = {"HOST": host, "PORT": port, "USER": "root", "NAME": "shop"}
+        project = Project({"ENGINE": "django.db.backends.mysql", **login})
+        assert "\nOK" in project.manage("test", "shop.tests.Tables", "shop.tests.Locks", "--noinput")
 
 
 def test_a_command_runs_once_and_ends_as_it_ended(sqlite: Project, tmp_path: Path) -> None:
     with holdfast.connect(f"sqlite://{tmp_path / 'shop.db.locks'}") as locks:
-        assert "working under nightly True" in sqlite.manage("once", "nightly", "--", "work")
-        sqlite.manage("once", "-w", "60", "nightly", "--", "work", "--code", "3", code=3)
+        told = sqlite.manage("once", "-w", "60", "nightly", "--", "work", "--code", "3", code=3)
+        assert "working under nightly True" in told
         with locks.lock("nightly"):
             told = sqlite.manage("once", "nightly", "--", "work")
             assert "could not get 'nightly' at once: held by" in told
             assert "working" not in told
             sqlite.manage("once", "-E", "75", "nightly", "--", "work", code=75)
-
-
-def test_a_command_is_wanted(sqlite: Project) -> None:
-    assert "name the command" in sqlite.manage("once", "nightly", "-w", "60", code=2)
 
 
 @pytest.mark.server
@@ -120,22 +127,14 @@ def test_replicas_migrate_one_after_the_other(postgresql: PostgreSQL) -> None:
 
 
 @pytest.mark.server
-def test_session_locks_behind_a_pooler_are_found_by_check(pooler: PgBouncer) -> None:
-    stores: dict[str, object] = {"default": {"OPTIONS": {"mode": "session"}}}
-    told = Project(on(pooler), stores).manage("check", "--database", "default", code=1)
-    assert "holdfast.E003" in told
-    assert "pooler" in told
-
-
-@pytest.mark.server
-def test_tables_that_are_missing_and_cannot_be_made_are_found_by_check(postgresql: PostgreSQL) -> None:
+def test_session_locks_behind_a_pooler_and_tables_that_cannot_be_made_are_found_by_check(
+    pooler: PgBouncer, postgresql: PostgreSQL
+) -> None:
     postgresql.query("CREATE ROLE lowly LOGIN")
     postgresql.query("CREATE DATABASE bare")
-    told = Project(on(postgresql, "bare") | {"USER": "lowly"}).manage("check", "--database", "default", code=1)
-    assert "holdfast.E003" in told
-    assert "may not create it" in told
-
-
-def test_locks_in_memory_are_warned_of_in_production() -> None:
-    project = Project({"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"})
-    assert "holdfast.W004" in project.manage("check")
+    host, port = postgresql.address
+    bare = {"URL": f"postgresql://lowly@{host}:{port}/bare"}
+    project = Project(on(pooler), {"default": {"OPTIONS": {"mode": "session"}}, "bare": bare})
+    told = project.manage("check", "--database", "default", code=1)
+    assert re.search(r"\(holdfast.E003\) The store 'default': a pooler at", told)
+    assert re.search(r"\(holdfast.E003\) The store 'bare': .* may not create it", told)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, Path, Request
+from fastapi import Depends, FastAPI, Path, Query, Request
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -55,13 +55,23 @@ def test_who_finds_an_order_taken_is_told_when_to_come_again(redis: Redis) -> No
         async with started(shop.app) as client:
             first = asyncio.create_task(client.post("/orders/42/pay"))
             await asyncio.wait_for(shop.inside.wait(), 30)
-            refused = await client.post("/orders/042/pay")  # the same number
+            refused = await client.post("/orders/42/pay")
             assert refused.status_code == 409
             assert refused.json() == {"detail": "order:42 is in use"}
             assert 1 <= int(refused.headers["Retry-After"]) <= 10
             shop.go_on.set()
             assert (await first).json()["order"] == 42
             assert (await client.post("/orders/42/pay")).status_code == 200, "the first gave it back"
+
+    asyncio.run(main())
+
+
+def test_two_spellings_of_one_number_are_one_lock(redis: Redis) -> None:
+    async def main() -> None:
+        shop = Shop(redis.url)
+        shop.go_on.set()
+        async with started(shop.app) as client, aio.connect(redis.url) as others, others.lock("order:42"):
+            assert (await client.post("/orders/042/pay")).status_code == 409
 
     asyncio.run(main())
 
@@ -97,6 +107,25 @@ def test_a_parameter_that_is_wrong_is_answered_as_fastapi_does(redis: Redis) -> 
             missing = await client.get("/items/7")
             assert missing.status_code == 422
             assert missing.json()["detail"][0]["loc"] == ["query", "kind"]
+
+    asyncio.run(main())
+
+
+def test_parameters_may_have_other_names_and_defaults(redis: Redis) -> None:
+    async def main() -> None:
+        app = FastAPI(lifespan=lifespan(redis.url))
+        name = locked("{kind}:{item_id}:{size}")
+
+        @app.get("/items/{number}", dependencies=[Depends(name)])
+        async def item(item_id: Annotated[int, Path(alias="number")], kind: str = Query("book"), size: int = 1) -> None:
+            seen.append((await app.state.holdfast.names())[0])
+
+        seen: list[str] = []
+        async with started(app) as client:
+            for query in ("", "?kind=pen&size=03"):
+                assert (await client.get(f"/items/07{query}")).status_code == 200
+            assert seen == ["book:7:1", "pen:7:3"]
+            assert (await client.get("/items/x")).json()["detail"][0]["loc"] == ["path", "number"]
 
     asyncio.run(main())
 

@@ -13,11 +13,12 @@ import inspect
 import typing
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from ..aio import Lease
 from ..errors import Misuse
@@ -26,6 +27,8 @@ from .http import CONFLICT, valid_status
 from .starlette import exception_handlers, fields, held, lifespan, locks_of
 
 __all__ = ["Lease", "lifespan", "locked", "locks_of", "exception_handlers"]
+
+_REQUIRED = inspect.Parameter.empty
 
 
 def locked(
@@ -47,31 +50,46 @@ def locked(
     return dependency
 
 
+class _Parameter(NamedTuple):
+    """Of an endpoint: what it is called in the request, and what makes of a text what the endpoint is given."""
+
+    alias: str
+    default: object
+    adapter: TypeAdapter[Any]
+
+
 def _value(request: Request, name: str, field: str) -> Any:
-    default, adapter = _parameter(request.scope["endpoint"], field)
-    if adapter is None:
+    parameter = _parameter(request.scope["endpoint"], field)
+    if parameter is None:
         raise Misuse(f"the lock's name {name!r} has {{{field}}}, but the endpoint has no such parameter")
-    where = "path" if field in request.path_params else "query"
-    raw = request.path_params.get(field, request.query_params.get(field, default))
-    if raw is inspect.Parameter.empty:
+    alias = parameter.alias
+    where = "path" if alias in request.path_params else "query"
+    raw = request.path_params.get(alias, request.query_params.get(alias, parameter.default))
+    if raw is _REQUIRED:
         raise RequestValidationError(
-            [{"type": "missing", "loc": (where, field), "msg": "Field required", "input": None}]
+            [{"type": "missing", "loc": (where, alias), "msg": "Field required", "input": None}]
         )
     try:
-        return adapter.validate_python(raw)
+        return parameter.adapter.validate_python(raw)
     except ValidationError as error:  # as FastAPI itself would answer, had it come to that
-        wrong = [{**one, "loc": (where, field, *one["loc"])} for one in error.errors(include_url=False)]
+        wrong = [{**one, "loc": (where, alias, *one["loc"])} for one in error.errors(include_url=False)]
         raise RequestValidationError(wrong) from None
 
 
 @functools.lru_cache(maxsize=4096)
-def _parameter(endpoint: Callable[..., Any], field: str) -> tuple[object, TypeAdapter[Any] | None]:
-    """The default of the endpoint's parameter, and what makes of a text what the endpoint is given."""
-    parameter = inspect.signature(endpoint).parameters.get(field)
-    if parameter is None:
-        return None, None
-    annotation = str if parameter.annotation is parameter.empty else parameter.annotation
+def _parameter(endpoint: Callable[..., Any], field: str) -> _Parameter | None:
+    found = inspect.signature(endpoint).parameters.get(field)
+    if found is None:
+        return None
+    annotation = str if found.annotation is _REQUIRED else found.annotation
     alone = SimpleNamespace(__annotations__={field: annotation})  # the others may be none that can be looked up
     known = getattr(inspect.unwrap(endpoint), "__globals__", {})
     hint = typing.get_type_hints(alone, known, include_extras=True)[field]
-    return parameter.default, TypeAdapter(hint)
+    # Path() or Query(): in the annotation, or, as it was written once, as the default.
+    info = next(
+        (one for one in (found.default, *getattr(hint, "__metadata__", ())) if isinstance(one, FieldInfo)), None
+    )
+    default = found.default
+    if info is not None and info is default:
+        hint, default = Annotated[hint, info], _REQUIRED if info.is_required() else info.get_default()
+    return _Parameter(info.alias if info and info.alias else field, default, TypeAdapter(hint))

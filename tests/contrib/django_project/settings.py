@@ -40,5 +40,10 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "static/"
 DATABASES = {"default": json.loads(os.environ["SHOP_DATABASE"])}
+if DATABASES["default"]["ENGINE"].endswith("mysql"):
+    import pymysql  # in place of mysqlclient, which has to be compiled
+
+    pymysql.version_info = (2, 2, 7, "final", 0)
+    pymysql.install_as_MySQLdb()
 if "SHOP_HOLDFAST" in os.environ:
     HOLDFAST = json.loads(os.environ["SHOP_HOLDFAST"])

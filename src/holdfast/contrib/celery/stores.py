@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from ...connecting import resolve
@@ -10,17 +9,14 @@ from ...secret import Secret
 from ...sync import Locks, connect
 
 _open: dict[Secret, Locks] = {}
-_mutex = threading.Lock()
 _REDIS = ("redis://", "rediss://")
 
 
 def locks_of(app: Any) -> Locks:
     """Of a Celery application. Workers that were forked have connections of their own."""
     url = _url(app)
-    with _mutex:
-        if url not in _open:
-            _open[url] = connect(url, label=app.main or "")
-        return _open[url]
+    # No mutex, which a fork might find taken: of two that are made at once, one is used, and the other has sent nothing.
+    return _open.get(url) or _open.setdefault(url, connect(url, label=app.main or ""))
 
 
 def _url(app: Any) -> Secret:

@@ -5,7 +5,6 @@ They have connections of their own, not Django's: CONN_MAX_AGE, ATOMIC_REQUESTS 
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ... import aio, sync
@@ -20,16 +19,15 @@ class Stores(Generic[L]):
 
     def __init__(self, connect: Any) -> None:
         self._connect = connect
-        self._open: dict[str, tuple[Secret, L]] = {}
-        self._mutex = threading.Lock()
+        self._open: dict[tuple[str, Secret], L] = {}
 
     def __getitem__(self, alias: str) -> L:
-        url = urls_of_stores.url(alias)
-        with self._mutex:
-            known = self._open.get(alias)
-            if known is None or known[0] != url:  # settings were overridden, or a test began: other locks
-                known = self._open[alias] = url, self._connect(url, label=urls_of_stores.label(alias))
-            return known[1]
+        # By the URL too: settings are overridden, and tests begin. No mutex, which a fork might find taken: of two that are
+        # made at once, one is used, and the other has sent nothing.
+        key = alias, urls_of_stores.url(alias)
+        return self._open.get(key) or self._open.setdefault(
+            key, self._connect(key[1], label=urls_of_stores.label(alias))
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     AnyLease = Lease | aio.Lease
 
+_PATIENCE = 10.0  # for callbacks of the user's that take their time
 _EVICTED = "the store no longer has it: it ran out, was evicted, or the store lost its data"
 
 
@@ -77,8 +79,11 @@ class Controls:
     def _take_away(self, lease: AnyLease, why: str) -> None:
         store = self._store(lease)
         claim = lease._grant.claim
+        told = threading.Event()
+        lease.on_lost(lambda _: told.set())  # the last of the callbacks, which are called by somebody else
         finish(store.release(claim))
-        self._where_it_lives(lease, lambda: lease._engine.renewer.taken_away(claim.holder, why))
+        if not self._where_it_lives(lease, lambda: lease._engine.renewer.taken_away(claim.holder, why)):
+            told.wait(_PATIENCE)
 
     def _store(self, lease: AnyLease) -> MemoryStore:
         """The store itself, which answers also while it is told not to."""
@@ -89,19 +94,21 @@ class Controls:
             raise Misuse(f"{lease!r} is not held (any more), so nothing can happen to it")
         return MemoryStore(store._driver, f"test/{self._space}")
 
-    def _where_it_lives(self, lease: AnyLease, act: Callable[[], object]) -> None:
-        """In asyncio: in its own loop, also when a test says it from another thread."""
+    def _where_it_lives(self, lease: AnyLease, act: Callable[[], object]) -> bool:
+        """In asyncio: in its own loop, also when a test says it from another thread. True: in that loop, which must not wait."""
         driver: Any = lease._engine.driver
         if not isinstance(driver, Asyncio):
             act()
-            return
+            return False
         loop = next(
             task.get_loop() for task in driver._background
         )  # the renewer, which is there while anything is held
-        if loop is _running_loop():
+        here = loop is _running_loop()
+        if here:
             act()
         else:
             loop.call_soon_threadsafe(act)
+        return here
 
     def __enter__(self) -> Controls:
         return self

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.core.checks import run_checks
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test import AsyncClient, Client, TestCase, override_settings
 from django.urls import reverse
@@ -116,11 +117,11 @@ class Tables(TestCase):
             cursor.execute("SELECT count(*) FROM holdfast_fences")
             if connection.vendor == "postgresql":
                 cursor.execute("SELECT count(*) FROM holdfast.locks")
+            if connection.vendor == "mysql":
+                cursor.execute("SELECT count(*) - 1 FROM holdfast_claims")
             self.assertEqual(cursor.fetchone(), (0,))
 
     def test_there_is_nothing_left_to_migrate(self) -> None:
-        from django.core.management import call_command
-
         call_command("makemigrations", "holdfast", check=True, dry_run=True, verbosity=0)
 
 
@@ -195,6 +196,24 @@ class Checks(TestCase):
     def test_a_store_that_does_not_answer_is_told_when_databases_are_checked(self) -> None:
         self.assertEqual(ids(run_checks()), [])
         self.assertEqual(ids(run_checks(databases=["default"])), ["holdfast.W002"])
+
+    @override_settings(HOLDFAST={"default": {"URL": "memory://"}}, DEBUG=False)
+    def test_locks_in_memory_are_warned_of_in_production(self) -> None:
+        self.assertEqual(ids(run_checks()), [])
+        with mock.patch.object(urls_of_stores, "under_test", return_value=False):
+            self.assertEqual(ids(run_checks()), ["holdfast.W004"])
+
+
+class Once(TestCase):
+    def test_a_command_is_wanted_and_options_go_before_the_name(self) -> None:
+        for words in (("nightly",), ("nightly", "--"), ("nightly", "-w", "60", "--", "work")):
+            with self.assertRaisesMessage(CommandError, "name the command"):
+                call_command("once", *words)
+
+    @override_settings(HOLDFAST={"default": {"URL": "nonsense"}})
+    def test_a_wrong_setting_is_a_sentence(self) -> None:
+        with self.assertRaisesMessage(CommandError, "ended with 125"):
+            call_command("once", "nightly", "--", "work")
 
 
 NASTY = "<script>alert(1)</script>"
@@ -281,3 +300,35 @@ class Admin(TestCase):
 
     def test_it_is_on_the_front_page(self) -> None:
         self.assertContains(self.browser(self.looks).get(reverse("admin:index")), self.page)
+
+
+class Mistakes(TestCase):
+    """Holes that the tests above must find."""
+
+    setUp = Admin.setUp
+    browser = Admin.browser
+
+    def must_find(self, test: Any, mistake: Any) -> None:
+        with mistake, self.assertRaises(AssertionError):
+            test(self)
+
+    def test_a_button_for_everybody_is_found(self) -> None:
+        mistake = mock.patch("holdfast.contrib.django.admin._may_evict", return_value=True)
+        self.must_find(Admin.test_who_may_look_may_not_put_out, mistake)
+
+    def test_a_page_for_everybody_is_found(self) -> None:
+        mistake = mock.patch("holdfast.contrib.django.admin.LockAdmin.has_view_permission", return_value=True)
+        self.must_find(Admin.test_strangers_see_nothing, mistake)
+
+    def test_an_eviction_of_whoever_is_there_is_found(self) -> None:
+        evict = locks.force_release
+
+        def whoever(_: object, name: str, *, token: int) -> int | None:
+            return evict(name, token=locks.inspect(name).holders[0].token)
+
+        mistake = mock.patch.object(type(locks["default"]), "force_release", whoever)
+        self.must_find(Admin.test_only_the_grant_that_was_looked_at_is_put_out, mistake)
+
+    def test_a_fence_that_is_none_is_found(self) -> None:
+        mistake = mock.patch.object(fenced, "atomic", return_value=transaction.atomic())
+        self.must_find(Locks.test_a_stale_token_changes_nothing, mistake)
