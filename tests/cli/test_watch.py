@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.claim import Eviction, Holding, Snapshot, Waiting
-from holdfast.cli.following import changes
+from holdfast.observe.changes import changes
 
 from .conftest import HOLDFAST, Commands
 

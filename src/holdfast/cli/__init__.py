@@ -108,6 +108,10 @@ def _dispatch(options: Options) -> int:
         from .doctor import doctor
 
         return doctor(options)
+    if options.command == "dashboard":
+        from .dashboard import dashboard
+
+        return dashboard(options)
     from . import asking
 
     return asking.COMMANDS[options.command](options)

@@ -14,6 +14,7 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast fence install --table T       print or apply the trigger that refuses a stale token in a table
   holdfast advise                        do you need the lock at all? Asks, explains, ends in code to run
   holdfast migrate --sql                 print what a SQL store creates in its database; --acl: the rights that it needs
+  holdfast dashboard [URL]               a page: who holds what, who waits for whom, what needs attention
   holdfast doctor [URL]                  is the store fit to keep locks? What is wrong, and what to do
   holdfast observe grafana|alerts        print a Grafana board, or alert rules for Prometheus
   holdfast demo                          see updates get lost, and then not (10 s)
@@ -190,6 +191,25 @@ With --json, a line is one JSON object. Ends with Ctrl-C.
 Example:
   holdfast watch invoice: --json | jq -c 'select(.event == "evicted")'"""
 
+DASHBOARD = """\
+holdfast dashboard [URL] [options]   a page that shows, live, who holds what and who waits for whom
+
+Every name in use with its holders, ttl, token and line; what needs attention comes first: deadlocks, holders that did not renew,
+starving waiters, locks that are held unusually long. One name with its last hour; the graph of who waits for whom; the store's
+promises and what `doctor` finds; the last 10,000 events. Needs: pip install 'holdfast[dashboard]'.
+
+  --also URL        a further store; may be repeated
+  --listen H:P      where (default 127.0.0.1:8377). An address that others reach wants a token
+  --token-file F    who looks has to log in with what is in this file (or $HOLDFAST_DASHBOARD_TOKEN, or --token T, which others
+                    see with ps)
+  --allow-evict     holders may be put out from the page, by whoever types the name; without it, the page only looks
+  --history FILE    keep the events in this SQLite file; else they are gone when it ends
+  --interval S      look every S seconds (default 1) while a page is open, else every ten; and never for more than a fifth of
+                    the time
+
+Example:
+  holdfast dashboard redis://cache.internal --also postgresql://db.internal/shop"""
+
 DOCTOR = """\
 holdfast doctor [URL] [--json]   is this store fit to keep locks?
 
@@ -229,6 +249,7 @@ PAGES = {
     "version": OVERVIEW,
     "": OVERVIEW,
     "advise": ADVISE,
+    "dashboard": DASHBOARD,
     "doctor": DOCTOR,
     "migrate": MIGRATE,
     "observe": OBSERVE,

@@ -128,6 +128,16 @@ ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imp
     "--code": ("code", None),
 }
 WATCH: Spec = {"--interval": ("interval", _seconds), "--for": ("for", _seconds)}
+DASHBOARD: Spec = {
+    "--also": ("also", str),
+    "--listen": ("listen", str),
+    "--token": ("token", str),
+    "--token-file": ("token_file", str),
+    "--allow-evict": ("allow_evict", None),
+    "--history": ("history", str),
+    "--interval": ("interval", _seconds),
+}
+REPEATED = ("--also",)
 MIGRATE: Spec = {"--sql": ("sql", None), "--acl": ("acl", None)}
 
 LS: Spec = {"--older-than": ("older_than", _seconds)}
@@ -148,6 +158,7 @@ COMMANDS: dict[str, Spec] = {
     "completion": {},
     "help": {},
     "version": {},
+    "dashboard": DASHBOARD,
 }
 SHELLS = ("bash", "zsh", "fish")
 NAMELESS = ("demo", "advise", "migrate", "version")
@@ -230,7 +241,7 @@ def _take(spec: Spec, flag: str, value: str | None, words: list[str], options: O
             raise Usage(f"{flag} needs a value")
         value = words.pop(0)
     try:
-        options.put(key, read(value))
+        options.put(key, [*options.get(key, []), value] if flag in REPEATED else read(value))
     except Usage as error:
         raise Usage(f"{flag} {error}") from None
 
@@ -242,7 +253,7 @@ def _check(options: Options) -> None:
         raise Usage("what is to be done? Say `fence install`, `fence remove` or `fence table`")
     if options.command == "release" and options.get("token") is None:
         raise Usage("which grant? Say --token T, as `holdfast show NAME` prints it: only that one will be released")
-    if options.command == "doctor" and options.named:
+    if options.command in ("doctor", "dashboard") and options.named:
         if options.get("url") is not None:
             raise Usage("which store? It is named twice, with --url too")
         options.put("url", options.name)

@@ -1,0 +1,352 @@
+"""The pages and the few questions behind them, as an ASGI application. Read-only, unless it was told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from ..claim import MAX_TOKEN, printable
+from ..doctor import examine
+from ..errors import HoldfastError, Misuse
+from ..secret import Secret
+from .access import COOKIE, HEADER, LIFETIME, Access
+from .board import Board
+from .history import History
+from .looking import Looking, named
+
+INTERVAL = 1.0
+_BEAT = 15.0  # seconds: a word now and then, so that nobody in between takes the stream for dead
+_WRONG_TOKEN = 0.5  # seconds to think about it
+_MOST_BODY = 8192
+_FILES = {
+    "dashboard.css": "text/css",
+    "dashboard.js": "text/javascript",
+    "login.html": "text/html",
+    "index.html": "text/html",
+}
+# Nothing from elsewhere, nothing inline, no frame around us; and no script may make HTML of text.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_log = logging.getLogger("holdfast.dashboard")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class Dashboard:
+    """An ASGI application. It looks at the stores from its first request on, until `close()`."""
+
+    def __init__(
+        self,
+        urls: Sequence[str | None],
+        *,
+        allow_evict: bool,
+        token: str | None,
+        mounted: bool,
+        interval: float,
+        history: str | None,
+    ) -> None:
+        self._stores = named(list(urls) or [None])
+        self._interval = max(0.05, interval)
+        self.allow_evict = allow_evict
+        self.access = Access(Secret(token) if token else None, anywhere=mounted)
+        self.board = Board()
+        self.history = History(history)
+        self._looking: dict[str, Looking] = {}
+        self._examined: dict[str, asyncio.Lock] = {}
+        self._closing = False
+        self._app = Starlette(
+            routes=[
+                Route("/", self._guarded(self._index)),
+                Route("/login", self._login_page, methods=["GET"]),
+                Route("/login", self._login, methods=["POST"]),
+                Route("/static/{file}", self._static),
+                Route("/api/session", self._guarded(self._session)),
+                Route("/api/state", self._guarded(self._state)),
+                Route("/api/events", self._guarded(self._events)),
+                Route("/api/graph", self._guarded(self._graph)),
+                Route("/api/history", self._guarded(self._find)),
+                Route("/api/history.jsonl", self._guarded(self._export)),
+                Route("/api/doctor", self._guarded(self._doctor, acts=True), methods=["POST"]),
+                Route("/api/evict", self._guarded(self._evict, acts=True), methods=["POST"]),
+                Route("/api/logout", self._guarded(self._logout, acts=True), methods=["POST"]),
+            ]
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self.start()
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await run_in_threadpool(self.close)
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def start(self) -> None:
+        """Begin to look. Done by the first request too: an application that is mounted is not told that it begins."""
+        if not self._looking and not self._closing:
+            self._looking = {
+                store: Looking(store, url, self.board, self.history, self._interval) for store, url in self._stores
+            }
+
+    def close(self) -> None:
+        self._closing = True
+        for one in self._looking.values():
+            one.close()
+        self.history.close()
+
+    # ---- the door
+
+    def _guarded(self, answer: Answer, *, acts: bool = False) -> Answer:
+        async def guarded(request: Request) -> Response:
+            if not self.access.is_host_right(request):
+                return _no(421, "this address is not ours: open the dashboard as localhost, or start it with --token")
+            if not self.access.may_look(request):
+                if request.url.path.rstrip("/") == request.scope.get("root_path", "").rstrip("/"):
+                    return RedirectResponse(f"{request.scope.get('root_path', '')}/login", 303, HEADERS)
+                return _no(401, "log in first")
+            if acts and not self.access.may_act(request):
+                return _no(403, "not from our own page: open it anew")
+            self.start()
+            for one in self._looking.values():
+                one.wake()  # somebody is here
+            try:
+                return await answer(request)
+            except HoldfastError as error:
+                return _no(400 if isinstance(error, Misuse) else 503, printable(str(error)))
+
+        return guarded
+
+    async def _login_page(self, request: Request) -> Response:
+        if not self.access.is_host_right(request):
+            return _no(421, "this address is not ours")
+        return _file("login.html")
+
+    async def _login(self, request: Request) -> Response:
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return _no(403, "not from our own page")
+        form = await _words(request)
+        if not self.access.is_token(form.get("token", "")):
+            await asyncio.sleep(_WRONG_TOKEN)
+            return _file("login.html", 401)
+        key, _ = self.access.open()
+        response = RedirectResponse(f"{request.scope.get('root_path', '')}/", 303, HEADERS)
+        self._give(request, response, key)
+        return response
+
+    async def _logout(self, request: Request) -> Response:
+        self.access.end(request)
+        response = _json({})
+        response.delete_cookie(COOKIE, path=f"{request.scope.get('root_path', '')}/")
+        return response
+
+    def _give(self, request: Request, response: Response, key: str) -> None:
+        response.set_cookie(
+            COOKIE,
+            key,
+            max_age=int(LIFETIME),
+            path=f"{request.scope.get('root_path', '')}/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+
+    # ---- looking
+
+    async def _index(self, request: Request) -> Response:
+        return _file("index.html")
+
+    async def _static(self, request: Request) -> Response:
+        return _file(request.path_params["file"])
+
+    async def _session(self, request: Request) -> Response:
+        """What the page needs in order to act: its session's secret, which no other site can read."""
+        session = self.access.session(request)
+        key = ""
+        if session is None:
+            key, session = self.access.open()
+        response = _json(
+            {"csrf": session.csrf, "header": HEADER, "allow_evict": self.allow_evict, "login": bool(self.access.token)}
+        )
+        if key:
+            self._give(request, response, key)
+        return response
+
+    async def _state(self, request: Request) -> Response:
+        return _json(self.board.since(0))
+
+    async def _events(self, request: Request) -> Response:
+        return StreamingResponse(
+            self._stream(), headers={**HEADERS, "X-Accel-Buffering": "no"}, media_type="text/event-stream"
+        )
+
+    async def _stream(self) -> AsyncIterator[bytes]:
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+        news.set()
+
+        def ring() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        end = self.board.watch(ring)
+        for one in self._looking.values():
+            one.wake()  # only now: whoever looked between the request and this has gone to rest for long
+        version, first = 0, True
+        try:
+            while not self._closing:
+                try:
+                    await asyncio.wait_for(news.wait(), _BEAT)
+                except TimeoutError:
+                    yield b": still here\n\n"
+                    continue
+                news.clear()
+                told = self.board.since(version)
+                if told["version"] == version and not first:
+                    continue
+                version, kind, first = told["version"], "all" if first else "some", False
+                yield f"event: {kind}\ndata: {_dumped({**told, 'now': _now()})}\n\n".encode()
+        finally:
+            end()
+
+    async def _graph(self, request: Request) -> Response:
+        told = []
+        for store, one in self._looking.items():
+            graph = one.graph()
+            told.append(
+                {
+                    "store": store,
+                    "edges": [edge._asdict() for edge in graph.edges[:500]],
+                    "deadlocks": [[edge._asdict() for edge in cycle] for cycle in graph.deadlocks()],
+                }
+            )
+        return _json(told)
+
+    async def _find(self, request: Request) -> Response:
+        asked = request.query_params
+        most = int(asked["most"]) if asked.get("most", "").isascii() and asked.get("most", "").isdigit() else 500
+        name = asked.get("name")
+        found = await run_in_threadpool(
+            self.history.find, asked.get("q", ""), store=asked.get("store", ""), name=name, most=min(most, 10_000)
+        )
+        return _json({"now": _now(), "events": found})
+
+    async def _export(self, request: Request) -> Response:
+        lines = "".join(f"{_dumped(event)}\n" for event in self.history)
+        disposition = {"Content-Disposition": 'attachment; filename="holdfast-history.jsonl"'}
+        return Response(lines, headers={**HEADERS, **disposition}, media_type="application/x-ndjson")
+
+    # ---- doing
+
+    async def _doctor(self, request: Request) -> Response:
+        """It takes a lock of its own, so it is asked for, and one examination of a store goes on at a time."""
+        one = self._asked(await _body(request))
+        async with self._examined.setdefault(one.store, asyncio.Lock()):
+            found = await run_in_threadpool(lambda: [finding._asdict() for finding in examine(one.url)])
+        return _json({"store": one.store, "findings": found})
+
+    async def _evict(self, request: Request) -> Response:
+        """Only the grant that was looked at, by its token; and only by somebody who typed the name."""
+        if not self.allow_evict:
+            return _no(403, "this dashboard is read-only: start it with --allow-evict")
+        asked = await _body(request)
+        one = self._asked(asked)
+        name, token = asked.get("name"), asked.get("token")
+        if type(name) is not str or type(token) is not int or not 0 < token <= MAX_TOKEN:
+            return _no(400, "an eviction names a lock and the token of one grant")
+        if asked.get("typed") != name:
+            return _no(400, "the name was not typed as it is: nothing was done")
+        past = await run_in_threadpool(one.locks().force_release, name, token=token)
+        who = request.client.host if request.client else "?"
+        _log.warning(
+            "the holder of token %d of %r was put out by the dashboard, asked from %s", token, printable(name), who
+        )
+        one.wake()
+        return _json({"released": past is not None, "new_token": past})
+
+    def _asked(self, body: dict[str, Any]) -> Looking:
+        found = self._looking.get(str(body.get("store")))
+        if found is None:
+            raise Misuse("there is no such store here")
+        return found
+
+
+def _now() -> float:
+    import time
+
+    return round(time.time(), 3)
+
+
+def _dumped(data: object) -> str:
+    return json.dumps(data, separators=(",", ":"))  # ASCII only: no line separator of any kind in it
+
+
+def _json(data: object, status: int = 200) -> Response:
+    return JSONResponse(data, status, HEADERS)
+
+
+def _no(status: int, why: str) -> Response:
+    return _json({"error": why}, status)
+
+
+def _file(name: str, status: int = 200) -> Response:
+    if name not in _FILES:
+        return _no(404, "there is no such file")
+    text = files(__package__).joinpath("page", name).read_text(encoding="utf-8")
+    return Response(text, status, HEADERS, _FILES[name])
+
+
+async def _read(request: Request) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BODY:
+            raise Misuse("that is more than any question of ours")
+    return body
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        raise Misuse("questions are JSON")
+    try:
+        said = json.loads(await _read(request))
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        raise Misuse("questions are JSON objects")
+    return said
+
+
+async def _words(request: Request) -> dict[str, str]:
+    """A form, as browsers send one."""
+    from urllib.parse import parse_qsl
+
+    return dict(parse_qsl((await _read(request)).decode(errors="replace"), keep_blank_values=True))

@@ -1,0 +1,217 @@
+"""What a page is shown, and what has changed since it was last told. Pure data: it asks no store and knows no page.
+
+Every change has a number. A page that has seen all up to n is told what has a higher one; so a slow page misses nothing that
+still stands, and costs no memory.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..claim import Snapshot
+from ..observe.changes import Change
+from ..rule import EVERYBODY
+from ..waitfor import WaitGraph
+
+STARVING = 60.0  # seconds first in line
+LONG = 3600.0  # seconds inside, where nothing is known of how long is usual
+UNUSUAL = 10.0  # times the usual
+_SAMPLES = 3
+_ACQUISITIONS = 30  # moments remembered, for a small picture
+_SLACK = 0.3  # seconds by which two looks may differ without a renewal
+_GRAVES = 5000  # names that are gone, of which pages are still told
+
+Locks = Mapping[str, Snapshot]
+
+
+class Seen(NamedTuple):
+    """What is remembered of a name, besides what it is now."""
+
+    ttls: dict[int, float]  # token → the most that was ever left: what the holder asked for, nearly
+    holds: deque[float]
+    acquired: deque[float]
+
+
+class Board:
+    def __init__(self) -> None:
+        self.version = 0
+        self._mutex = threading.Lock()
+        self._locks: dict[tuple[str, str], tuple[int, dict[str, Any] | None]] = {}
+        self._prints: dict[tuple[str, str], object] = {}
+        self._seen: dict[tuple[str, str], Seen] = {}
+        self._lefts: dict[tuple[str, str], tuple[float, dict[int, float]]] = {}
+        self._stores: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._watchers: list[Callable[[], None]] = []
+
+    # ---- those who look at stores
+
+    def store(self, store: str, facts: dict[str, Any]) -> None:
+        with self._mutex:
+            if self._stores.get(store, (0, None))[1] == facts:
+                return
+            self.version += 1
+            self._stores[store] = (self.version, facts)
+        self._tell()
+
+    def put(self, store: str, now: Locks, happened: list[Change], at: float) -> None:
+        """The locks of a store as they are, at this moment of the wall clock."""
+        graph = WaitGraph(now.values())
+        stuck = {edge.name for cycle in graph.deadlocks() for edge in cycle}
+        with self._mutex:
+            before = self.version
+            for one in happened:
+                self._remember(store, one, at)
+            for name, snapshot in now.items():
+                if snapshot.capacity:
+                    self._put_one((store, name), snapshot, name in stuck, at)
+            gone = [
+                key
+                for key, (_, data) in self._locks.items()
+                if key[0] == store and data is not None and not _in(now, key[1])
+            ]
+            for key in gone:
+                self._bury(key)
+            changed = self.version != before
+        if changed:
+            self._tell()
+
+    def _remember(self, store: str, one: Change, at: float) -> None:
+        seen = self._seen.setdefault((store, one.name), Seen({}, deque(maxlen=50), deque(maxlen=_ACQUISITIONS)))
+        if one.event == "acquired":
+            seen.acquired.append(round(at - one.seconds, 1))
+        elif one.event == "over":
+            seen.holds.append(one.seconds)
+            seen.ttls.pop(one.token, None)
+
+    def _put_one(self, key: tuple[str, str], snapshot: Snapshot, stuck: bool, at: float) -> None:
+        seen = self._seen.setdefault(key, Seen({}, deque(maxlen=50), deque(maxlen=_ACQUISITIONS)))
+        for held in snapshot.holders:
+            seen.ttls[held.token] = max(held.left, seen.ttls.get(held.token, 0.0))
+        data = _data(key[0], snapshot, seen, _attention(snapshot, seen, stuck), at)
+        look = _print(data)
+        if self._prints.get(key) == look and not self._renewed(key, snapshot, at):
+            return
+        self._prints[key] = look
+        self._lefts[key] = at, {held.token: held.left for held in snapshot.holders}
+        self.version += 1
+        self._locks[key] = self.version, data
+
+    def _renewed(self, key: tuple[str, str], snapshot: Snapshot, at: float) -> bool:
+        """What is left goes down by itself on the page too; only what does not is news."""
+        then, lefts = self._lefts[key]
+        return any(abs(held.left - (lefts[held.token] - (at - then))) > _SLACK for held in snapshot.holders)
+
+    def _bury(self, key: tuple[str, str]) -> None:
+        self.version += 1
+        self._locks[key] = self.version, None
+        self._prints.pop(key, None)
+        self._lefts.pop(key, None)
+        graves = [one for one, (_, data) in self._locks.items() if data is None]
+        for old in sorted(graves, key=lambda one: self._locks[one][0])[:-_GRAVES]:
+            del self._locks[old]
+            self._seen.pop(old, None)
+
+    # ---- pages
+
+    def since(self, version: int) -> dict[str, Any]:
+        """All that is newer; of version 0, all there is."""
+        with self._mutex:
+            return {
+                "version": self.version,
+                "stores": [facts for at, facts in self._stores.values() if at > version],
+                "locks": [data for at, data in self._locks.values() if at > version and data is not None],
+                "gone": [
+                    list(key) for key, (at, data) in self._locks.items() if at > version and data is None and version
+                ],
+            }
+
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Be called, from any thread, when there is something newer; returns what ends it."""
+        with self._mutex:
+            self._watchers.append(call)
+
+        def end() -> None:
+            with self._mutex:
+                self._watchers.remove(call)
+
+        return end
+
+    @property
+    def watched(self) -> bool:
+        return bool(self._watchers)
+
+    def _tell(self) -> None:
+        with self._mutex:
+            calls = list(self._watchers)
+        for call in calls:
+            call()
+
+
+def _in(now: Locks, name: str) -> bool:
+    return name in now and now[name].capacity > 0
+
+
+def _attention(snapshot: Snapshot, seen: Seen, stuck: bool) -> list[str]:
+    """Why somebody should look, worst first."""
+    told = ["deadlock"] if stuck else []
+    if any(held.left < seen.ttls[held.token] / 3 for held in snapshot.holders):
+        told.append("in danger")  # a healthy holder renews when two thirds are left
+    if snapshot.waiters and snapshot.waiters[0].age > STARVING:
+        told.append("starving")
+    usual = statistics.median(seen.holds) * UNUSUAL if len(seen.holds) >= _SAMPLES else LONG
+    if any(held.age > max(usual, 1.0) for held in snapshot.holders):
+        told.append("held unusually long")
+    return told
+
+
+def _data(store: str, snapshot: Snapshot, seen: Seen, attention: list[str], at: float) -> dict[str, Any]:
+    """For the page. Times are of the wall clock here, so that the page can count on by itself. A snapshot has no nonce in it."""
+    everybody = snapshot.capacity == EVERYBODY
+    kind = "mutex" if snapshot.capacity == 1 else "readers and writers" if everybody else "semaphore"
+    out = snapshot.eviction
+    return {
+        "store": store,
+        "name": snapshot.name,
+        "kind": kind,
+        "capacity": None if everybody else snapshot.capacity,
+        "used": len(snapshot.holders) if everybody else snapshot.used,
+        "holders": [
+            {
+                "owner": one.owner,
+                "token": one.token,
+                "note": one.note,
+                "share": _share(one.units, snapshot.capacity),
+                "since": round(at - one.age, 2),
+                "ends": round(at + one.left, 2),
+                "ttl": round(seen.ttls[one.token], 2),
+            }
+            for one in snapshot.holders
+        ],
+        "waiters": [
+            {"owner": one.owner, "share": _share(one.units, snapshot.capacity), "since": round(at - one.age, 2)}
+            for one in snapshot.waiters
+        ],
+        "eviction": None if out is None else {**out._asdict(), "at": round(at - out.age, 1)},
+        "acquired": list(seen.acquired),
+        "attention": attention,
+    }
+
+
+def _share(units: int, capacity: int) -> str:
+    if capacity == EVERYBODY:
+        return "writes" if units == EVERYBODY else "reads"
+    return "" if capacity == 1 else f"{units} of {capacity}"
+
+
+def _print(data: dict[str, Any]) -> object:
+    """What makes it news, apart from the passing of time."""
+    return (
+        [(one["owner"], one["token"], one["share"], one["note"]) for one in data["holders"]],
+        [(one["owner"], one["share"]) for one in data["waiters"]],
+        data["eviction"] and data["eviction"]["token"],
+        data["attention"],
+    )

@@ -1,0 +1,94 @@
+"""What happened, as far as it was seen: the last ten thousand events, in memory or in a file that outlives the process."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import Misuse
+from ..observe.changes import Change
+
+MOST = 10_000
+_TABLE = """CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL NOT NULL, store TEXT NOT NULL, event TEXT NOT NULL,
+name TEXT NOT NULL, owner TEXT NOT NULL, token INTEGER NOT NULL, seconds REAL NOT NULL, detail TEXT NOT NULL)"""
+_FIELDS = ("id", "at", "store", "event", "name", "owner", "token", "seconds", "detail")
+
+Event = dict[str, Any]
+
+
+class History:
+    def __init__(self, path: str | None = None) -> None:
+        self._events: deque[Event] = deque(maxlen=MOST)
+        self._next = 1
+        self._mutex = threading.Lock()
+        self._file = _opened(path) if path else None
+        if self._file is not None:
+            rows = self._file.execute("SELECT * FROM events ORDER BY id DESC LIMIT ?", (MOST,)).fetchall()
+            self._events.extend(dict(zip(_FIELDS, row, strict=True)) for row in reversed(rows))
+            self._next = self._events[-1]["id"] + 1 if self._events else 1
+
+    def add(self, store: str, some: list[Change]) -> None:
+        if not some:
+            return
+        now = round(time.time(), 3)
+        with self._mutex:
+            added = []
+            for one in some:
+                event: Event = {"id": self._next, "at": now, "store": store, **one._asdict()}
+                event["seconds"] = round(one.seconds, 3)
+                self._events.append(event)
+                added.append(event)
+                self._next += 1
+            if self._file is not None:
+                with self._file:
+                    self._file.executemany(
+                        f"INSERT INTO events VALUES ({', '.join(':' + field for field in _FIELDS)})",  # noqa: S608
+                        added,
+                    )
+                    self._file.execute("DELETE FROM events WHERE id <= ?", (self._next - 1 - MOST,))
+
+    def find(self, text: str = "", *, store: str = "", name: str | None = None, most: int = MOST) -> list[Event]:
+        """Newest first. `text` is looked for in names, owners and words, as it stands."""
+        wanted = text.casefold()
+        found: list[Event] = []
+        with self._mutex:
+            events = list(self._events)
+        for event in reversed(events):
+            if len(found) >= most:
+                break
+            if (store and event["store"] != store) or (name is not None and event["name"] != name):
+                continue
+            if not wanted or any(
+                wanted in str(event[key]).casefold() for key in ("event", "name", "owner", "detail", "token")
+            ):
+                found.append(event)
+        return found
+
+    def __iter__(self) -> Iterator[Event]:
+        with self._mutex:
+            return iter(list(self._events))
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    try:
+        if not os.path.exists(path):
+            os.close(
+                os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            )  # owners and names are nobody else's business
+        file = sqlite3.connect(path, check_same_thread=False, timeout=5.0)
+        file.execute(_TABLE)
+        file.commit()
+    except (OSError, sqlite3.Error) as error:
+        raise Misuse(f"the history cannot be kept in {path!r}: {error}") from None
+    return file

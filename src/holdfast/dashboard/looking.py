@@ -1,0 +1,135 @@
+"""One thread a store looks at it again and again, no oftener than needed, and tells the board and the history.
+
+While a page is open, every second; else every ten, for the history. A look that takes long is followed by a pause of four times
+that: the dashboard never takes more than a fifth of one connection's time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from ..claim import Snapshot
+from ..connecting import resolve
+from ..errors import HoldfastError
+from ..observe.changes import changes
+from ..secret import Secret, redacted
+from ..sync import Locks, connect
+from ..waitfor import WaitGraph
+from .board import Board
+from .history import History
+
+IDLE = 10.0
+SHARE = 4
+MOST_NAMES = 5000
+
+
+class Looking:
+    def __init__(self, store: str, url: Secret, board: Board, history: History, interval: float) -> None:
+        self.store = store
+        self.url = url
+        self.shown = redacted(url.plain)
+        self._board = board
+        self._history = history
+        self._interval = interval
+        self._wake = threading.Event()
+        self._end = threading.Event()
+        self._closed = False
+        self._locks: Locks | None = None
+        self._mutex = threading.Lock()
+        self._seen: dict[str, Snapshot] = {}
+        self._first = True
+        self._facts: dict[str, Any] = {
+            "id": store,
+            "url": self.shown,
+            "system": "",
+            "traits": {},
+            "error": "",
+            "partly": "",
+        }
+        board.store(store, dict(self._facts))
+        self._thread = threading.Thread(target=self._run, name=f"holdfast-dashboard-{store}", daemon=True)
+        self._thread.start()
+
+    def locks(self) -> Locks:
+        with self._mutex:
+            if self._locks is None:
+                self._locks = connect(self.url, label="dashboard", observe=[])
+            return self._locks
+
+    def wake(self) -> None:
+        """A page was opened: look now."""
+        self._wake.set()
+
+    def graph(self) -> WaitGraph:
+        return WaitGraph(self._seen.values())
+
+    def close(self) -> None:
+        self._closed = True
+        self._end.set()
+        self._wake.set()
+        self._thread.join(5.0)
+        with self._mutex:
+            if self._locks is not None:
+                self._locks.close(timeout=1.0)
+
+    def _run(self) -> None:
+        while not self._closed:
+            began = time.monotonic()
+            self._wake.clear()
+            try:
+                self._look()
+                self._tell(error="")
+            except HoldfastError as error:
+                self._tell(error=str(error))
+            except (
+                Exception
+            ) as error:  # a store of somebody else's may raise anything; the page says so, and the thread lives
+                self._tell(error=f"{type(error).__name__}: {error}")
+            took = time.monotonic() - began
+            sparing = max(self._interval, took * SHARE)
+            self._rest(sparing, sparing if self._board.watched else max(sparing, IDLE))
+
+    def _rest(self, sparing: float, pause: float) -> None:
+        """A page that opens ends a long rest, but never the one that spares the store."""
+        spared, over = (time.monotonic() + one for one in (sparing, pause))
+        while not self._closed and (now := time.monotonic()) < over:
+            if now >= spared and self._wake.is_set():
+                return
+            if now < spared:
+                self._end.wait(spared - now)
+            else:
+                self._wake.wait(over - now)
+
+    def _look(self) -> None:
+        locks = self.locks()
+        names = locks.names()
+        wanted = {*names[:MOST_NAMES], *(name for name, one in self._seen.items() if one.capacity)}
+        now = {name: locks.inspect(name) for name in wanted}
+        at = time.time()
+        happened = list(changes(self._seen, now))
+        if self._first:  # what was there before us did not happen now
+            happened = [one for one in happened if one.event in ("acquired", "waiting")]
+            self._first = False
+        self._seen = now
+        self._history.add(self.store, happened)
+        self._board.put(self.store, now, happened, at)
+        more = len(names) - MOST_NAMES
+        self._facts["partly"] = f"{more} more names are in use than are shown" if more > 0 else ""
+        self._facts |= {"system": locks.traits.system, "traits": locks.traits._asdict()}
+
+    def _tell(self, error: str) -> None:
+        self._facts["error"] = error
+        self._board.store(self.store, dict(self._facts))
+
+
+def named(urls: list[str | None]) -> list[tuple[str, Secret]]:
+    """A short name for each store, by its kind: redis, redis-2."""
+    found: list[tuple[str, Secret]] = []
+    for url in urls:
+        secret = resolve(url)
+        kind = secret.partition("://")[0]
+        count = len([one for one, _ in found if one.partition(" ")[0] == kind])
+        found.append((f"{kind} {count + 1}" if count else kind, secret))
+    return found

@@ -1,0 +1,139 @@
+"""What a page is told, what is news, and what needs attention."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.claim import Eviction, Holding, Snapshot, Waiting
+from holdfast.dashboard import board as module
+from holdfast.dashboard.board import Board
+from holdfast.dashboard.history import MOST, History
+from holdfast.observe.changes import Change, changes
+from holdfast.rule import EVERYBODY
+
+
+def held(
+    name: str = "x", token: int = 1, age: float = 1.0, left: float = 29.0, *, line: tuple[Waiting, ...] = ()
+) -> Snapshot:
+    return Snapshot(name, 1, (Holding("a", token, 1, age, left),), line)
+
+
+def looks(*snapshots: Snapshot, step: float = 1.0) -> tuple[Board, list[int]]:
+    """One lock, seen again and again, so many seconds apart; and the board's version after each."""
+    board, versions = Board(), []
+    before: dict[str, Snapshot] = {}
+    for number, snapshot in enumerate(snapshots):
+        now = {snapshot.name: snapshot}
+        board.put("s", now, list(changes(before, now)), 1000.0 + number * step)
+        versions.append(board.version)
+        before = now
+    return board, versions
+
+
+def test_that_time_passes_is_no_news_and_a_renewal_is() -> None:
+    _, versions = looks(held(age=1, left=29), held(age=2, left=28), held(age=3, left=27.1), held(age=4, left=29.9))
+    assert versions == [1, 1, 1, 2]
+
+
+def test_a_page_is_told_what_is_newer_than_what_it_has_seen() -> None:
+    board = Board()
+    board.put("s", {"x": held("x"), "y": held("y")}, [], 1000.0)
+    seen = board.since(0)
+    assert [one["name"] for one in seen["locks"]] == ["x", "y"]
+    board.put("s", {"y": held("y"), "z": held("z")}, [], 1000.0)
+    news = board.since(seen["version"])
+    assert [one["name"] for one in news["locks"]] == ["z"]
+    assert news["gone"] == [["s", "x"]]
+    assert board.since(news["version"])["locks"] == []
+    assert board.since(0)["gone"] == []
+
+
+def test_stores_with_locks_of_the_same_name_are_kept_apart() -> None:
+    board = Board()
+    board.put("s", {"x": held()}, [], 1000.0)
+    board.put("t", {}, [], 1000.0)
+    assert [(one["store"], one["name"]) for one in board.since(0)["locks"]] == [("s", "x")]
+
+
+def test_names_that_came_and_went_take_no_memory_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_GRAVES", 3)
+    board = Board()
+    for number in range(20):
+        board.put("s", {f"n{number}": held(f"n{number}")}, [], 1000.0)
+    board.put("s", {}, [], 1000.0)
+    assert len(board._locks) == 3
+    assert len(board._seen) <= 4
+
+
+def attention(board: Board) -> list[str]:
+    (lock,) = board.since(0)["locks"]
+    found: list[str] = lock["attention"]
+    return found
+
+
+def test_a_holder_that_did_not_renew_is_in_danger() -> None:
+    board, _ = looks(held(left=30), held(age=11, left=19))
+    assert attention(board) == []
+    board, _ = looks(held(left=30), held(age=22, left=9), step=21.0)
+    assert attention(board) == ["in danger"]
+
+
+def test_who_waits_long_first_in_line_is_starving() -> None:
+    assert attention(looks(held(line=(Waiting("b", 1, 59, 9),)))[0]) == []
+    assert attention(looks(held(line=(Waiting("b", 1, 61, 9),)))[0]) == ["starving"]
+
+
+def test_what_is_unusually_long_is_known_from_before() -> None:
+    assert attention(looks(held(age=3599))[0]) == []
+    assert attention(looks(held(age=3601))[0]) == ["held unusually long"]
+    before = [held(token=token, age=2.0) for token in (1, 2, 3)]
+    assert attention(looks(*before, held(token=4, age=19.0))[0]) == []
+    assert attention(looks(*before, held(token=4, age=21.0))[0]) == ["held unusually long"]
+
+
+def test_a_deadlock_comes_first() -> None:
+    board = Board()
+    one = Snapshot("x", 1, (Holding("a", 1, 1, 1, 9),), (Waiting("b", 1, 70, 9),))
+    other = Snapshot("y", 1, (Holding("b", 2, 1, 1, 9),), (Waiting("a", 1, 1, 9),))
+    board.put("s", {"x": one, "y": other}, [], 1000.0)
+    assert [one["attention"] for one in board.since(0)["locks"]] == [["deadlock", "starving"], ["deadlock"]]
+
+
+def test_kinds_and_shares_are_told_in_words() -> None:
+    board = Board()
+    readers = Snapshot("r", EVERYBODY, (Holding("a", 1, 1, 1, 9),), (Waiting("b", EVERYBODY, 1, 9),))
+    gpus = Snapshot("g", 4, (Holding("a", 1, 3, 1, 9, "note"),), (), Eviction("o", 1, 2, "c", 5.0))
+    board.put("s", {"r": readers, "g": gpus}, [], 1000.0)
+    told = {one["name"]: one for one in board.since(0)["locks"]}
+    assert (told["r"]["kind"], told["r"]["capacity"], told["r"]["used"]) == ("readers and writers", None, 1)
+    assert (told["r"]["holders"][0]["share"], told["r"]["waiters"][0]["share"]) == ("reads", "writes")
+    assert (told["g"]["kind"], told["g"]["used"], told["g"]["holders"][0]["share"]) == ("semaphore", 3, "3 of 4")
+    assert told["g"]["eviction"]["at"] == 995.0
+
+
+def test_a_watcher_is_called_until_it_leaves() -> None:
+    board, calls = Board(), []
+    end = board.watch(lambda: calls.append(1))
+    board.put("s", {"x": held()}, [], 1000.0)
+    board.store("s", {"id": "s"})
+    board.store("s", {"id": "s"})
+    assert (len(calls), board.watched) == (2, True)
+    end()
+    board.put("s", {}, [], 1000.0)
+    assert (len(calls), board.watched) == (2, False)
+
+
+def test_the_history_keeps_so_much_and_finds_it(tmp_path: object) -> None:
+    history = History(f"{tmp_path}/history.db")
+    history.add("s", [Change("acquired", f"n{number}", "Owner", number) for number in range(MOST + 10)])
+    assert [one["name"] for one in history.find("OWNER", most=2)] == [f"n{MOST + 9}", f"n{MOST + 8}"]
+    assert history.find(name="n5") == []
+    assert len(history.find(name="n50")) == 1
+    assert history.find("50", store="other") == []
+    assert len(list(history)) == MOST
+    history.close()
+    again = History(f"{tmp_path}/history.db")
+    assert len(list(again)) == MOST
+    again.add("s", [Change("over", "later", "b")])
+    assert [one["id"] for one in again.find(most=2)] == [MOST + 11, MOST + 10]
+    again.close()

@@ -1,0 +1,279 @@
+"""The page in a real Chromium: Debian's, driven by playwright. Left out, with a word, where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import holdfast
+
+from .serving import Served, until
+
+try:
+    from axe_playwright_python.sync_playwright import Axe
+    from playwright.sync_api import Browser, Page, expect, sync_playwright
+except ImportError as error:
+    pytest.skip(f"NO BROWSER TESTS: {error}; pip install playwright axe-playwright-python", allow_module_level=True)
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+if CHROMIUM is None:
+    pytest.skip("NO BROWSER TESTS: there is no chromium here; apt-get install chromium", allow_module_level=True)
+
+expect.set_options(timeout=20_000)
+pytestmark = pytest.mark.server  # of its kind: a browser is started, and once is enough
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+STRANGE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        yield (started := playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]))
+        started.close()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite://{tmp_path}/locks.db"
+
+
+@pytest.fixture
+def locks(url: str) -> Iterator[holdfast.Locks]:
+    with holdfast.connect(url, label="billing") as connected:
+        yield connected
+
+
+@pytest.fixture
+def served(url: str) -> Iterator[Served]:
+    with Served(url, allow_evict=True) as one:
+        yield one
+
+
+@pytest.fixture
+def page(browser: Browser, served: Served) -> Iterator[Page]:
+    """Opened, and at its end: no error, nothing asked of anybody else."""
+    one = browser.new_page(viewport={"width": 1280, "height": 760})
+    errors: list[str] = []
+    asked: list[str] = []
+    one.on("pageerror", lambda error: errors.append(str(error)))
+    one.on("dialog", lambda dialog: errors.append(f"a dialog: {dialog.message}"))
+    one.on("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None)
+    one.on("request", lambda request: asked.append(request.url))
+    one.goto(served.url)
+    yield one
+    one.close()
+    assert errors == []
+    assert [where for where in asked if not where.startswith((f"{served.url}/", "data:"))] == []
+
+
+@pytest.fixture
+def stuck(url: str) -> Iterator[None]:
+    """Two who wait for each other, and one who waits for them."""
+    end, ready = threading.Event(), threading.Barrier(2)
+
+    def take(first: str, second: str) -> None:
+        with holdfast.connect(url, label=f"transfer {first}") as mine:
+            lease = mine.lock(first).acquire()
+            ready.wait(20)
+            mine.lock(second).acquire(cancel=end) if not end.is_set() else None
+            lease.release()
+
+    def guarded(first: str, second: str) -> None:
+        try:
+            take(first, second)
+        except holdfast.HoldfastError:
+            return
+
+    pair = [
+        threading.Thread(target=guarded, args=two, name=f"t-{two[0]}") for two in (("alice", "bob"), ("bob", "alice"))
+    ]
+    for thread in pair:
+        thread.start()
+    yield
+    end.set()
+    for thread in pair:
+        thread.join(30)
+
+
+def rows(page: Page) -> list[str]:
+    return page.locator("#locks a.name").all_inner_texts()
+
+
+def test_locks_come_and_go_by_themselves_and_can_be_filtered_and_sorted(page: Page, locks: holdfast.Locks) -> None:
+    expect(page.locator("#main")).to_contain_text("No locks are in use.")
+    one, two = (locks.lock(name).acquire() for name in ("invoice:1", "report"))
+    expect(page.locator("#locks tbody tr")).to_have_count(2)
+    expect(page.locator("#locks")).to_contain_text(str(one.token))
+    page.keyboard.press("/")
+    page.keyboard.type("repo")
+    expect(page.locator("#locks tbody tr")).to_have_count(1)
+    page.fill("#filter", "nothing like it")
+    expect(page.locator("#main")).to_contain_text("No lock matches.")
+    page.fill("#filter", "")
+    expect(page.locator("#locks tbody tr")).to_have_count(2)
+    page.click("text=Token")
+    assert rows(page) == ["invoice:1", "report"]
+    page.click("text=Token")
+    assert rows(page) == ["report", "invoice:1"]
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("Token")
+    two.release()
+    expect(page.locator("#locks tbody tr")).to_have_count(1)
+
+
+def test_bars_shrink_while_nobody_renews(page: Page, locks: holdfast.Locks) -> None:
+    lease = locks.lock("x", ttl=60).acquire()
+    bar = page.locator(".bar i").first
+    expect(bar).to_be_attached()
+    first = bar.evaluate("one => one.getBoundingClientRect().width")
+    until(lambda: bar.evaluate("one => one.getBoundingClientRect().width") < first, "the bar to shrink")
+    lease.release()
+
+
+def test_a_lock_that_is_called_like_a_script_is_text(page: Page, locks: holdfast.Locks) -> None:
+    lease = locks.lock(STRANGE).acquire()
+    expect(page.locator("a.name")).to_have_text(STRANGE)
+    page.click("a.name")
+    expect(page.locator("h2").first).to_have_text(STRANGE)
+    page.keyboard.press("h")
+    expect(page.locator("tbody")).to_contain_text(STRANGE)
+    page.keyboard.press("g")
+    expect(page.locator("h2").first).to_have_text("Who waits for whom")
+    assert page.locator("main script, main img").count() == 0
+    lease.release()
+
+
+def test_the_keyboard_goes_everywhere(page: Page, locks: holdfast.Locks) -> None:
+    leases = [locks.lock(name).acquire() for name in ("a", "b")]
+    expect(page.locator("#locks tbody tr")).to_have_count(2)
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.locator("h2").first).to_have_text("b")
+    page.keyboard.press("Escape")
+    expect(page.locator("#locks")).to_be_visible()
+    page.keyboard.press("s")
+    expect(page.locator("h2").first).to_have_text("Stores")
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#help")).to_be_hidden()
+    for lease in leases:
+        lease.release()
+
+
+def test_an_eviction_wants_the_name_typed(page: Page, locks: holdfast.Locks) -> None:
+    lease = locks.lock("mine").acquire()
+    page.click("a.name")
+    page.click("text=Put out …")
+    go = page.locator("#evict-go")
+    expect(page.locator("#evict-what")).to_contain_text(f"with token {lease.token}")
+    expect(go).to_be_disabled()
+    page.fill("#evict-typed", "min")
+    expect(go).to_be_disabled()
+    page.fill("#evict-typed", "mine")
+    go.click()
+    expect(page.locator("#main")).to_contain_text("It is free")
+    expect(page.locator("#main svg .out")).to_have_count(1)
+    eviction = locks.inspect("mine").eviction
+    assert eviction is not None
+    assert eviction.evicted_token == lease.token
+
+
+def test_a_page_that_only_looks_has_no_button_to_evict(browser: Browser, url: str, locks: holdfast.Locks) -> None:
+    with locks.lock("mine"), Served(url) as served:
+        page = browser.new_page()
+        page.goto(served.url)
+        page.click("a.name")
+        expect(page.locator("#main")).to_contain_text("Inside")
+        assert page.locator("text=Put out …").count() == 0
+        page.close()
+
+
+def test_a_deadlock_is_named_and_drawn_and_comes_first(page: Page, locks: holdfast.Locks, stuck: None) -> None:
+    with locks.lock("a quiet one"):
+        expect(page.locator(".badge.deadlock")).to_have_count(2)
+        assert rows(page) == ["alice", "bob", "a quiet one"]
+        page.keyboard.press("g")
+        expect(page.locator("svg .edge.stuck")).to_have_count(2)
+        expect(page.locator("#main")).to_contain_text("None of them can go on")
+
+
+def test_it_comes_back_when_the_server_does(page: Page, served: Served, locks: holdfast.Locks) -> None:
+    expect(page.locator("#status")).to_have_text("live")
+    served.stop()
+    expect(page.locator("#status")).to_contain_text("not connected", timeout=20_000)
+    lease = locks.lock("meanwhile").acquire()
+    served._start()
+    expect(page.locator("#locks")).to_contain_text("meanwhile", timeout=20_000)
+    expect(page.locator("#status")).to_have_text("live")
+    lease.release()
+
+
+def test_one_logs_in_with_the_token(browser: Browser, url: str) -> None:
+    with Served(url, token="a token that is long enough") as served:
+        page = browser.new_page()
+        page.goto(served.url)
+        page.fill("#token", "a token that is long enough")
+        page.click("text=Log in")
+        expect(page.locator("#status")).to_have_text("live")
+        assert page.evaluate("document.cookie") == ""
+        page.close()
+
+
+def test_the_page_is_accessible_in_light_and_dark_and_fits_a_phone(
+    browser: Browser, served: Served, locks: holdfast.Locks, stuck: None
+) -> None:
+    """By axe-core. With HOLDFAST_PICTURES=1, what it looks like goes into the documentation."""
+    leases = [locks.lock(f"invoice:{number}").acquire() for number in range(6)]
+    leases.append(locks.semaphore("gpu", 4).acquire(units=2))
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for scheme in schemes:
+        page = browser.new_page(viewport={"width": 1100, "height": 560}, color_scheme=scheme)
+        page.goto(served.url)
+        expect(page.locator(".badge.deadlock")).to_have_count(2)
+        grounds = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (grounds == "rgb(20, 23, 26)") == (scheme == "dark")
+        _accessible(page, f"dashboard-{scheme}")
+        for key, ready in (("g", "svg .edge"), ("s", "dl.traits"), ("h", "tbody tr"))[: 3 if scheme == "light" else 0]:
+            page.keyboard.press(key)
+            expect(page.locator(ready).first).to_be_visible()
+            _accessible(page, "dashboard-graph" if key == "g" else "")
+        page.goto(f"{served.url}/#/lock?store=sqlite&name=alice")
+        expect(page.locator("svg .held").first).to_be_visible()
+        _accessible(page, "")
+        page.set_viewport_size({"width": 360, "height": 700})
+        page.keyboard.press("l")
+        expect(page.locator("#locks tbody tr").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        if scheme == "dark":
+            _accessible(page, "dashboard-phone")
+        page.close()
+    for lease in leases:
+        lease.release()
+
+
+def _accessible(page: Page, picture: str) -> None:
+    if picture and os.environ.get("HOLDFAST_PICTURES"):
+        page.screenshot(path=PICTURES / f"{picture}.png")
+    # Chromium runs it in a world of its own, which the page's policy does not reach.
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_of_many_locks_two_hundred_are_drawn_and_the_rest_on_demand(page: Page, locks: holdfast.Locks) -> None:
+    many = 205
+    leases = [locks.lock(f"n:{number:04}").acquire() for number in range(many)]
+    expect(page.locator(".many")).to_contain_text(f"{many} locks")
+    assert page.locator("#locks tbody tr").count() == 200
+    page.click("text=Show more")
+    expect(page.locator("#locks tbody tr")).to_have_count(many)
+    page.fill("#filter", "n:0204")
+    expect(page.locator("#locks tbody tr")).to_have_count(1)
+    for lease in leases:
+        lease.release()

@@ -1,0 +1,426 @@
+"""The dashboard over HTTP: live, read-only, closed to others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+import holdfast
+from holdfast import dashboard
+from holdfast.connecting import resolve
+from holdfast.dashboard import looking
+from holdfast.dashboard.board import Board
+from holdfast.dashboard.history import History
+from holdfast.errors import Misuse
+
+from ..cli.conftest import HOLDFAST
+from .serving import Served, until
+
+TOKEN = "a token that is long enough"
+STRANGE = "<script>alert(1)</script>\u202e\n"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite://{tmp_path}/locks.db"
+
+
+@pytest.fixture
+def locks(url: str) -> Iterator[holdfast.Locks]:
+    with holdfast.connect(url, label="holder") as connected:
+        yield connected
+
+
+@pytest.fixture
+def served(url: str) -> Iterator[Served]:
+    with Served(url) as one:
+        yield one
+
+
+@pytest.fixture
+def page(served: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=served.url, timeout=30) as client:
+        yield client
+
+
+def acting(client: httpx.Client) -> dict[str, str]:
+    """As our own page does it."""
+    session = client.get("/api/session").json()
+    return {session["header"]: session["csrf"], "Origin": str(client.base_url).rstrip("/")}
+
+
+def names(client: httpx.Client) -> list[str]:
+    return sorted(one["name"] for one in client.get("/api/state").json()["locks"])
+
+
+def stream(client: httpx.Client) -> Iterator[tuple[str, dict[str, Any]]]:
+    with client.stream("GET", "/api/events") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        kind = ""
+        for line in response.iter_lines():
+            if line.startswith("event: "):
+                kind = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                yield kind, json.loads(line.removeprefix("data: "))
+
+
+def told(events: Iterator[tuple[str, dict[str, Any]]], key: str, wanted: object) -> dict[str, Any]:
+    """The next message that tells of it."""
+    for _, data in events:
+        found = [one["name"] for one in data["locks"]] if key == "locks" else data["gone"]
+        if wanted in found:
+            return data
+    raise AssertionError("the stream ended")
+
+
+def test_what_happens_reaches_the_page_at_once(page: httpx.Client, locks: holdfast.Locks) -> None:
+    there = locks.lock("there").acquire()
+    until(lambda: names(page) == ["there"], "the lock to be seen")
+    events = stream(page)
+    kind, first = next(events)
+    assert (kind, [one["name"] for one in first["locks"]]) == ("all", ["there"])
+    (holder,) = first["locks"][0]["holders"]
+    assert (holder["owner"], holder["token"]) == (there.owner, there.token)
+    assert 0 < holder["ends"] - first["now"] <= 30
+    lease = locks.lock("new").acquire()
+    told(events, "locks", "new")
+    lease.release()
+    told(events, "gone", ["sqlite", "new"])
+
+
+def test_the_nonce_never_reaches_the_page(page: httpx.Client, locks: holdfast.Locks) -> None:
+    leases = [locks.lock(name).acquire() for name in ("one", "two")]
+    nonces = [lease._grant.claim.holder for lease in leases]
+    until(lambda: names(page) == ["one", "two"], "the locks to be seen")
+    text = json.dumps(next(stream(page)))
+    for path in ("/", "/api/state", "/api/history", "/api/history.jsonl", "/api/graph", "/api/session"):
+        text += page.get(path).text
+    assert '"token": ' in text
+    assert not any(nonce in text for nonce in nonces)
+
+
+def test_names_that_are_markup_arrive_as_data(page: httpx.Client, locks: holdfast.Locks) -> None:
+    with locks.lock(STRANGE):
+        until(lambda: names(page) == [STRANGE], "the lock to be seen")
+        for path in ("/api/state", "/api/history"):
+            answer = page.get(path)
+            assert answer.headers["content-type"] == "application/json"
+            assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_every_answer_forbids_what_a_page_does_not_need(page: httpx.Client) -> None:
+    for path in ("/", "/login", "/static/dashboard.js", "/static/../app.py", "/static/x", "/api/state", "/api/evict"):
+        policy = page.get(path).headers.get("content-security-policy", "")
+        if path != "/api/evict" and ".." not in path:  # the framework's own answers have no content
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+    assert page.get("/static/../app.py").status_code == page.get("/static/x").status_code == 404
+
+
+def test_the_page_loads_nothing_from_elsewhere_and_makes_no_html_of_text() -> None:
+    folder = files("holdfast.dashboard").joinpath("page")
+    for name in ("index.html", "login.html", "dashboard.css", "dashboard.js"):
+        text = folder.joinpath(name).read_text(encoding="utf-8")
+        assert re.findall(r"(?:https?:)?//(?!www\.w3\.org/2000/svg)[\w.]+\.\w+", re.sub(r"//.*", "", text)) == []
+        assert re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function|srcdoc", text) == []
+        if name.endswith(".html"):
+            assert re.findall(r"<script(?![^>]*src=)|<style|\sstyle=|\son\w+=|@import", text) == []
+
+
+def test_by_default_it_only_looks(page: httpx.Client, locks: holdfast.Locks) -> None:
+    lease = locks.lock("mine").acquire()
+    wish = {"store": "sqlite", "name": "mine", "typed": "mine", "token": lease.token}
+    answer = page.post("/api/evict", json=wish, headers=acting(page))
+    assert (answer.status_code, answer.json()["error"]) == (
+        403,
+        "this dashboard is read-only: start it with --allow-evict",
+    )
+    lease.renew()
+    assert page.put("/api/state").status_code == page.delete("/api/evict").status_code == 405
+
+
+def test_an_eviction_wants_the_name_typed_and_the_token_that_was_seen(
+    url: str, locks: holdfast.Locks, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Served(url, allow_evict=True) as served, httpx.Client(base_url=served.url, timeout=30) as page:
+        lease = locks.lock("mine").acquire()
+        headers = acting(page)
+
+        def evict(**wish: object) -> httpx.Response:
+            right = {"store": "sqlite", "name": "mine", "typed": "mine", "token": lease.token}
+            return page.post("/api/evict", json={**right, **wish}, headers=headers)
+
+        assert evict(typed="Mine").status_code == 400
+        assert evict(store="other").status_code == 400
+        for token in (True, 0, -1, "1", 2**60, None):
+            assert evict(token=token).status_code == 400
+        assert evict(token=lease.token - 1).json() == {"released": False, "new_token": None}
+        lease.renew()  # nothing of that has touched it
+        with caplog.at_level(logging.WARNING, "holdfast.dashboard"):
+            done = evict().json()
+        assert done["released"]
+        assert done["new_token"] > lease.token
+        assert (
+            f"the holder of token {lease.token} of 'mine' was put out by the dashboard, asked from 127.0.0.1"
+            in caplog.text
+        )
+        until(lambda: [one["event"] for one in page.get("/api/history?q=evicted").json()["events"]], "the eviction")
+        (event,) = page.get("/api/history?q=evicted").json()["events"]
+        assert (event["token"], event["detail"].endswith("/dashboard")) == (lease.token, True)
+        snapshot = locks.inspect("mine")
+        assert snapshot.eviction is not None
+        assert snapshot.eviction.by.endswith("/dashboard")
+
+
+def test_another_site_cannot_act_with_the_visitors_cookie(url: str, locks: holdfast.Locks) -> None:
+    with Served(url, allow_evict=True) as served, httpx.Client(base_url=served.url, timeout=30) as page:
+        lease = locks.lock("mine").acquire()
+        wish = {"store": "sqlite", "name": "mine", "typed": "mine", "token": lease.token}
+        right = acting(page)
+        (secret,) = (key for key in right if key != "Origin")
+        wrong: list[dict[str, str]] = [
+            {},
+            {**right, secret: "guessed"},
+            {**right, "Origin": "http://evil.example"},
+            {**right, "Origin": "null"},
+            {**right, "Sec-Fetch-Site": "cross-site"},
+            {**right, "Sec-Fetch-Site": "same-site"},
+        ]
+        for headers in wrong:
+            assert page.post("/api/evict", json=wish, headers=headers).status_code == 403
+        form = {"Content-Type": "text/plain"}  # what a form of another site could send
+        assert page.post("/api/evict", content=json.dumps(wish), headers={**right, **form}).status_code == 400
+        page.cookies.clear()
+        assert page.post("/api/evict", json=wish, headers=right).status_code == 403
+        lease.renew()
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "localhost.evil.example", "", "127.0.0.1.evil.example"]
+)
+def test_a_name_of_somebody_else_that_leads_here_is_refused(page: httpx.Client, host: str) -> None:
+    assert page.get("/api/state", headers={"Host": host}).status_code == 421
+    assert page.get("/", headers={"Host": host}).status_code == 421
+
+
+def test_this_machine_by_its_own_names_is_answered(page: httpx.Client) -> None:
+    for host in ("localhost", "localhost:8377", "127.0.0.1", "[::1]:80", "[::1]"):
+        assert page.get("/api/state", headers={"Host": host}).status_code == 200
+
+
+def test_with_a_token_one_has_to_log_in(url: str) -> None:
+    with Served(url, token=TOKEN) as served, httpx.Client(base_url=served.url, timeout=30) as page:
+        for path in ("/api/state", "/api/events", "/api/history", "/api/session", "/api/history.jsonl", "/api/graph"):
+            assert page.get(path).status_code == 401
+        assert page.get("/").headers["location"] == "/login"
+        assert page.get("/login").status_code == page.get("/static/dashboard.css").status_code == 200
+        assert page.post("/login", data={"token": "wrong"}).status_code == 401
+        assert page.get("/api/state", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert page.get("/api/state", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+        foreign = page.post("/login", data={"token": TOKEN}, headers={"Sec-Fetch-Site": "cross-site"})
+        assert foreign.status_code == 403
+        done = page.post("/login", data={"token": TOKEN}, headers={"Host": "locks.example"})
+        cookie = done.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert TOKEN not in cookie
+        key = cookie.partition(";")[0]
+        mine = {"Cookie": key}
+        assert page.get("/api/state", headers=mine).status_code == 200
+        session = page.get("/api/session", headers=mine).json()
+        assert page.post("/api/logout", headers={**mine, session["header"]: session["csrf"]}).status_code == 200
+        assert page.get("/api/state", headers=mine).status_code == 401
+
+
+def test_too_large_a_question_is_refused(page: httpx.Client) -> None:
+    assert page.post("/api/doctor", json={"store": "x" * 10_000}, headers=acting(page)).status_code == 400
+    assert (
+        page.post(
+            "/api/doctor", content=b"[]", headers={**acting(page), "Content-Type": "application/json"}
+        ).status_code
+        == 400
+    )
+
+
+def test_the_doctor_can_be_asked_from_the_page(page: httpx.Client) -> None:
+    found = page.post("/api/doctor", json={"store": "sqlite"}, headers=acting(page)).json()["findings"]
+    assert {one["level"] for one in found} == {"ok"}
+    assert page.post("/api/doctor", json={"store": "sqlite"}).status_code == 403
+
+
+def test_who_waits_for_whom_is_told_with_the_deadlock(page: httpx.Client, url: str) -> None:
+    def take(first: str, second: str, ready: threading.Barrier) -> None:
+        with holdfast.connect(url, label=first) as mine:
+            lease = mine.lock(first).acquire()
+            ready.wait(20)
+            with contextlib.suppress(holdfast.NotAcquired):
+                mine.lock(second).acquire(timeout=20).release()
+            lease.release()
+
+    barrier = threading.Barrier(2)
+    pair = [threading.Thread(target=take, args=(*two, barrier)) for two in (("a", "b"), ("b", "a"))]
+    for thread in pair:
+        thread.start()
+    until(lambda: page.get("/api/graph").json()[0]["deadlocks"], "the deadlock")
+    (graph,) = page.get("/api/graph").json()
+    assert {edge["name"] for edge in graph["deadlocks"][0]} == {"a", "b"}
+    with holdfast.connect(url) as other:  # let them go
+        other.force_release("a", token=other.inspect("a").holders[0].token)
+    for thread in pair:
+        thread.join(30)
+
+
+def test_a_store_that_fails_is_told_and_the_others_go_on(locks: holdfast.Locks, url: str) -> None:
+    with Served("redis://:hunter2@127.0.0.1:1?timeout=0.2", url) as served, httpx.Client(base_url=served.url) as page:
+        with locks.lock("here"):
+            until(lambda: names(page) == ["here"], "the lock of the healthy store")
+            until(lambda: page.get("/api/state").json()["stores"][0]["error"], "the trouble of the other")
+        broken, healthy = page.get("/api/state").json()["stores"]
+        assert "cannot connect to Redis" in broken["error"]
+        assert broken["url"] == "redis://:***@127.0.0.1:1?timeout=0.2"
+        assert healthy["error"] == ""
+        assert healthy["traits"]["scope"] == "machine"
+
+
+def test_the_history_outlives_the_dashboard_in_a_file(url: str, locks: holdfast.Locks, tmp_path: Path) -> None:
+    file = tmp_path / "history.db"
+    with Served(url, history=str(file)) as served, httpx.Client(base_url=served.url) as page, locks.lock("once"):
+        until(lambda: page.get("/api/history?q=once").json()["events"], "the event")
+    assert file.stat().st_mode & 0o077 == 0
+    with Served(url, history=str(file)) as served, httpx.Client(base_url=served.url) as page:
+        lines = [json.loads(line) for line in page.get("/api/history.jsonl").text.splitlines()]
+    assert ("acquired", "once") in [(one["event"], one["name"]) for one in lines]
+    with pytest.raises(Misuse, match="cannot be kept"):
+        dashboard.asgi(url, history=f"{tmp_path}/nowhere/history.db")
+
+
+def test_it_can_be_mounted_behind_the_login_of_another_application(url: str, locks: holdfast.Locks) -> None:
+    mounted = dashboard.asgi(url, interval=0.05)
+    with Served(url) as served:  # for its port; another server takes it over
+        port = served.port
+    server = uvicorn.Server(
+        uvicorn.Config(Starlette(routes=[Mount("/locks", mounted)]), port=port, log_level="critical", lifespan="off")
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        until(lambda: server.started, "the application")
+        with (
+            httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"Host": "app.example"}) as page,
+            locks.lock("x"),
+        ):
+            assert "static/dashboard.js" in page.get("/locks/").text
+            assert page.get("/locks/static/dashboard.js").status_code == 200
+            until(lambda: [one["name"] for one in page.get("/locks/api/state").json()["locks"]] == ["x"], "the lock")
+            assert "Path=/locks/" in page.get("/locks/api/session").headers["set-cookie"]
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        mounted.close()
+
+
+def test_a_store_is_not_looked_at_oftener_than_asked_however_many_pages_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    monkeypatch.setattr(looking.Looking, "_look", lambda _: looks.append(time.monotonic()))
+    one = looking.Looking("m", resolve("memory://"), Board(), History(), 0.1)
+
+    def enough() -> bool:
+        one.wake()
+        return len(looks) >= 4
+
+    until(enough, "some looks")
+    one.close()
+    assert min(later - earlier for earlier, later in itertools.pairwise(looks)) >= 0.09
+
+
+def test_without_a_page_it_rests_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    monkeypatch.setattr(looking, "IDLE", 0.4)
+    monkeypatch.setattr(looking.Looking, "_look", lambda _: looks.append(time.monotonic()))
+    one = looking.Looking("m", resolve("memory://"), Board(), History(), 0.01)
+    until(lambda: len(looks) >= 2, "a second look")
+    one.close()
+    assert looks[1] - looks[0] >= 0.39
+
+
+def test_a_page_that_opens_wakes_those_who_rest(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Whoever looked between the request and the opening of the stream saw nobody, and has gone to rest for long."""
+    monkeypatch.setattr(looking, "IDLE", 3600.0)
+    looks: list[float] = []
+    monkeypatch.setattr(looking.Looking, "_look", lambda _: looks.append(time.monotonic()))
+    app = dashboard.asgi(url, interval=0.01)
+    app.start()
+    until(lambda: looks, "the first look")
+
+    async def open_it() -> None:
+        opened = app._stream()
+        await anext(opened)
+        seen = len(looks)
+        await asyncio.to_thread(until, lambda: len(looks) > seen, "another look")
+        await opened.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(asyncio.wait_for(open_it(), 20))
+    app.close()
+
+
+def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [HOLDFAST, "dashboard", *words], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+    )
+
+
+def test_the_command_says_where_it_is_and_ends_with_ctrl_c(url: str) -> None:
+    line = [HOLDFAST, "dashboard", url, "--listen", "127.0.0.1:0", "--also", "memory://"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        where = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        assert where is not None
+        state = httpx.get(f"{where[0]}api/state").json()
+        assert [one["id"] for one in state["stores"]] == ["sqlite", "memory"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_an_address_that_others_reach_wants_a_token(url: str, tmp_path: Path) -> None:
+    refused = command(url, "--listen", "192.0.2.1:8377")
+    assert refused.returncode == 125
+    assert "others can reach 192.0.2.1: say --token-file FILE" in refused.stderr
+    short = tmp_path / "token"
+    short.write_text("short\n")
+    for done in (
+        command(url, "--listen", "192.0.2.1:1", "--token-file", str(short)),
+        command(url, HOLDFAST_DASHBOARD_TOKEN="short"),
+    ):
+        assert done.returncode == 125
+        assert "at least 16 characters" in done.stderr
+    assert "wants HOST:PORT" in command(url, "--listen", "nonsense").stderr
+
+
+def test_without_the_extra_it_says_what_to_install(url: str) -> None:
+    code = (
+        "import sys; sys.modules['starlette'] = None; import holdfast.dashboard; holdfast.dashboard.asgi('memory://')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "pip install 'holdfast[dashboard]'" in done.stderr
