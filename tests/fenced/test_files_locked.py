@@ -47,15 +47,22 @@ def test_a_forked_child_that_goes_its_way_does_not_unlock_its_parents_file(tmp_p
     locked.__exit__(None, None, None)
 
 
-def test_a_lock_that_was_removed_is_nobodys(tmp_path: Path) -> None:
+def test_a_lock_that_was_removed_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cleaner of old files, say. Who waited for it must not be let in beside whoever made a new one."""
     file = fenced.File(tmp_path / "report", ("r", 1))
     first = file._locked()
     first.__enter__()
     waits, inside, go_on = threading.Event(), threading.Event(), threading.Event()
+    try_lock = files._try_lock
+
+    def tried(lock: int) -> bool:
+        got = try_lock(lock)
+        waits.set()  # it has the old one open
+        return got
+
+    monkeypatch.setattr(files, "_try_lock", tried)
 
     def wait() -> None:
-        waits.set()
         with file._locked():
             inside.set()
             assert go_on.wait(SECONDS)

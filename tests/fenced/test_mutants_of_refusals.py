@@ -267,7 +267,9 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
     ),
     "a lock that was removed": (
         files, files.File, "_lock_file", "locked and _is_at(lock, self._lock)", "locked",
-        lambda request: locked_files.test_a_lock_that_was_removed_is_nobodys(request.getfixturevalue("tmp_path")),
+        lambda request: locked_files.test_a_lock_that_was_removed_is_nobodys(
+            request.getfixturevalue("tmp_path"), request.getfixturevalue("monkeypatch")
+        ),
     ),
     "a link in place of the content": (
         files, files.File, "_sealed", "if os.path.islink(self._path):", "if False:",
