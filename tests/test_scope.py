@@ -182,7 +182,7 @@ def test_an_inner_scope_that_was_left_and_then_interrupted_ends_nothing_of_the_o
     with lock as lease:
         inner = lock.acquire()
         assert inner is lease
-        depth = lease._depth()
+        depth = lease._entries
         inner.release()
         lease._abandon(depth)  # interrupted after it was left, and before the scope knew
         assert lease.held

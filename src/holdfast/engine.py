@@ -394,7 +394,8 @@ class Engine:
                 if lease._entries > 1 and (state is HELD or state is LOST):
                     lease._entries -= 1
                     return lease.held
-                ran_out = state is HELD and self.driver.now() >= lease._deadline
+                started = self.driver.now()
+                ran_out = state is HELD and started >= lease._deadline
                 if ran_out:  # and the renewer has not come round to it: it is over all the same
                     self.renewer.lose(lease)
                 elif state is HELD:
@@ -412,7 +413,6 @@ class Engine:
             if lease._loss is not None:
                 lease._loss.over()
             self._under_way[claim.holder] = False
-            started = self.driver.now()
             try:
                 if lease._keep_until:
                     there = await self.leaving.leave(claim, lease._keep_until)
@@ -440,7 +440,8 @@ class Engine:
             except BaseException:  # interrupted in this very moment
                 self._over(claim.holder)
                 raise
-        self._released(lease)
+        if events.RELEASED in self.hook.by_kind:
+            self._released(lease)
         return there
 
     def _released(self, lease: Lease) -> None:

@@ -31,6 +31,7 @@ class Enterable:
 
     _looked_up: ref[Scope] | None = None  # the scope of the `with` that is about to be entered
     _by_hand: tuple[Scope, ...] = ()  # those that were entered without one
+    _entries = 1  # how often it has been entered: once, unless its lock is re-entrant
 
     def _enter(self, make: type[Scope]) -> Scope:
         scope = self._looked_up() if self._looked_up is not None else None
@@ -46,9 +47,6 @@ class Enterable:
         self._by_hand = tuple(rest)
         return scope
 
-    def _depth(self) -> int:
-        raise NotImplementedError
-
     def _abandon(self, depth: int) -> None:
         raise NotImplementedError
 
@@ -63,7 +61,6 @@ class Lease(Enterable):
     _troubled = False
     _why = ""
     _callbacks: tuple[Callable[[Any], object], ...] = ()
-    _entries = 1  # how often a re-entrant lock was entered
     _by: ref[Any] | None = None  # the thread or task that acquired it
     _key: Any = None  # where the engine looks for it on re-entry
     _strays = False  # a claim for it was sent that was never answered: it may land after the release
@@ -72,6 +69,7 @@ class Lease(Enterable):
     _due = 0.0  # the renewer's note
     _deadline = 0.0
     _acquired_at: tuple[CodeType, int] | None = None  # by which code, and where in it
+    _outside = 2  # so many frames away, at least, is who acquired it
     _cut = False  # the limit comes before the store would end it
 
     def __init__(self, engine: Engine, grant: Grant, sent: float) -> None:
@@ -79,7 +77,10 @@ class Lease(Enterable):
         self._grant = grant
         self._since = sent
         self._deadline = sent + grant.ttl
-        frame = sys._getframe(1)
+        try:  # not before that depth: each frame that is looked at is made for that, and costs time
+            frame = sys._getframe(self._outside)
+        except ValueError:
+            return
         while frame is not None and frame.f_code.co_filename.startswith(_HERE):
             frame = frame.f_back  # type: ignore[assignment]  # the outermost has none behind it
         if frame is not None:
@@ -87,7 +88,8 @@ class Lease(Enterable):
 
     def __del__(self) -> None:
         """Nobody has it any more: what a file does then, a lease does too."""
-        if self._state not in (HELD, RELEASING) or self._handed_over or self._deadline == 0.0:
+        state = self._state
+        if state is RELEASED or state is LOST or self._handed_over or self._deadline == 0.0:
             return
         held = self.held
         if self._let_go(told=held) and held:  # a release that was cut short was asked for, and needs no warning
@@ -104,10 +106,6 @@ class Lease(Enterable):
             return False
         engine._dropped(self, told)
         return True
-
-    def _depth(self) -> int:
-        """How often it has been entered: once, unless its lock is re-entrant."""
-        return self._entries
 
     def _abandon(self, depth: int) -> None:
         """A `with` is gone whose end was cut short: do what is left of it. It was asked for, so nobody is warned."""

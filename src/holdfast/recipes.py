@@ -236,9 +236,6 @@ class Bundle(Enterable, Generic[L]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(repr(lease) for lease in self._leases)}>"
 
-    def _depth(self) -> int:
-        return 1
-
     def _abandon(self, depth: int) -> None:
         for lease in self._leases:
             lease._abandon(depth)

@@ -22,7 +22,7 @@ _MANY = 64  # notes of scopes: some of these may have been looked up and never e
 class Inside(Protocol):
     """What a scope has: a lease, or several."""
 
-    def _depth(self) -> int: ...
+    _entries: int  # how often it has been entered: once, unless its lock is re-entrant
 
     def _abandon(self, depth: int) -> None: ...
 
@@ -38,7 +38,7 @@ class Scope:
         self._of = of
 
     def entered(self, inside: Inside) -> None:
-        self.depth = inside._depth()
+        self.depth = inside._entries
         self.inside = inside  # last: from here on it is let go with the scope
 
     def __del__(self) -> None:
@@ -49,30 +49,33 @@ class Scope:
 class Scopes:
     """Those of one lock that are about to be entered, and those that somebody entered by hand, without a `with`."""
 
-    __slots__ = ("_by_hand", "_driver", "_looked_up", "_many", "_name")
+    __slots__ = ("_by_hand", "_driver", "_many", "_name", "looked_up")
 
     def __init__(self, driver: Driver, name: str) -> None:
         self._driver = driver
         self._name = name
-        self._looked_up: dict[int, ref[Scope]] = {}  # by the frame of the `with`
+        self.looked_up: dict[int, ref[Scope]] = {}  # by the frame of the `with`
         self._many = _MANY
         self._by_hand: list[tuple[object, Scope]] = []
 
-    def look_up(self, scope: Scope, frame: FrameType) -> None:
-        if len(self._looked_up) >= self._many:
-            self._looked_up = {where: one for where, one in self._looked_up.copy().items() if one() is not None}
-            self._many = max(_MANY, 2 * len(self._looked_up))
-        self._looked_up[id(frame)] = ref(scope)
-
     def entered(self, make: type[Scope], of: object, inside: Inside, frame: FrameType) -> Scope:
         """By the `with` of this frame; else by hand, as ExitStack does it: then it is found again by thread or task."""
-        found = self._looked_up.pop(id(frame), None)
+        found = self.looked_up.pop(id(frame), None)
         scope = found() if found is not None else None
+        if len(self.looked_up) >= self._many:
+            self._forget()
         if scope is None:
             scope = make(of)
             self._by_hand.append((self._driver.me(), scope))
         scope.entered(inside)
         return scope
+
+    def _forget(self) -> None:
+        """Those that were looked up and never entered."""
+        for where, one in list(self.looked_up.items()):
+            if one() is None and self.looked_up.get(where) is one:
+                self.looked_up.pop(where, None)
+        self._many = max(_MANY, 2 * len(self.looked_up))
 
     def left(self) -> Scope:
         me = self._driver.me()
@@ -99,7 +102,7 @@ class Exit:
         if of is None:  # ExitStack looks at the class
             return lambda of, *error: self._make(of)(*error)  # type: ignore[operator]  # the surfaces' scopes can be called
         scope = self._make(of)
-        of._scopes.look_up(scope, sys._getframe(1))
+        of._scopes.looked_up[id(sys._getframe(1))] = ref(scope)
         return scope
 
 

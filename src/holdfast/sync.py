@@ -68,6 +68,8 @@ class Loss:
 class Lease(CoreLease):
     """A live grant. Leaving the `with`, or `release()`, gives it back."""
 
+    _outside = 4  # behind the engine, `finish` and what was called
+
     @property
     def lost(self) -> Loss:
         if self._loss is None:
@@ -117,12 +119,14 @@ class Lease(CoreLease):
         __exit__ = LeaseExit(With)
 
     def _leave(self, error: BaseException | None) -> None:
-        fine = self._is_lost() or self._state is RELEASED  # lost is told below; released inside the body is no loss
+        before = self._state
         try:
-            released = self.release() or fine
+            if finish(self._engine.release(self)):
+                return
         except ConnectionError:
-            released = True  # told as an event; the body was covered, and the ttl frees the lock
-        if error is None and (loss := recipes.lost_in_body(self, released)):
+            return  # told as an event; the body was covered, and the ttl frees the lock
+        # Released inside the body is no loss.
+        if error is None and before is not RELEASED and (loss := recipes.lost_in_body(self, released=False)):
             raise loss
 
 

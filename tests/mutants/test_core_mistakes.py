@@ -25,7 +25,7 @@ MUTANTS = [
     Mutant(
         "a lease that is looked for by thread",
         "scope.py",
-        (("        self._looked_up[id(frame)] = ref(scope)\n", "        str(scope)\n"),),
+        (("        of._scopes.looked_up[id(sys._getframe(1))] = ref(scope)\n", "        str(scope)\n"),),
         SCOPE + "test_generators_that_share_a_lock_each_leave_with_their_own_lease",
     ),
     Mutant(
