@@ -153,6 +153,13 @@ MUTANTS = [
         "test_session.py::test_a_claim_whose_answer_was_lost_is_not_in_its_own_way",
     ),
     Mutant(
+        "a socket that is watched is closed without a word",
+        "line.py",
+        "                plug.shutdown(socket.SHUT_RDWR)  # else, while",
+        "                pass  # else, while",
+        "test_session.py::test_a_claim_whose_answer_was_lost_is_not_in_its_own_way",
+    ),
+    Mutant(
         "sessions forget tokens that are ahead of the clock",
         "procedures.sql",
         "since < v_now - p_retention AND mark < v_now - p_retention AND",

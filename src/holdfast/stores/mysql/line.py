@@ -72,7 +72,6 @@ class _Connection(pymysql.connections.Connection):
     # Its own, private and without types: a test tells when they change.
     _sock: Any
     _secure: bool
-    _force_close: Callable[[], None]
     server_capabilities: int
 
     def _left(self) -> float:
@@ -80,6 +79,15 @@ class _Connection(pymysql.connections.Connection):
         if left <= 0:
             raise TimeoutError("no answer in time")
         return left
+
+    def _force_close(self) -> None:
+        plug = self._sock
+        if plug is not None:
+            with contextlib.suppress(OSError):
+                plug.shutdown(
+                    socket.SHUT_RDWR
+                )  # else, while another thread watches it, the server would not hear of its end
+        super()._force_close()  # type: ignore[misc]
 
     def _read_bytes(self, num_bytes: int) -> bytes:
         received = self._received
