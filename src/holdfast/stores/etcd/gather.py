@@ -90,17 +90,25 @@ class Gatherer:
         if not batch:
             return
         self._flying.append(batch)
+        landed = False
         try:
             self._call()  # for those who did not fit
             await self._fly(batch)
+            landed = True
         finally:
             if batch in self._flying:
                 self._flying.remove(batch)
-            lost = Unavailable(f"a conversation with etcd at {self._where} was cancelled by somebody else")
-            for one in batch:
-                one.tell(lost)
-            for one in self._waiting[:1]:
-                one.bell.ring()  # it calls, if that is still needed
+            if not landed:
+                self._tell_of_the_loss(batch)
+        self._call()
+
+    def _tell_of_the_loss(self, batch: list[Waiting]) -> None:
+        lost = Unavailable(f"a conversation with etcd at {self._where} was cancelled by somebody else")
+        for one in batch:
+            one.tell(lost)
+        for one in self._waiting:  # the first who is there will call, if the loop goes on
+            if one.bell.ring():
+                return
 
     def _next(self) -> list[Waiting]:
         """Those of the next flight. If two are under way, only of names that are under way as well."""

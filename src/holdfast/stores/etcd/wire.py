@@ -128,7 +128,8 @@ class Wire:
                         ends[number] = status
                     elif number:
                         answers[number] = message
-                if waiting := channel.outgoing():
+                # What is to be said after the last answer (that we have read it) goes along with the next question.
+                if len(ends) < len(numbers) and (waiting := channel.outgoing()):
                     await stream.send(waiting, deadline)
         except OSError as error:
             trouble = self.pool.lost(connection, error, deadline - began)

@@ -156,7 +156,7 @@ class Pool:
             except OSError as error:
                 if self._tls is not None:
                     self._no_tls(address, error)
-                failures.append(f"{show(address)}: {error}")
+                failures.append(f"{show(address)}: {str(error) or 'it hung up'}")
                 continue
             self._members.serves(address)
             return Connection(address, stream)
