@@ -15,7 +15,9 @@ from typing import Any
 import holdfast
 from holdfast import aio
 from holdfast.drivers.base import boot_time, finish
-from holdfast.stores.etcd.proto import (
+from holdfast.drivers.threads import Threads
+from holdfast.stores.etcd.replies import read_lease
+from holdfast.stores.etcd.requests import (
     CREATE,
     EQUAL,
     LEASE_GRANT,
@@ -25,12 +27,11 @@ from holdfast.stores.etcd.proto import (
     lease_grant,
     op_delete,
     op_put,
-    read_lease,
     txn,
 )
 from holdfast.stores.etcd.store import EtcdStore
 from holdfast.stores.etcd.url import parse
-from holdfast.stores.etcd.wire import BlockingWire
+from holdfast.stores.etcd.wire import Wire
 from holdfast.testing import servers
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
@@ -59,7 +60,7 @@ def main() -> bool:
 
 def floor(cluster: Cluster[Etcd]) -> Callable[[], object]:
     """Two raw transactions through the same client: create if absent, on a lease; delete."""
-    wire = BlockingWire(parse(cluster.members[0].url))
+    wire = Wire(parse(cluster.members[0].url), Threads())
     lease = read_lease(finish(wire.ask(LEASE_GRANT, lease_grant(600, 0), boot_time() + 3))).lease
     key, value = b"floor/@in/bench\0w" + b"0" * 32, b"x" * 130
     take = txn([compare(key, CREATE, EQUAL, 0)], [op_put(key, value, lease)])

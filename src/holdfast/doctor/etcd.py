@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..drivers.base import boot_time, finish
+from ..drivers.threads import Threads
 from ..errors import HoldfastError
 from ..stores.etcd.keys import Keys
-from ..stores.etcd.proto import RANGE, fields, range_of, read_range
-from ..stores.etcd.refusals import Refused
-from ..stores.etcd.url import Target, parse, show, tls_context
-from ..stores.etcd.wire import BlockingWire
+from ..stores.etcd.replies import Refused, fields, read_range
+from ..stores.etcd.requests import RANGE, range_of
+from ..stores.etcd.url import Target, parse
+from ..stores.etcd.wire import Wire
+from ..stores.kit.url import show, tls_context
 from .findings import Check, Finding, Ward, ok, problem, unseen, warning
 from .network import clocks, compare, http_time, is_local, members, secrecy
 
@@ -39,7 +41,7 @@ class Status(NamedTuple):
 class EtcdWard:
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.wires = {show(one): BlockingWire(target._replace(addresses=(one,))) for one in target.addresses}
+        self.wires = {show(one): Wire(target._replace(addresses=(one,)), Threads()) for one in target.addresses}
         self.statuses: list[Status] = []
         self.silent: list[tuple[str, object]] = []
         for where, wire in self.wires.items():
@@ -48,11 +50,11 @@ class EtcdWard:
             except (HoldfastError, Refused, OSError) as error:
                 self.silent.append((where, error))
 
-    def ask(self, wire: BlockingWire, path: bytes, message: bytes = b"") -> bytes:
+    def ask(self, wire: Wire, path: bytes, message: bytes = b"") -> bytes:
         return finish(wire.ask(path, message, boot_time() + self.target.timeout))
 
     @property
-    def any(self) -> BlockingWire:
+    def any(self) -> Wire:
         return self.wires[self.statuses[0].where]
 
     def checks(self) -> Iterable[tuple[str, Check]]:
@@ -67,7 +69,7 @@ class EtcdWard:
 
     def close(self) -> None:
         for wire in self.wires.values():
-            finish(wire.close())
+            wire.close()
 
     def quorum(self) -> Iterator[Finding]:
         yield from members([one.where for one in self.statuses], self.silent, "member")
@@ -106,8 +108,7 @@ class EtcdWard:
     def clock(self) -> Iterator[Finding]:
         tls = None
         if self.target.tls:
-            tls = tls_context(self.target)
-            tls.set_alpn_protocols(["http/1.1"])
+            tls = tls_context(self.target.ca, self.target.cert, self.target.cert_key, "http/1.1")
         found = []
         for address in self.target.addresses:
             if show(address) in {one.where for one in self.statuses}:

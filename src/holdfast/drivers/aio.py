@@ -75,6 +75,7 @@ class LoopSocketBell(Socket):
 class Asyncio:
     """The driver of `holdfast.aio.connect()`."""
 
+    spawns_lightly = True
     now = staticmethod(boot_time)
     wall_us = staticmethod(wall_us)
     uniform = staticmethod(uniform)

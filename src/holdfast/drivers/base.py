@@ -89,6 +89,11 @@ class Stream(Protocol):
 
 
 class Driver(Protocol):
+    @property
+    def spawns_lightly(self) -> bool:
+        """Does it cost next to nothing to run something in the background? Then one may be sent to do the work of many."""
+        ...
+
     def now(self) -> float:
         """The clock of deadlines: monotonic, suspend included."""
         ...

@@ -13,13 +13,15 @@ import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable
-from ssl import SSLError
+from ssl import SSLEOFError, SSLError, SSLSyscallError, SSLZeroReturnError
 from typing import Any, TypeVar
 
 from .base import Address, Bell, boot_time
 
 S = TypeVar("S")
 Found = list[tuple[Any, Any, int, str, Any]]
+# Killed, or with too much to do, in the middle of the handshake: no certificate is to blame, and it may be tried again.
+_HUNG_UP = (SSLEOFError, SSLZeroReturnError, SSLSyscallError)
 _lookups: dict[Address, _Lookup] = {}
 
 
@@ -98,6 +100,9 @@ async def dial(
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             return await open_one(plain, where, now + (deadline - now) / (len(found) - at))
+        except _HUNG_UP:
+            plain.close()
+            trouble = ConnectionResetError("it hung up in the middle of TLS")
         except SSLError:
             plain.close()
             raise  # it is the right host, and no other address of it would please us more

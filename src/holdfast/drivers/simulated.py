@@ -58,6 +58,8 @@ class Bell:
 class Simulated:
     """The driver of one simulated process."""
 
+    spawns_lightly = True
+
     def __init__(self, process: Process) -> None:
         self.process = process
         self.world = process.world

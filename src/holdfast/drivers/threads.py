@@ -51,6 +51,7 @@ def _run(main: Main, needed: Callable[[], bool]) -> None:
 class Threads:
     """The driver of `holdfast.connect()`."""
 
+    spawns_lightly = False
     now = staticmethod(boot_time)
     wall_us = staticmethod(wall_us)
     uniform = staticmethod(uniform)

@@ -50,6 +50,8 @@ class ManualBell:
 class Manual:
     """A driver for one thread. Set `waiting` to have something happen while somebody waits."""
 
+    spawns_lightly = False
+
     def __init__(self) -> None:
         self.time = 1000.0
         self.wall = 1_700_000_000_000_000

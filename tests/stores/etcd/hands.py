@@ -38,6 +38,14 @@ def store_of(locks: Locks) -> EtcdStore:
     return store
 
 
+def begin_with(store: EtcdStore, port: int) -> None:
+    """Its next conversation is with this member, on a new connection."""
+    pool = store._wire.pool
+    while pool._idle:
+        pool._idle.pop().stream.close()
+    pool._members.serves(("127.0.0.1", port))
+
+
 def ask(locks: Locks, claim: Claim) -> Any:
     return finish(store_of(locks).claim(claim))
 

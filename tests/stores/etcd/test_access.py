@@ -13,7 +13,8 @@ import holdfast
 from holdfast import Misuse, aio
 from holdfast.claim import Grant
 from holdfast.drivers.base import boot_time, finish
-from holdfast.stores.etcd.proto import (
+from holdfast.stores.etcd.replies import Refused
+from holdfast.stores.etcd.requests import (
     LEASE_REVOKE,
     RANGE,
     TXN,
@@ -23,7 +24,6 @@ from holdfast.stores.etcd.proto import (
     range_of,
     txn,
 )
-from holdfast.stores.etcd.refusals import Refused
 from holdfast.testing import servers
 from holdfast.testing.ports import ReservedPort
 from holdfast.testing.servers import wire

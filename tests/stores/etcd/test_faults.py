@@ -17,7 +17,11 @@ from holdfast import LeaseLost, Misuse, NotAcquired, aio
 from holdfast.claim import Grant, Place
 from holdfast.drivers.base import finish
 from holdfast.stores.etcd import still_held
-from holdfast.stores.etcd.proto import LEASE_KEEP_ALIVE, LEASE_REVOKE, TXN
+from holdfast.stores.etcd.requests import (
+    LEASE_KEEP_ALIVE,
+    LEASE_REVOKE,
+    TXN,
+)
 from holdfast.stores.etcd.store import EtcdStore
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
@@ -28,6 +32,7 @@ from .hands import (
     admin,
     ask,
     base64,
+    begin_with,
     by_the_hundred,
     claim_of,
     in_background,
@@ -71,7 +76,7 @@ def test_a_member_that_is_paused_is_passed_over(cluster: Cluster[Etcd], url: str
     follower = next(member for member in cluster.members if member is not cluster.leader())
     for at in range(3):  # whichever member it would have begun with
         locks = holdfast.connect(f"{url}?timeout=0.6")
-        store_of(locks)._wire.member = at  # type: ignore[attr-defined]
+        begin_with(store_of(locks), cluster.members[at].port)
         follower.pause()
         try:
             before = time.monotonic()

@@ -16,7 +16,7 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
-from .hands import SOON, Connect, ask, claim_of, store_of, until
+from .hands import SOON, Connect, ask, begin_with, claim_of, store_of, until
 
 pytestmark = pytest.mark.server
 
@@ -90,12 +90,10 @@ def test_14_a_claim_that_arrives_after_its_release_does_not_stay(
     """And its session lives on, by another lock: nothing but the process itself can end it."""
     locks = connect(f"etcd://127.0.0.1:{proxy.port},127.0.0.1:{cluster.members[1].port}/{prefix}?timeout=0.5")
     look = connect()
-    wire = store_of(locks)._wire
-    wire.member = 1  # type: ignore[attr-defined]
+    begin_with(store_of(locks), cluster.members[1].port)
     other = locks.lock("other", ttl=1).acquire()
     mine = claim_of("x", 1.0)
-    wire.forked()  # all connections are dropped
-    wire.member = 0  # type: ignore[attr-defined]
+    begin_with(store_of(locks), proxy.port)
     ask(locks, claim_of("warm", 0.3))  # connected, by way of the proxy
     proxy.to_server.hold()
     assert isinstance(ask(locks, mine), Grant)  # by way of the other member, when this one has fallen silent

@@ -15,8 +15,16 @@ from holdfast.drivers.base import finish
 from holdfast.drivers.threads import Threads
 from holdfast.stores.etcd import open_store
 from holdfast.stores.etcd.keys import Keys, Terms, read_terms
-from holdfast.stores.etcd.proto import Garbled, KeyValue, data, lease_grant, number
-from holdfast.stores.etcd.session import Sessions
+from holdfast.stores.etcd.replies import (
+    Garbled,
+    KeyValue,
+)
+from holdfast.stores.etcd.requests import (
+    data,
+    lease_grant,
+    number,
+)
+from holdfast.stores.etcd.sessions import Sessions
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 

@@ -18,11 +18,19 @@ from h2.events import RequestReceived
 
 from holdfast import aio
 from holdfast.claim import Grant, Place
+from holdfast.drivers.aio import Asyncio
 from holdfast.errors import Unavailable
-from holdfast.stores.etcd import ear, open_store, wire_aio
+from holdfast.stores.etcd import ear, open_store
 from holdfast.stores.etcd.channel import Channel, ChannelError
 from holdfast.stores.etcd.gather import Gatherer
-from holdfast.stores.etcd.proto import Garbled, data, read_txn, txn
+from holdfast.stores.etcd.replies import (
+    Garbled,
+    read_txn,
+)
+from holdfast.stores.etcd.requests import (
+    data,
+    txn,
+)
 from holdfast.testing import servers
 from holdfast.testing.servers.etcd import Etcd
 
@@ -92,20 +100,18 @@ def test_the_ear_pings_no_more_often_than_etcd_allows(world: str, monkeypatch: p
     """Five times as fast as in earnest, on both sides: etcd's own limit is 5 s."""
     assert ear.PING_AFTER > 5
     quick = ear.PING_AFTER / 5
-    for module in (ear, wire_aio):
-        monkeypatch.setattr(module, "PING_AFTER", quick)
+    monkeypatch.setattr(ear, "PING_AFTER", quick)
     lost = 0
 
     def count(lose: Any) -> Any:
         def counted(self: Any) -> None:
             nonlocal lost
-            lost += self._line is not None
+            lost += self._connection is not None
             lose(self)
 
         return counted
 
-    monkeypatch.setattr(ear.ThreadEar, "_lose", count(ear.ThreadEar._lose))
-    monkeypatch.setattr(wire_aio.LoopEar, "lose", count(wire_aio.LoopEar.lose))
+    monkeypatch.setattr(ear.Ear, "_lose", count(ear.Ear._lose))
     monkeypatch.setattr(ear, "_TURN", 0.2)
     with servers.start("etcd", "--unsafe-no-fsync", "--grpc-keepalive-min-time=1s") as one:
         a, b = Hand(open_store, one.url, world), Hand(open_store, one.url, world)
@@ -153,7 +159,7 @@ def test_a_task_cancelled_as_its_answer_comes_holds_up_nobody() -> None:
 async def a_task_is_cancelled_as_its_answer_comes() -> None:
     answers: list[asyncio.Future[bytes]] = []
 
-    async def ask(message: bytes, deadline: float) -> bytes:
+    async def ask(path: bytes, message: bytes, deadline: float) -> bytes:
         answers.append(asyncio.get_running_loop().create_future())
         return await answers[-1]
 
@@ -164,15 +170,15 @@ async def a_task_is_cancelled_as_its_answer_comes() -> None:
     def send() -> asyncio.Task[Any]:
         return asyncio.create_task(gatherer.transact("hot", txn([], []), time.clock_gettime(time.CLOCK_BOOTTIME) + 20))
 
-    gatherer = Gatherer(ask, "nowhere")
+    gatherer = Gatherer(ask, Asyncio(), "nowhere")
     first = send()
     await turns()
     second = send()
     await turns()
     assert len(answers) == 2
-    (flight, _) = gatherer._flying.values()
+    (flight, _) = gatherer._flying
     answers[0].set_result(b"")
-    while not flight[0].answer.done():
+    while flight[0].answer is None:
         await turns(1)
     assert not first.done()
     first.cancel()  # between the answer and its hearing it
@@ -189,17 +195,18 @@ async def a_task_is_cancelled_as_its_answer_comes() -> None:
 
 def test_a_flight_that_is_cancelled_tells_everybody_on_board() -> None:
     async def main() -> None:
-        async def ask(message: bytes, deadline: float) -> bytes:
+        async def ask(path: bytes, message: bytes, deadline: float) -> bytes:
             await asyncio.sleep(60)
             return b""
 
-        gatherer = Gatherer(ask, "nowhere")
+        gatherer = Gatherer(ask, Asyncio(), "nowhere")
         waiting = asyncio.create_task(gatherer.transact("x", b"", time.clock_gettime(time.CLOCK_BOOTTIME) + 20))
         for _ in range(10):
             await asyncio.sleep(0)
         assert gatherer._flying
-        for task in gatherer._flying:
-            task.cancel()
+        for task in asyncio.all_tasks():
+            if task.get_name() == "holdfast-etcd-gatherer":
+                task.cancel()
         with pytest.raises(Unavailable, match="nowhere"):
             await waiting
 

@@ -16,22 +16,22 @@ import pytest
 from holdfast import aio, rule
 from holdfast.claim import Claim, Grant, Place
 from holdfast.drivers.base import finish
+from holdfast.drivers.sockets import SocketStream
 from holdfast.drivers.threads import Threads
 from holdfast.errors import Unavailable
-from holdfast.stores.etcd import entering, open_store, proto
+from holdfast.stores.etcd import claiming, open_store, requests
 from holdfast.stores.etcd.gather import Gatherer
 from holdfast.stores.etcd.keys import Keys
 from holdfast.stores.etcd.renewing import Renewal
-from holdfast.stores.etcd.session import Session
+from holdfast.stores.etcd.sessions import Session
 from holdfast.stores.etcd.store import EtcdStore
 from holdfast.stores.etcd.sweeping import Sweeper
-from holdfast.stores.etcd.wire import BlockingWire, Connection
 from holdfast.stores.kit.turns import Turn, Turns
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
-from .hands import SOON, Connect, admin, ask, claim_of, in_background, leases_of, store_of, until
+from .hands import SOON, Connect, admin, ask, begin_with, claim_of, in_background, leases_of, store_of, until
 
 pytestmark = pytest.mark.server
 HERE = "holdfast.stores.etcd"
@@ -67,7 +67,7 @@ def who_enters_while_another_counts_is_counted(stage: Stage, patch: Patch) -> No
     connect = stage.connect
     a, b = connect(), connect()
     ask(a, claim_of("x", capacity=2))
-    decide = entering.may_enter
+    decide = claiming.may_enter
     rival = claim_of("x", capacity=2, fair=False)
 
     def slowly(entry: Any, sight: Any) -> bool:
@@ -219,7 +219,7 @@ def who_was_interrupted_as_it_left_is_in_nobodys_way(stage: Stage, patch: Patch)
 
 
 def a_release_whose_connection_breaks_leaves_all_the_same(stage: Stage, patch: Patch) -> None:
-    patch.setattr(f"{HERE}.wire._FRESH", 1000)  # it is used without a look
+    patch.setattr(SocketStream, "is_stale", lambda self: False)  # it is used without a look
     with Proxy(stage.cluster.members[0].address) as proxy:
         far = open_store(f"etcd://127.0.0.1:{proxy.port}/{stage.url.rpartition('/')[2]}", Threads())
         mine = claim_of(uuid4().hex)
@@ -253,14 +253,12 @@ def a_claim_on_its_way(stage: Stage, patch: Patch, claim: Claim) -> Iterator[tup
         host, port = stage.cluster.members[1].address
         prefix = stage.url.partition("//")[2].partition("/")[2]
         far = open_store(f"etcd://127.0.0.1:{proxy.port},{host}:{port}/{prefix}", Threads())
-        assert isinstance(far._wire, BlockingWire)
         finish(far._sessions.fresh(claim.ttl, far._by(3)))  # so that the first thing that is asked is to enter
-        far._wire._empty()
-        far._wire.member = 0
+        begin_with(far, proxy.port)
         proxy.to_server.hold()
-        hung_up: list[Connection] = []
+        hung_up: list[SocketStream] = []
         # Hung up; but etcd does not know yet when it reads what was sent before.
-        patch.setattr(Connection, "close", lambda self: hung_up.append(self))
+        patch.setattr(SocketStream, "close", lambda self: hung_up.append(self))
         yield far, finish(far.claim(claim, 2.0))
         proxy.flow()
         time.sleep(0.5)  # now it is there
@@ -286,32 +284,32 @@ def what_arrives_after_a_try_that_failed_does_not_enter(stage: Stage, patch: Pat
 
 
 def without_a_lease(patch: Patch) -> None:
-    put = proto.op_put
-    patch.setattr(f"{HERE}.entering.op_put", lambda key, value, lease: put(key, value, 0))
+    put = requests.op_put
+    patch.setattr(f"{HERE}.claiming.op_put", lambda key, value, lease: put(key, value, 0))
 
 
 def without_the_line(patch: Patch) -> None:
-    enter = entering.enter
+    enter = claiming.enter
 
     def unfair(entry: Any, *args: Any) -> bytes:
         entry.claim = entry.claim._replace(fair=False)
         return enter(entry, *args)
 
-    patch.setattr(f"{HERE}.entering.enter", unfair)
+    patch.setattr(f"{HERE}.claiming.enter", unfair)
     patch.setattr(f"{HERE}.store.enter", unfair)
     admit = rule.admit
     patch.setattr(rule, "admit", lambda *args, ahead, fair: admit(*args, ahead=False))
 
 
 def counted_for_ever(patch: Patch) -> None:
-    enter = entering.enter
+    enter = claiming.enter
     patch.setattr(
         f"{HERE}.store.enter", lambda entry, value, lease, at=0: enter(entry, value, lease, 2**60 if at else 0)
     )
 
 
 def watched_from_now_on(patch: Patch) -> None:
-    look = entering.what_to_wait_for
+    look = claiming.what_to_wait_for
     patch.setattr(f"{HERE}.store.what_to_wait_for", lambda *args: (look(*args)[0], 2**62))
 
 

@@ -7,7 +7,11 @@ import pytest
 import holdfast
 from holdfast import Misuse
 from holdfast.stores.etcd.keys import Keys
-from holdfast.stores.etcd.proto import fields, number, varint
+from holdfast.stores.etcd.replies import fields
+from holdfast.stores.etcd.requests import (
+    number,
+    varint,
+)
 from holdfast.stores.etcd.url import parse
 
 

@@ -11,7 +11,7 @@ from holdfast.drivers.simulated_streams import SimulatedStream, Streams
 from holdfast.drivers.world import World
 from holdfast.errors import Misuse, Unavailable
 from holdfast.stores.kit.members import Members
-from holdfast.stores.kit.pool import Loan, Pool, Unreachable
+from holdfast.stores.kit.pool import Connection, Loan, Pool, Unreachable
 
 HERE, THERE = ("here", 1), ("there", 1)
 
@@ -194,3 +194,32 @@ def test_closed_by_its_user_it_says_so_to_whoever_asks_and_hangs_up_under_whoeve
         assert not world.failures
         assert len(told) == 1
         assert world.time < 10
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["as it is", "asked"])
+def test_a_server_that_speaks_between_two_conversations_is_no_reason_to_hang_up_where_the_store_says_so(
+    asked: bool,
+) -> None:
+    with World(1) as world:
+        stage = Stage(world, room=2)
+        heard: list[bytes] = []
+
+        async def greet(stream: SimulatedStream) -> None:
+            await stream.send(b"ping", float("inf"))
+            await serve(stream)
+
+        async def is_over(connection: Connection) -> bool:
+            heard.append(await connection.stream.receive(stage.client.driver.now() + 1))
+            return connection.stream.is_stale()
+
+        stage.streams.listen(HERE, Process(world, "another"), greet)
+        if asked:
+            stage.pool = Pool(stage.client.driver, "X", Members([HERE]), None, 2, is_over)
+
+        async def twice() -> None:
+            await stage.talk(1)
+            await stage.talk(2)
+
+        world.run(stage.client.spawn(twice, "twice"))
+        assert not world.failures
+        assert (stage.streams.opened, heard) == ((1, [b"ping"]) if asked else (2, []))

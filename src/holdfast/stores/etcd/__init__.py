@@ -17,17 +17,12 @@ __all__ = ["open_store", "still_held"]
 
 def open_store(url: str, driver: Driver) -> EtcdStore:
     """`etcd[s]://[user:password@]host[:port][,host…][/prefix][?timeout=&ca=&cert=&cert_key=]`."""
-    from ...drivers.aio import Asyncio
-
     target = parse(url)
     try:
         from .store import EtcdStore
-        from .wire import BlockingWire
-        from .wire_aio import AioWire
     except ImportError as error:
         raise NotInstalled(f"locks in etcd need h2 ({error}): pip install 'holdfast[etcd]'") from error
-    wire = AioWire(target) if isinstance(driver, Asyncio) else BlockingWire(target)
-    return EtcdStore(target, wire, driver)
+    return EtcdStore(target, driver)
 
 
 def still_held(lease: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""gRPC over one HTTP/2 connection, without the connection: bytes in, bytes out. Both wires stand on this.
+"""gRPC over one HTTP/2 connection, without the connection: bytes in, bytes out.
 
 Why not grpcio: its C core runs threads of its own and does not survive a fork, its retries and deadlines are its own, and it
 is a big thing to install for a dozen messages. etcd's JSON gateway cannot carry many watches on one connection. What h2
@@ -127,7 +127,9 @@ class Channel:
         return self._h2.data_to_send()
 
     def feed(self, received: bytes) -> list[Told]:
-        """What the server said. Answers that must go out on account of it are in `outgoing`."""
+        """What the server said; b"": it hung up. Answers that must go out on account of it are in `outgoing`."""
+        if not received:
+            raise ChannelError("the server closed it")
         try:
             events = self._h2.receive_data(received)
         except H2Error as error:

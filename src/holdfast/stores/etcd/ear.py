@@ -9,27 +9,30 @@ is woken, to look for themselves.
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
-from ...drivers.base import Bell, boot_time
-from ...drivers.threads import ThreadBell
+from ...drivers.base import Bell, Driver
 from ...errors import Unavailable
+from ..kit.pool import Connection, Loan, Pool
 from ..kit.turns import Turns
-from .proto import WATCH, Garbled, read_watch, watch_cancel, watch_create
-
-if TYPE_CHECKING:
-    from .wire import Connection, Metadata
+from .channel import Channel
+from .replies import (
+    Garbled,
+    read_watch,
+)
+from .requests import (
+    WATCH,
+    watch_cancel,
+    watch_create,
+)
 
 # etcd takes three pings within 5 s of each other for an attack, and hangs up; and any, while nothing is being asked.
 PING_AFTER = 8.0
 GIVE_UP_AFTER = 13.0
-GO_HOME_AFTER = 30.0  # with nothing to watch for so long, the ear's thread ends
+GO_HOME_AFTER = 30.0  # with nothing to watch for so long, the ear goes home
 HAS_LEADER = ((b"hasleader", b"true"),)
 _TURN = 1.0
-_SEND = 0.1  # seconds: a few hundred bytes that find no room in the kernel are for somebody who is not there
+Metadata = tuple[tuple[bytes, bytes], ...]
 
 
 class Watch:
@@ -51,7 +54,7 @@ class Watch:
 
 
 class Watches:
-    """What is watched on one stream; both ears keep one."""
+    """What is watched on one stream."""
 
     def __init__(self) -> None:
         self._watches: dict[int, Watch] = {}
@@ -95,130 +98,143 @@ class Watches:
             watch.end(lost=True)
 
 
-class ThreadEar:
-    """The ear of one store, with a thread that listens while anybody waits."""
+class Ear:
+    """The ear of one store: somebody listens in the background while anybody waits.
 
-    def __init__(self, dial: Callable[[float], tuple[Connection, Metadata]]) -> None:
-        self._dial = dial
-        self._line: Connection | None = None
-        self._closed = False
-        self.forked()
+    What is sent is a few hundred bytes, under the mutex and without ever waiting: if they find no room, they are for somebody
+    who is not there.
+    """
 
-    def forked(self) -> None:
-        if self._line is not None:
-            self._line.close()
-        self._line = None
-        self._stream = 0
+    def __init__(self, pool: Pool, log_in: Callable[[Connection, float], Awaitable[Metadata]], driver: Driver) -> None:
+        self._pool = pool
+        self._log_in = log_in
+        self._driver = driver
+        self._connection: Connection | None = None
+        self._loan = Loan()
+        self._home: Bell | None = None  # rings while the event loop in which the ear listens is there
+        self._stream = 0  # begun with the first watch
+        self._metadata: Metadata = ()
         self._watches = Watches()
-        self._mutex = threading.Lock()  # never held while somebody dials
-        self._opening = Turns(ThreadBell, threading.current_thread)
+        self._mutex = driver.mutex()  # never held while somebody dials
+        self._opening = Turns(driver.bell, driver.me, now=driver.now)
+        self._closed = False
 
     async def watch(self, key: bytes, range_end: bytes, since: int, bell: Bell, deadline: float) -> Watch:
-        if self._line is None:
+        if not self._listens():
             await self._open(deadline)
         with self._mutex:
             watch = self._watches.add(key, range_end, since, bell)
-            self._send(watch_create(watch.number, key, range_end))
+            await self._send(watch_create(watch.number, key, range_end))
         return watch
 
-    def cancel(self, watch: Watch) -> None:
+    async def cancel(self, watch: Watch) -> None:
         with self._mutex:
             if self._watches.remove(watch):
-                self._send(watch_cancel(watch.number))
-
-    def lose(self) -> None:
-        """The connection is no good: wake everybody to look for themselves."""
-        with self._mutex:
-            self._lose()
+                await self._send(watch_cancel(watch.number))
 
     def close(self) -> None:
-        self._closed = True
-        self.lose()
+        with self._mutex:
+            self._closed = True
+            self._lose()
+
+    def _listens(self) -> bool:
+        return self._connection is not None and self._home is not None and self._home.ring()
 
     async def _open(self, deadline: float) -> None:
         turn = self._opening.turn()
         try:
-            if not await turn.come(deadline) or self._line is not None:
-                return  # whoever finds no line is told so, and looks for itself
-            line, metadata = self._dial(deadline)
+            if not await turn.come(deadline) or self._listens():
+                return  # whoever finds nobody listening is told so, and looks for itself
+            with self._mutex:
+                self._lose()
+            loan, kept = Loan(), False
             try:
+                connection = await self._pool.lend(loan, deadline, apart=True)
+                metadata = await self._log_in(connection, deadline)
                 with self._mutex:
                     if self._closed:
                         raise Unavailable("this connection to etcd was closed")
-                    self._line = line
+                    self._connection, self._stream, self._home = connection, 0, self._driver.bell()
                     self._metadata = (*metadata, *HAS_LEADER)
-                    self._stream = 0  # begun with the first watch
-                threading.Thread(target=self._listen, args=(line,), name="holdfast-etcd-ear", daemon=True).start()
-            except BaseException:
-                self.lose()
-                line.close()
-                raise
+                self._driver.spawn(lambda: self._listen(connection, loan), "holdfast-etcd-ear")
+                kept = True
+            finally:
+                if not kept:
+                    with self._mutex:
+                        self._lose()
+                    self._pool.take_back(loan, whole=False)
         finally:
             turn.over()
 
-    def _send(self, message: bytes) -> None:
-        line = self._line
-        if line is None:
+    async def _send(self, message: bytes) -> None:
+        connection = self._connection
+        if connection is None:
             self._watches.lose()
             return
+        channel: Channel = connection.state
         try:
             if self._stream:
-                line.channel.send(self._stream, message)
+                channel.send(self._stream, message)
             else:
-                self._stream = line.channel.call(WATCH, message, self._metadata, end=False)
-            line.flush(boot_time() + _SEND)
+                self._stream = channel.call(WATCH, message, self._metadata, end=False)
+            await self._flush(connection)
         except OSError:
             self._lose()
         except BaseException:  # half a message may have gone out
             self._lose()
             raise
 
+    async def _flush(self, connection: Connection) -> None:
+        if waiting := connection.state.outgoing():
+            await connection.stream.send(waiting, self._driver.now())
+
     def _lose(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.hang_up()  # its thread closes it: done here, the descriptor could become somebody else's under its feet
+        """The connection is no good: wake everybody to look for themselves. Whoever listens closes it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.stream.hang_up()
         self._watches.lose()
 
-    # ---- the thread that listens
+    # ---- in the background
 
-    def _listen(self, line: Connection) -> None:
-        heard = asked = needed = boot_time()
+    async def _listen(self, connection: Connection, loan: Loan) -> None:
+        heard = asked = needed = self._driver.now()
         try:
             while True:
-                line.wait(_TURN)
-                now = boot_time()
-                with self._mutex:  # reading, too: a TLS connection must not be read and written at once
-                    if self._line is not line:
+                try:
+                    received = await connection.stream.receive(self._driver.now() + _TURN)
+                except TimeoutError:
+                    received = None
+                with self._mutex:
+                    now = self._driver.now()
+                    if self._connection is not connection:
                         return
-                    received = line.read_now()
-                    if received:
+                    if received is not None:
                         heard = asked = now
-                        self._hear(line, received)
+                        self._hear(connection.state, received)
                     elif now - heard > GIVE_UP_AFTER and asked > heard:
                         return
                     elif now - asked > PING_AFTER and self._stream:
                         asked = now
-                        line.channel.ping()
-                        line.flush(now + _SEND)
+                        connection.state.ping()
+                    await self._flush(connection)
                     if self._watches:
                         needed = now
                     elif now - needed > GO_HOME_AFTER:
                         return
-        except (OSError, EOFError, ValueError, Garbled):  # ValueError: forked() or close() took the socket away
+        except (OSError, EOFError, ValueError, Garbled):
             return
         finally:
             with self._mutex:
-                if self._line is line:
+                if self._connection is connection:
                     self._lose()
-            with contextlib.suppress(OSError):
-                line.close()
+            self._pool.take_back(loan, whole=False)
 
-    def _hear(self, line: Connection, received: bytes) -> None:
-        for told in line.channel.feed(received):
-            if told.status is not None:
+    def _hear(self, channel: Channel, received: bytes) -> None:
+        for told in channel.feed(received):
+            if told.status is not None and told.stream == self._stream:
                 raise EOFError("the stream of watches ended")
             if told.message:
                 answer = self._watches.hear(told.message)
                 if answer is not None:
-                    line.channel.send(self._stream, answer)
-        line.flush(boot_time() + _SEND)
+                    channel.send(self._stream, answer)

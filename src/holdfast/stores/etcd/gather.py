@@ -6,92 +6,118 @@ Rule 1: a name stands in one gathering once. Two claims of one name would share 
         all compares before it does anything, so a claim beside the release of the same name would see it taken, and then
         watch from a revision that is past the release.
 Rule 2: what is refused is refused for all of them (etcd does all of it or nothing): each is then asked alone.
+Rule 3: a flight is no part of anybody's call: a task that is cancelled takes no other's transaction with it.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
-from ...drivers.base import boot_time
+from ...drivers.base import Bell, Driver
 from ...errors import Unavailable
-from .proto import Done, Garbled, op_txn, read_txn, txn
-from .refusals import Refused
+from .replies import (
+    Done,
+    Garbled,
+    Refused,
+    read_txn,
+)
+from .requests import (
+    TXN,
+    op_txn,
+    txn,
+)
 
 MOST = 100  # etcd's own limit is 128 (--max-txn-ops)
 MOST_BYTES = 48_000  # within HTTP/2's first window of 64 KiB: one flight
 
 FLIGHTS = 2  # at once: while etcd writes one to its disks, we write the next
 MOST_FLIGHTS = 16  # if they are about names that are under way: a hot name does not wait for its own last answer
+_CALLED = 0.5  # seconds: should the event loop end before it departs, the next who comes calls again
 
 
-class Waiting(NamedTuple):
-    name: str
-    transaction: bytes
-    deadline: float
-    answer: asyncio.Future[Done]
+class Waiting:
+    __slots__ = ("answer", "bell", "deadline", "name", "transaction")
+
+    def __init__(self, name: str, transaction: bytes, deadline: float, bell: Bell) -> None:
+        self.name = name
+        self.transaction = transaction
+        self.deadline = deadline
+        self.bell = bell
+        self.answer: Done | Exception | None = None
+
+    def tell(self, answer: Done | Exception) -> None:
+        if self.answer is None:
+            self.answer = answer
+            self.bell.ring()
 
 
 class Gatherer:
-    def __init__(self, ask: Callable[[bytes, float], Awaitable[bytes]], where: str) -> None:
+    def __init__(self, ask: Callable[[bytes, bytes, float], Awaitable[bytes]], driver: Driver, where: str) -> None:
         self._ask = ask
+        self._driver = driver
         self._where = where
         self._waiting: list[Waiting] = []
-        self._flying: dict[asyncio.Task[None], list[Waiting]] = {}
-        self._names: Counter[str] = Counter()  # that are under way
-        self._called = False
+        self._flying: list[list[Waiting]] = []
+        self._called_until = 0.0
 
     async def transact(self, name: str, transaction: bytes, deadline: float) -> Done:
-        one = Waiting(name, transaction, deadline, asyncio.get_running_loop().create_future())
+        one = Waiting(name, transaction, deadline, self._driver.bell())
         self._waiting.append(one)
-        self._call()
         try:
-            async with asyncio.timeout(max(deadline - boot_time(), 0.0)):
-                return await one.answer
-        except TimeoutError:
-            self._take_back(one)
-            raise Unavailable(f"etcd at {self._where} did not answer in time") from None
-        except asyncio.CancelledError:
-            self._take_back(one)
-            raise
-
-    def _take_back(self, one: Waiting) -> None:
-        if one in self._waiting:
-            self._waiting.remove(one)
+            while one.answer is None:
+                self._call()
+                left = deadline - self._driver.now()
+                if left <= 0:
+                    raise Unavailable(f"etcd at {self._where} did not answer in time")
+                await one.bell.wait(left)
+        finally:
+            if one.answer is None and one in self._waiting:
+                self._waiting.remove(one)
+        if isinstance(one.answer, Exception):
+            raise one.answer
+        return one.answer
 
     def _call(self) -> None:
         """Depart, but after everybody who is awake now has come: one answer wakes many."""
-        if not self._called:
-            self._called = True
-            asyncio.get_running_loop().call_soon(self._depart)
+        now = self._driver.now()
+        if now >= self._called_until and self._waiting:
+            self._called_until = now + _CALLED
+            self._driver.spawn(self._depart, "holdfast-etcd-gatherer")
 
-    def _depart(self) -> None:
-        self._called = False
-        while self._waiting and len(self._flying) < MOST_FLIGHTS:
-            batch = self._next(hot=len(self._flying) >= FLIGHTS)
-            if not batch:
+    async def _depart(self) -> None:
+        self._called_until = 0.0
+        batch = self._next()
+        if not batch:
+            return
+        self._flying.append(batch)
+        landed = False
+        try:
+            self._call()  # for those who did not fit
+            await self._fly(batch)
+            landed = True
+        finally:
+            if batch in self._flying:
+                self._flying.remove(batch)
+            if not landed:
+                self._tell_of_the_loss(batch)
+        self._call()
+
+    def _tell_of_the_loss(self, batch: list[Waiting]) -> None:
+        lost = Unavailable(f"a conversation with etcd at {self._where} was cancelled by somebody else")
+        for one in batch:
+            one.tell(lost)
+        for one in self._waiting:  # the first who is there will call, if the loop goes on
+            if one.bell.ring():
                 return
-            self._names.update(one.name for one in batch)
-            task = asyncio.get_running_loop().create_task(self._fly(batch), name="holdfast-etcd-gatherer")
-            self._flying[task] = batch
-            task.add_done_callback(self._landed)
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
-        for one in self._flying.pop(task):
-            self._names[one.name] -= 1
-            if not self._names[one.name]:
-                del self._names[one.name]
-            if not one.answer.done():
-                one.answer.set_exception(
-                    Unavailable(f"a conversation with etcd at {self._where} was cancelled by somebody else")
-                )
-        if self._waiting:
-            self._call()
-
-    def _next(self, *, hot: bool) -> list[Waiting]:
-        """`hot`: only of names that are under way."""
+    def _next(self) -> list[Waiting]:
+        """Those of the next flight. If two are under way, only of names that are under way as well."""
+        now = self._driver.now()
+        self._flying = [batch for batch in self._flying if max(one.deadline for one in batch) >= now]
+        if len(self._flying) >= MOST_FLIGHTS:
+            return []
+        hot = len(self._flying) >= FLIGHTS
+        under_way = {one.name for batch in self._flying for one in batch} if hot else set()
         batch: list[Waiting] = []
         later: list[Waiting] = []
         names: set[str] = set()
@@ -99,7 +125,7 @@ class Gatherer:
         for one in self._waiting:
             name = one.name
             full = len(batch) >= MOST or (batch and size + len(one.transaction) > MOST_BYTES)
-            if full or name in names or (hot and name not in self._names):
+            if full or name in names or (hot and name not in under_way):
                 later.append(one)
             else:
                 size += len(one.transaction)
@@ -109,31 +135,25 @@ class Gatherer:
         return batch
 
     async def _fly(self, batch: list[Waiting]) -> None:
-        """Not a part of anybody's call: a task that is cancelled takes no other's transaction with it."""
         try:
             answers: list[Done | Exception] = list(await self._answers(batch))
         except Refused as refused:
             if len(batch) > 1:
                 for one in batch:
-                    if not one.answer.done():  # else nobody waits for it any more
+                    if one.answer is None and one.deadline > self._driver.now():  # else nobody waits for it any more
                         await self._fly([one])
                 return
             answers = [refused]
         except Exception as error:
             answers = [error] * len(batch)
         for one, answer in zip(batch, answers, strict=True):
-            if one.answer.done():
-                continue
-            if isinstance(answer, Exception):
-                one.answer.set_exception(answer)
-            else:
-                one.answer.set_result(answer)
+            one.tell(answer)
 
     async def _answers(self, batch: list[Waiting]) -> list[Done]:
         deadline = max(one.deadline for one in batch)
         if len(batch) == 1:
-            return [read_txn(await self._ask(batch[0].transaction, deadline))]
-        whole = read_txn(await self._ask(txn([], [op_txn(one.transaction) for one in batch]), deadline))
+            return [read_txn(await self._ask(TXN, batch[0].transaction, deadline))]
+        whole = read_txn(await self._ask(TXN, txn([], [op_txn(one.transaction) for one in batch]), deadline))
         # The parts know no revision of their own: they are all of the one of the whole.
         parts = [Done(one.succeeded, one.answers, whole.header) for one in whole.answers if isinstance(one, Done)]
         if len(parts) != len(batch):

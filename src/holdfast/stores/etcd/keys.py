@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ...claim import MAX_TOKEN, Claim, new_holder
 from ...rule import EVERYBODY
-from .proto import KeyValue
+from .replies import KeyValue
 
 # Kinds of those inside, in this order: what stands in a reader's way is a range, from PART on.
 READER, PART, WHOLE = b"r", b"s", b"w"

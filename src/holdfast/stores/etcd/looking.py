@@ -8,29 +8,31 @@ from typing import TYPE_CHECKING
 
 from ...claim import Eviction, Holding, Snapshot, Waiting
 from .keys import Keys, Span, everybody, read_json, read_number, read_terms, token_of
-from .proto import (
+from .replies import (
+    KeyValue,
+    read_lease,
+    read_range,
+)
+from .requests import (
     ASCEND,
     CREATE,
     EQUAL,
     LEASE_GRANT,
     LEASE_TIME_TO_LIVE,
     RANGE,
-    KeyValue,
     compare,
     lease_grant,
     op_delete,
     op_put,
     op_range,
     range_of,
-    read_lease,
-    read_range,
     time_to_live,
     txn,
 )
-from .session import new_lease_id
+from .sessions import new_lease_id
 
 if TYPE_CHECKING:
-    from .talk import Wire
+    from .wire import Wire
 
 _REMEMBER_EVICTIONS = 24 * 3600
 _PAGE = 1000

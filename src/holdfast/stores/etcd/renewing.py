@@ -1,38 +1,38 @@
 """Renewal: one keep-alive a session; and every key is read, through the quorum, to see that it is still there.
 
-The reads are what makes the keep-alive count (see session.py), and how an admin's `etcdctl del` is noticed.
+The reads are what makes the keep-alive count (see sessions.py), and how an admin's `etcdctl del` is noticed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ...claim import Grant, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable
-from .entering import Entry
-from .proto import (
-    LEASE_KEEP_ALIVE,
-    TXN,
+from .claiming import Entry
+from .replies import (
     Done,
     Garbled,
     KeyValue,
     Leased,
+    Refused,
+    garbled,
+    read_lease,
+    read_txn,
+)
+from .requests import (
+    LEASE_KEEP_ALIVE,
+    TXN,
     lease_id,
     op_range,
     range_of,
-    read_lease,
-    read_txn,
     txn,
 )
-from .refusals import Refused, garbled
-from .session import Session, Sessions
+from .sessions import Session, Sessions
 from .sweeping import Sweeper
-from .talk import Call, Outcome, answer_of
-
-if TYPE_CHECKING:
-    from .talk import Wire
+from .wire import Call, Outcome, Wire, answer_of
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
-"""Locks in etcd: the line, the tokens and the exclusion are etcd's, one transaction each; see entering.py for why it is right.
+"""Locks in etcd: the line, the tokens and the exclusion are etcd's, one transaction each; see claiming.py for why it is right.
 
-One lease a process and ttl (a *session*, see session.py), whatever the number of locks. It is kept alive by renewals of any of
+One lease a process and ttl (a *session*, see sessions.py), whatever the number of locks. It is kept alive by renewals of any of
 them; so a claim that nobody renews, while its session lives on by others, is ended by the process itself, when its time is
 up (sweeping.py). A process that dies takes its session with it.
 """
@@ -14,18 +14,37 @@ from typing import TypeVar
 from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
+from ..kit.pool import Unreachable
 from ..kit.sleepers import Sleepers
 from . import looking
+from .claiming import Entry, Templates, enter, look, may_enter, seen, what_to_wait_for
 from .ear import Watch
-from .entering import Entry, Templates, enter, look, may_enter, seen, what_to_wait_for
 from .keys import PART, Keys, everybody, read_terms, token_of
-from .proto import CREATE, EQUAL, LESS, MOD, Done, Garbled, compare, op_delete, op_put, op_range, op_txn, range_of, txn
-from .refusals import Refused, explained, garbled
 from .renewing import Renewal
-from .session import Session, Sessions, length_for
+from .replies import (
+    Done,
+    Garbled,
+    Refused,
+    explained,
+    garbled,
+)
+from .requests import (
+    CREATE,
+    EQUAL,
+    LESS,
+    MOD,
+    compare,
+    op_delete,
+    op_put,
+    op_range,
+    op_txn,
+    range_of,
+    txn,
+)
+from .sessions import Session, Sessions, length_for
 from .sweeping import Sweeper
-from .talk import Unreachable, Wire
 from .url import Target
+from .wire import Wire
 
 T = TypeVar("T")
 
@@ -50,15 +69,15 @@ _BUSY = 0.02  # so many others entered meanwhile that we let them pass for a mom
 class EtcdStore:
     traits = TRAITS
 
-    def __init__(self, target: Target, wire: Wire, driver: Driver) -> None:
+    def __init__(self, target: Target, driver: Driver) -> None:
         self._target = target
-        self._wire = wire
         self._driver = driver
         self._keys = Keys(target.prefix)
         self._first = Templates(self._keys).first
         self._start()
 
     def _start(self) -> None:
+        self._wire = Wire(self._target, self._driver)
         self._entries: dict[str, Entry] = {}
         self._sleepers = Sleepers()
         self._sessions = Sessions(self._wire, self._driver)
@@ -114,7 +133,7 @@ class EtcdStore:
         (key, range_end), since = entry.until
         watch = entry.watch
         if watch is not None and (watch.over or (watch.key, watch.range_end) != (key, range_end)):
-            self._wire.ear.cancel(watch)
+            await self._wire.ear.cancel(watch)
             watch = None
         if watch is None or entry.bell is None:
             entry.bell = self._driver.bell()
@@ -139,7 +158,7 @@ class EtcdStore:
     async def _leave(self, claim: Claim, deadline: float) -> bool:
         entry = self._entries.get(claim.holder)
         if entry is not None and entry.watch is not None:
-            self._wire.ear.cancel(entry.watch)
+            await self._wire.ear.cancel(entry.watch)
             entry.watch = None
         if entry is not None and entry.token and not entry.moving:
             operations = [op_delete(entry.key)]
@@ -173,7 +192,7 @@ class EtcdStore:
         done = await self._transact(claim.name, txn([], gone), self._by(ROUND))
         entry.revision = done.header.revision
         if entry.watch is not None:
-            self._wire.ear.cancel(entry.watch)
+            await self._wire.ear.cancel(entry.watch)
         entry.begin(claim, self._keys, self._driver.now())
         if entry.bell is not None:
             entry.bell.ring()  # should its owner be alive after all, it claims again
@@ -202,7 +221,7 @@ class EtcdStore:
                 await self._sleepers.sleep(bell, give_up - self._driver.now(), woken)
         finally:
             if watch is not None:
-                self._wire.ear.cancel(watch)
+                await self._wire.ear.cancel(watch)
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         with self._explained():
@@ -239,7 +258,7 @@ class EtcdStore:
         try:
             await self._sessions.close(self._driver.now() + _GOODBYE)
         finally:
-            await self._wire.close()
+            self._wire.close()
 
     # ---- time
 
@@ -326,7 +345,7 @@ class EtcdStore:
             raise Unavailable(f"the revision of etcd is past {MAX_TOKEN}: tokens for {claim.name!r} are used up")
         entry.token, entry.created, entry.queued, entry.until = token, created, 0, None
         if entry.watch is not None:
-            self._wire.ear.cancel(entry.watch)
+            await self._wire.ear.cancel(entry.watch)
             entry.watch = None
         session = entry.session
         if session is not None and session.live_until >= sent + claim.ttl:

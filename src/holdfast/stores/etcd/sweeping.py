@@ -9,14 +9,13 @@ Rule 3: the owner may come back, so nothing is left in its way. What may yet arr
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable
 
 from ...claim import Claim
 from ...drivers.base import Bell, Driver
 from ...errors import Unavailable
-from .entering import Entry
-from .session import LATE
+from .claiming import Entry
+from .sessions import LATE
 
 _NEVER = float("inf")
 _IDLE = 30.0  # with nothing to sweep for so long, the sweeper goes home
@@ -40,7 +39,7 @@ class Sweeper:
         self._entries = entries
         self._release = release
         self._clear = clear
-        self._mutex = threading.Lock()
+        self._mutex = driver.mutex()
         self._bell: Bell | None = None
         self._wake_at = _NEVER
         self._closed = False

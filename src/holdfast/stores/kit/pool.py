@@ -10,7 +10,8 @@ the lists here is a single one of the interpreter, so threads need no mutex.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from ...drivers.base import Address, Bell, Driver, Stream
 from ...errors import Misuse, Unavailable
@@ -34,12 +35,13 @@ class Closed(Unreachable, Misuse):
 class Connection:
     """A stream, and who is at its other end."""
 
-    __slots__ = ("address", "shown", "stream")
+    __slots__ = ("address", "shown", "state", "stream")
 
     def __init__(self, address: Address, stream: Stream) -> None:
         self.address = address
         self.shown = show(address)
         self.stream = stream
+        self.state: Any = None  # what the store's protocol has to remember of it
 
 
 class Loan:
@@ -55,14 +57,22 @@ class Loan:
 
 class Pool:
     def __init__(
-        self, driver: Driver, system: str, members: Members, tls: SSLContext | None, most_at_once: int
+        self,
+        driver: Driver,
+        system: str,
+        members: Members,
+        tls: SSLContext | None,
+        most_at_once: int,
+        is_over: Callable[[Connection], Awaitable[bool]] | None = None,
     ) -> None:
+        """`is_over`: asked of a connection that seems stale, where servers say something between two conversations."""
         self.where = ",".join(map(show, members.addresses))
         self._driver = driver
         self._system = system
         self._members = members
         self._tls = tls
         self._room = most_at_once
+        self._is_over = is_over
         self._idle: list[Connection] = []
         self._lent: set[Loan] = set()
         self._apart: set[Loan] = set()
@@ -87,7 +97,7 @@ class Pool:
             found = loan.connection
             if found is None:
                 found = loan.connection = await self._dial(deadline)
-            elif found.stream.is_stale():
+            elif found.stream.is_stale() and (self._is_over is None or await self._is_over(found)):
                 loan.connection = None
                 found.stream.close()
                 continue
@@ -146,7 +156,7 @@ class Pool:
             except OSError as error:
                 if self._tls is not None:
                     self._no_tls(address, error)
-                failures.append(f"{show(address)}: {error}")
+                failures.append(f"{show(address)}: {str(error) or 'it hung up'}")
                 continue
             self._members.serves(address)
             return Connection(address, stream)

@@ -77,8 +77,8 @@ def seconds(least: float, most: float) -> Callable[[str, str], float]:
 
 
 @cache
-def tls_context(ca: str, cert: str, cert_key: str) -> SSLContext:
-    """Built once: it takes longer than to connect."""
+def tls_context(ca: str, cert: str, cert_key: str, protocol: str = "") -> SSLContext:
+    """Built once: it takes longer than to connect. `protocol`: what is to be spoken over it, if the server has a choice."""
     import ssl
 
     try:
@@ -87,4 +87,6 @@ def tls_context(ca: str, cert: str, cert_key: str) -> SSLContext:
             context.load_cert_chain(cert, cert_key or None)
     except OSError as error:
         raise Misuse(f"cannot read the certificates named in the URL (ca, cert, cert_key): {error}") from error
+    if protocol:
+        context.set_alpn_protocols([protocol])
     return context

@@ -17,21 +17,23 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from ..kit.turns import Turns
-from .proto import (
+from .replies import (
+    Garbled,
+    Refused,
+    read_lease,
+)
+from .requests import (
     LEASE_GRANT,
     LEASE_KEEP_ALIVE,
     LEASE_REVOKE,
-    Garbled,
     lease_grant,
     lease_id,
-    read_lease,
 )
-from .refusals import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from .talk import Wire
+    from .wire import Wire
 
 LATE = 60  # seconds: so long after a claim was given up in mid-flight, it may yet land
 
@@ -78,7 +80,7 @@ class Sessions:
         self._driver = driver
         self._sessions: dict[int, Session] = {}
         self._late: Session | None = None
-        self._opening = Turns(driver.bell, driver.me)
+        self._opening = Turns(driver.bell, driver.me, now=driver.now)
 
     async def fresh(self, ttl: float, deadline: float, this: Session | None = None) -> Session:
         """The one for this ttl (or `this`, while it lives), long enough for a grant of now; opened if there is none."""
@@ -173,4 +175,4 @@ def length_for(ttl: float) -> int:
 
 def new_lease_id() -> int:
     """Our own, and unguessable: whoever knows it may keep the lease alive, or, if it may write our keys, end it."""
-    return int.from_bytes(os.urandom(8), "big") >> 2 | 1
+    return int.from_bytes(os.urandom(8), "big") >> 3 | 1 << 61  # always as many bytes on the wire

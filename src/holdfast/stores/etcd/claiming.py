@@ -28,14 +28,16 @@ from ...claim import Claim, new_holder
 from ...drivers.base import Bell
 from .ear import Watch
 from .keys import HOLDER, PART, READER, WHOLE, Keys, Span, everybody, in_the_way, kind_of, read_terms
-from .proto import (
+from .replies import (
+    Done,
+    KeyValue,
+)
+from .requests import (
     CREATE,
     DESCEND,
     EQUAL,
     LESS,
     MOD,
-    Done,
-    KeyValue,
     compare,
     op_delete,
     op_put,
@@ -44,7 +46,7 @@ from .proto import (
     range_of,
     txn,
 )
-from .session import Session
+from .sessions import Session
 
 
 class Entry:
