@@ -18,7 +18,9 @@ MODULES = sorted(
 def test_every_example_in_a_docstring_runs() -> None:
     tried = 0
     for name in ["holdfast", *MODULES]:
-        result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+        # Not docstrings without an example: for each of those too, every source file known to this process would be looked at.
+        module = importlib.import_module(name)
+        result = doctest.testmod(module, optionflags=doctest.ELLIPSIS, exclude_empty=True)
         assert result.failed == 0, name
         tried += result.attempted
     assert tried > 8
