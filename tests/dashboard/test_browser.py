@@ -234,7 +234,7 @@ def test_the_page_is_accessible_in_light_and_dark_and_fits_a_phone(
     leases.append(locks.semaphore("gpu", 4).acquire(units=2))
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     for scheme in schemes:
-        page = browser.new_page(viewport={"width": 1100, "height": 560}, color_scheme=scheme)
+        page = browser.new_page(viewport={"width": 1280, "height": 560}, color_scheme=scheme)
         page.goto(served.url)
         expect(page.locator(".badge.deadlock")).to_have_count(2)
         grounds = page.evaluate("getComputedStyle(document.body).backgroundColor")
