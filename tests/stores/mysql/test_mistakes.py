@@ -155,8 +155,8 @@ MUTANTS = [
     Mutant(
         "a socket that is watched is closed without a word",
         "line.py",
-        "                plug.shutdown(socket.SHUT_RDWR)  # else, while",
-        "                pass  # else, while",
+        "        plug = self._sock\n        if plug is not None:\n            with",
+        "        plug = None\n        if plug is not None:\n            with",
         "test_session.py::test_a_claim_whose_answer_was_lost_is_not_in_its_own_way",
     ),
     Mutant(
