@@ -136,7 +136,7 @@ class Claiming:
                     continue
                 if isinstance(done, Failed):
                     if done.delayed and done.about != "prune":  # the name was last held by a session that died
-                        return Place(claim, _LOOK_AGAIN)
+                        return self._no_room(_LOOK_AGAIN)
                     await self._learn(done)
                     book = None
                     await store.try_again(claim.name, tries, self._deadline)
@@ -154,7 +154,13 @@ class Claiming:
                 book = None
                 continue
             wake_in = self._listen(book, self._mine, self._bell) if self._mine and self._bell else _LOOK_AGAIN
-            return Place(claim, wake_in)
+            return self._no_room(wake_in)
+
+    def _no_room(self, wake_in: float) -> Place:
+        mine = self._mine
+        if mine is not None and not (self._claim.queue or mine.token or mine.uncertain):
+            self._store.keeper.forget(mine)  # it tried, and is not in line: there is nothing to take back
+        return Place(self._claim, wake_in)
 
     # ---- before
 
