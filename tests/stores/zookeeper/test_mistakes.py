@@ -18,6 +18,7 @@ from holdfast.stores.zookeeper import entering, line, records
 from holdfast.stores.zookeeper.entering import Entering
 from holdfast.stores.zookeeper.session import Watcher
 from holdfast.stores.zookeeper.sessions import Sessions
+from holdfast.stores.zookeeper.store import ZooKeeperStore
 from holdfast.sync import Locks
 
 from .hands import Connect, Ensemble, until
@@ -305,6 +306,27 @@ def what_nobody_renews_ends(a: Locks, b: Locks) -> None:
     until(lambda: b.names() == [], within=3)
 
 
+def who_was_taken_away_while_it_asked_leaves_no_second_place(a: Locks, b: Locks) -> None:
+    """Its answer was later than its ttl: the housekeeper had been there meanwhile."""
+    held, waiting = claim(), claim()
+    assert isinstance(ask(a, held), Grant)
+    assert isinstance(ask(b, waiting), Place)
+    store: Any = b._engine.store
+    sessions: Sessions = store._sessions
+    record = sessions.records[waiting.holder]
+
+    def taken_away() -> None:
+        record.until = 0.0
+        sessions._sweep([record])
+        until(lambda: waiting.holder not in sessions.records)
+
+    before(b, GetChildren2, taken_away)
+    assert isinstance(ask(b, waiting), Place)
+    assert leave(b, waiting)
+    assert leave(a, held)
+    assert a.names() == []
+
+
 def a_lost_answer_makes_no_second_node(a: Locks, b: Locks) -> None:
     mine = claim()
     ask(a, claim("other"))
@@ -466,6 +488,23 @@ def no_housekeeping(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sessions, "_sweep", lambda self, records: None)
 
 
+def joins_again_though_it_was_taken_away(patch: pytest.MonkeyPatch) -> None:
+    kept: dict[str, Any] = {}
+    right = ZooKeeperStore._record
+
+    async def once(self: ZooKeeperStore, asked: Claim, give_up: float) -> Any:
+        if asked.holder not in kept:
+            kept[asked.holder] = await right(self, asked, give_up)
+        return kept[asked.holder]
+
+    def send(self: Sessions, record: Any, requests: Any) -> Any:
+        record.asked = True
+        return record.session.send(requests, self._driver.bell())
+
+    patch.setattr(ZooKeeperStore, "_record", once)
+    patch.setattr(Sessions, "send", send)
+
+
 def create_again_when_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Entering, "_find_again", Entering._join)
 
@@ -492,6 +531,7 @@ SCENARIOS: list[tuple[Scenario, Callable[[pytest.MonkeyPatch], None]]] = [
     (who_comes_after_one_that_went_past_hears_of_those_before_it, waiting_for_one_that_went_past),
     (who_is_behind_one_that_goes_past_hears_of_those_before_it, past_the_line_without_a_word),
     (what_nobody_renews_ends, no_housekeeping),
+    (who_was_taken_away_while_it_asked_leaves_no_second_place, joins_again_though_it_was_taken_away),
     (a_lost_answer_makes_no_second_node, create_again_when_an_answer_was_lost),
     (a_node_of_a_dying_session_is_not_ours, one_tag_for_all_sessions),
     (another_kind_of_lock_is_refused_and_leaves_nothing, any_capacity),

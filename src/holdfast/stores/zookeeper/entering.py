@@ -92,9 +92,11 @@ class Entering:
         new = [] if claim.name in self._known else [CreateContainer(parent, b"", session.acl, CreateContainer.FLAGS)]
         path = f"{parent}/{line.stem(claim, record.tag)}"
         data = record.data(FRESH, lives(record, claim.ttl))
-        record.asked = True
         create = Create2(path, data, session.acl, _EPHEMERAL | _SEQUENTIAL)
-        *_, created, listing = await session.ask([*new, create, GetChildren2(parent, None)], give_up)
+        sent = self._sessions.send(record, [*new, create, GetChildren2(parent, None)])
+        if sent is None:
+            return None
+        *_, created, listing = await session.answered(sent, give_up)
         if isinstance(created, NoNodeError):
             record.asked = False
             self._known.pop(claim.name, None)

@@ -177,7 +177,9 @@ class Session:
         """Sent together, answered in order; what ZooKeeper refuses is an answer like any other."""
         if give_up is None:
             give_up = self._driver.now() + self.target.timeout
-        batch = self.send(requests, self._driver.bell())
+        return await self.answered(self.send(requests, self._driver.bell()), give_up)
+
+    async def answered(self, batch: Batch, give_up: float) -> list[Any]:
         while not batch.complete:
             left = give_up - self._driver.now()
             if left <= 0:

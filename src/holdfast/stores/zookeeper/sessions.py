@@ -9,7 +9,7 @@ loop may end, or be busy, and nothing may be held because of that.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ from kazoo.protocol.serialization import Delete, GetChildren
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from .records import Record
-from .session import Session
+from .session import Batch, Session
 from .url import Target
 
 # A leader hears of a follower's clients with a delay. If it never hears of the last renewal, it counts from the one before,
@@ -112,6 +112,14 @@ class Sessions:
             record.until = until
         self._remind(record)
         return True
+
+    def send(self, record: Record, requests: Sequence[Any]) -> Batch | None:
+        """What may make a node. None: it is being taken away. In one step with that: what is sent before is found and deleted."""
+        with self._sweeping:
+            if record.leaving:
+                return None
+            record.asked = True
+            return record.session.send(requests, self._driver.bell())
 
     def leave(self, record: Record, retry_at: float) -> None:
         """Its owner takes it away now; the housekeeper does, if it is still there at `retry_at`."""

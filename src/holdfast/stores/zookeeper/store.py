@@ -53,19 +53,9 @@ class ZooKeeperStore:
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         give_up = self._until(within)
-        record = self._sessions.records.get(claim.holder)
-        if record is not None:
-            now = self._driver.now()
-            over = record.session.dead or now >= record.until
-            if over or not self._sessions.extend(record, now + lives(record, claim.ttl)):
-                await self._sessions.remove(record, give_up)
-                record = None
-        if record is None:
-            session = await self._sessions.of(claim.ttl, give_up)
-            record = Record(claim, session, self._driver)
-            self._sessions.add(record, self._driver.now() + lives(record, claim.ttl))
         attempts = 0
         while attempts < _ATTEMPTS:
+            record = await self._record(claim, give_up)
             try:
                 answer = await self._entering.ask_for(record, claim, give_up)
             except Unavailable:
@@ -76,10 +66,24 @@ class ZooKeeperStore:
                     raise
                 await self._driver.sleep(min(REDIAL, left))
                 continue
-            if answer is not None:
+            if isinstance(answer, Place) or (answer is not None and not record.leaving):
                 return answer
             attempts += 1
         raise Unavailable(f"{claim.name!r} changes too fast: {_ATTEMPTS} attempts to claim it failed")
+
+    async def _record(self, claim: Claim, give_up: float) -> Record:
+        """Of this claim. Anew with every attempt: whoever was answered too late was taken away, and starts from the beginning."""
+        record = self._sessions.records.get(claim.holder)
+        if record is not None:
+            now = self._driver.now()
+            lasts = not record.session.dead and now < record.until
+            if lasts and self._sessions.extend(record, now + lives(record, claim.ttl)):
+                return record
+            await self._sessions.remove(record, give_up)
+        session = await self._sessions.of(claim.ttl, give_up)
+        record = Record(claim, session, self._driver)
+        self._sessions.add(record, self._driver.now() + lives(record, claim.ttl))
+        return record
 
     def _until(self, within: float) -> float:
         return self._driver.now() + min(within, self._target.timeout)
