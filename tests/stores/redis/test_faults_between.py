@@ -82,7 +82,8 @@ def test_20_a_release_that_fails_may_be_repeated(redis: Redis, proxy: Proxy, con
     with pytest.raises(Unavailable):
         lease.release()
     proxy.flow()
-    assert lease.release() is True
+    lease.release()  # True, or False if the background was quicker: it goes on by itself
+    assert not lease.held
     assert connect(redis.url).names() == []
 
 

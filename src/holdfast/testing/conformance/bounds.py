@@ -41,7 +41,7 @@ sys.stdin.readline()
 signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
 before = time.monotonic()
 try:
-    locks.lock("x").acquire(timeout=1)
+    locks.lock("x", ttl=float(sys.argv[3])).acquire(timeout=1)
     print("got it", flush=True)
 except (holdfast.NotAcquired, holdfast.Unavailable):
     print(time.monotonic() - before, flush=True)
@@ -108,7 +108,7 @@ class Bounds:
         if not network or world.asynchronous:
             return  # a loop has no system call of its own to be restarted
         with subprocess.Popen(
-            [sys.executable, "-c", _SIGNALLED, network.url, state],
+            [sys.executable, "-c", _SIGNALLED, network.url, state, str(world.ttl_kept)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -125,7 +125,8 @@ class Bounds:
                 child.communicate("end\n", timeout=PATIENCE)
             finally:
                 child.kill()
-        world.until_nothing_is_left()
+        # Its process has ended: what was on its way and arrived after that has nobody to take it back, and ends with its ttl.
+        world.until_nothing_is_left(2 * world.ttl_kept + 5 + world.slack)
 
     def test_close_has_one_deadline_for_all_that_is_held_and_says_what_it_left(
         self, world: World, network: Network, caplog: pytest.LogCaptureFixture
