@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
+import holdfast.aio
 from holdfast import LeaseLost, Locks, Unavailable, events
 from holdfast.claim import Grant, Verdict
 from holdfast.drivers.base import finish
@@ -413,3 +415,24 @@ def test_a_callback_that_takes_its_time_costs_no_other_lease_its_life() -> None:
             assert renewed.acquire(timeout=10)
         assert other.held
         enough.set()
+
+
+def test_a_loop_that_was_closed_does_not_take_renewal_with_it() -> None:
+    """Not cancelled, just closed: the renewer sleeps there for ever. Whoever comes from another loop gets a new one."""
+    locks = holdfast.aio.connect("memory://a-loop-that-was-closed")
+    closed = asyncio.new_event_loop()
+    first = closed.run_until_complete(locks.lock("first", ttl=0.3).acquire())
+    closed.close()
+
+    async def second() -> None:
+        renewed = asyncio.Event()
+        locks.subscribe(lambda event: renewed.set(), [events.RENEWED])
+        lease = await locks.lock("second", ttl=1.5).acquire()  # due after the first, for which somebody is to wake
+        async with asyncio.timeout(10):
+            await renewed.wait()
+        assert lease.held
+        await lease.release()
+        await locks.close()
+
+    asyncio.run(second())
+    assert not first.held

@@ -15,6 +15,12 @@ LIFECYCLE, RENEWAL = "tests/test_lifecycle.py::", "tests/test_renewal.py::"
 ANY_LINE = SCOPE + "test_interrupted_at_any_line_a_lock_is_given_back_though_somebody_still_has_the_lease"
 
 MUTANTS = [
+    Mutant(
+        "a renewer that sleeps in a loop that was closed",
+        "renewal.py",
+        (("if due < self._wake_at or (self._bell is not None and self._bell.gone):", "if due < self._wake_at:"),),
+        "tests/test_renewal.py::test_a_loop_that_was_closed_does_not_take_renewal_with_it",
+    ),
     # ---- scopes
     Mutant(
         "a scope that is dropped without a word",

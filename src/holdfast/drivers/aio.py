@@ -28,6 +28,10 @@ class LoopBell:
         self._rung = False
         self._waiter: asyncio.Future[None] | None = None
 
+    @property
+    def gone(self) -> bool:
+        return self._loop.is_closed()
+
     async def wait(self, timeout: float) -> None:
         if not self._rung:
             self._waiter = self._loop.create_future()

@@ -43,6 +43,11 @@ def never() -> bool:
 class Bell(Protocol):
     """What one waiter sleeps on. Rung before the wait began, it ends the wait at once."""
 
+    @property
+    def gone(self) -> bool:
+        """Is it certain that nobody will ever wait here again? Its event loop was closed."""
+        ...
+
     async def wait(self, timeout: float) -> None: ...
 
     def ring(self) -> bool:

@@ -38,6 +38,7 @@ class Socket:
     """A socket to wait on, and the address that rings it."""
 
     __slots__ = ("_beside", "_pid", "_socket", "address")
+    gone = False
 
     def __init__(self, beside: str) -> None:
         self._beside = beside

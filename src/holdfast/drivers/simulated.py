@@ -21,6 +21,8 @@ EPOCH_US = 1_700_000_000_000_000  # what wall clocks show when a world begins
 class Bell:
     """A bell of a simulated process; with an address, one that other processes can ring."""
 
+    gone = False
+
     def __init__(self, process: Process, address: str = "") -> None:
         self.address = address
         self.what = "a bell"  # shown to whoever asks what a task waits for

@@ -22,6 +22,7 @@ class ThreadBell:
     """A bare lock, taken when made: to ring is to release it. Far cheaper than threading.Event."""
 
     __slots__ = ("_lock",)
+    gone = False
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

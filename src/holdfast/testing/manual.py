@@ -29,6 +29,8 @@ T = TypeVar("T")
 class ManualBell:
     """Rung, or else the clock is moved on."""
 
+    gone = False
+
     def __init__(self, driver: Manual) -> None:
         self._driver = driver
         self.rung = 0
