@@ -93,9 +93,7 @@ class Renewer:
                 self._by_ttl[ttl][id(lease)] = ref(lease)
             else:
                 due = self._file(lease, lease._since)
-            if due < self._wake_at or (
-                self._bell is not None and self._bell.gone
-            ):  # it sleeps in a loop that was closed
+            if due < self._wake_at or self._bell.gone:  # it sleeps in an event loop that was closed
                 self._wake(due)
 
     def renewed(self, lease: Lease, verdict: Grant | None, sent: float, limit: float | None) -> None:
@@ -105,7 +103,7 @@ class Renewer:
                 lease._limit = limit
         self._confirm([(lease, verdict)], sent)
         with self._mutex:
-            if lease._state is HELD and (lease._due < self._wake_at or (self._bell is not None and self._bell.gone)):
+            if lease._state is HELD and (lease._due < self._wake_at or self._bell.gone):
                 self._wake(lease._due)
 
     def remove(self, lease: Lease) -> None:

@@ -16,7 +16,12 @@ MUTANTS = [
     Mutant(
         "an extension that does not wake the renewer",
         "renewal.py",
-        (("            if lease._state is HELD and lease._due < self._wake_at:\n", "            if False:\n"),),
+        (
+            (
+                "            if lease._state is HELD and (lease._due < self._wake_at or self._bell.gone):\n",
+                "            if False:\n",
+            ),
+        ),
         TERMS + "test_an_extension_wakes_the_renewer_in_time",
     ),
     Mutant(
