@@ -41,7 +41,7 @@ servers: $(VENV)/ready
 # What fails beside the others is run again by itself, and has to pass then; both are printed. Real servers on a machine that is short of
 # processors miss a deadline now and then: that is worth reading, and no reason to throw the run away.
 unit: $(VENV)/ready
-	$(BIN)/python -m pytest -n 6 --dist loadfile --durations=30 || { echo "== what failed, once more, one by one"; \
+	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=30 || { echo "== what failed, once more, one by one"; \
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 # Without servers, and without a word that would hide it.

@@ -1,7 +1,7 @@
 """Settings for all tests."""
 
 import signal
-from pathlib import Path
+from collections import Counter
 
 import pytest
 
@@ -15,10 +15,11 @@ for _ignored, _usual in (
         signal.signal(_ignored, _usual)
 
 
+# Tests that take seconds each, since most are a run of pytest: their files come early, or all would wait for them at the end.
+SLOW = ("mistakes", "mutants", "fire", "seeds", "model", "browser")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is known to fail is run all the same, and shown as such: see open_defects.txt."""
-    lines = (Path(__file__).parent / "open_defects.txt").read_text().splitlines()
-    known = dict(line.split("  ", 1) for line in lines if line and not line.startswith("#"))
-    for item in items:
-        if item.nodeid in known:
-            item.add_marker(pytest.mark.xfail(reason=known[item.nodeid], strict=False))
+    """The longest files first."""
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: -tests[item.path] * (12 if any(word in item.path.name for word in SLOW) else 1))
