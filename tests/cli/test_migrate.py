@@ -44,7 +44,7 @@ def test_no_name_of_a_database_gets_out_of_the_comment(capsys: pytest.CaptureFix
     [
         (["migrate", "--sql", "--url", "redis://:hush@nowhere"], "no store that creates a schema"),
         (["migrate", "--url", "postgresql://nowhere"], "--sql"),
-        (["migrate", "--sql", "--url", "postgresql://nowhere?durability=no"], "durable or relaxed"),
+        (["migrate", "--sql", "--url", "postgresql://nowhere?durability=no"], "full or relaxed"),
         (["migrate", "--sql", "--url", "mysql://:hush@nowhere"], "name the database"),
     ],
 )

@@ -376,7 +376,7 @@ def test_a_connection_is_closed_only_when_nobody_uses_it(path: Path) -> None:
         def __exit__(self, *_: object) -> None:
             return None
 
-    database._mutex = Mutex()
+    usual, database._mutex = database._mutex, Mutex()
     closing = threading.Thread(target=database.close)
     closing.start()
     while closing.is_alive() and not asked.is_set():
@@ -384,6 +384,7 @@ def test_a_connection_is_closed_only_when_nobody_uses_it(path: Path) -> None:
     assert database._connection is not None
     granted.set()
     closing.join(20)
+    database._mutex = usual  # whoever forks takes it
     assert database._connection is None
 
 

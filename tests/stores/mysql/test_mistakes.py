@@ -49,9 +49,9 @@ MUTANTS = [
     Mutant(
         "a cancellation that the driver swallowed",
         "line_aio.py",
-        "if task is not None and task.cancelling() > cancelled:",
-        "if task is None:",
-        "test_strays.py::test_a_cancellation_in_the_moment_of_connecting_is_heard",
+        "        dialling.get_loop().call_later(_AGAIN, _end, dialling)\n",
+        "        pass\n",
+        "test_dialling.py::test_a_cancellation_that_the_driver_swallows_does_not_make_it_wait_for_ever",
     ),
     Mutant(
         "an ear that sleeps on in the server",

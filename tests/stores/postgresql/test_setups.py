@@ -174,7 +174,7 @@ def test_names_of_any_script_fit_into_a_database_of_any_encoding(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ("?durability=none", "durable or relaxed"),
+        ("?durability=none", "full or relaxed"),
         ("?mode=both", "lease or session"),
         ("?schema=Bad-Name", "schema"),
         ("?pool=0", "pool"),
