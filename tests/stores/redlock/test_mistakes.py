@@ -131,12 +131,6 @@ MUTANTS = [
         ),
         "tests/stores/redis/test_contract.py::test_a_name_that_no_resolver_answers_for_takes_no_longer_than_was_asked[threads]",
     ),
-    Mutant(
-        "no time is time without an end",
-        "stores/redis/connection.py",
-        (("settimeout(max(seconds, 0.001))", "settimeout(seconds or None)"),),
-        "tests/stores/redis/test_contract.py::test_who_has_no_time_left_waits_for_nobody[threads]",
-    ),
 ]
 
 
