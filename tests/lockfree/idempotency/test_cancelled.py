@@ -79,7 +79,7 @@ def test_a_key_is_free_whenever_its_first_run_was_cancelled(
 
     loop = OneLoop()
     try:
-        assert loop(work()) > 1
+        assert loop(work()) > 0  # an answer that is there already suspends nobody
     finally:
         loop.close()
 
