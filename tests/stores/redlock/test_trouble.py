@@ -383,7 +383,7 @@ def test_a_release_that_one_node_did_not_hear_is_told_to_it_again(three: list[Re
     async def leave(store: RedlockStore, proxy: Proxy) -> None:
         deadline = time.monotonic() + 20
         assert isinstance(await store.claim(claim), Grant)
-        while three[0].execute("STRLEN", "hf:redlock:{x}") in (0, 15):  # a majority was enough, and that one may be late
+        while three[0].execute("STRLEN", "hf:redlock:{x}") in (0, 15):  # a majority was enough: it may be late
             assert time.monotonic() < deadline
             await store._driver.sleep(0.01)
         proxy.to_server.hold()
