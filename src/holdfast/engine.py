@@ -337,8 +337,8 @@ class Engine:
         if key not in self._mine:
             return None
         with self.mutex:  # in one piece: another thread may be releasing a lease that it was handed
-            mine = [lease for one in self._mine.get(key, ()) if (lease := one()) is not None]
-            held = [lease for lease in mine if lease.held]
+            mine = tuple(lease for one in self._mine.get(key, ()) if (lease := one()) is not None)
+            held = tuple(lease for lease in mine if lease.held)
             if ask.reentrant and mine:
                 mine[-1].check()  # a lost lock is not entered again: the outer body would not know
             elif not held:

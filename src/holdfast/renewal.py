@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
@@ -236,7 +236,9 @@ class Renewer:
         gone: list[Dropped] = []
         with self._mutex:
             for some in (*self._by_ttl.values(), self._odd):
-                for number in [n for n, one in some.items() if (lease := one()) is None or lease._state is not HELD]:
+                for number in tuple(
+                    n for n, one in some.items() if (lease := one()) is None or lease._state is not HELD
+                ):
                     del some[number]
             while self._dropped:
                 # From one list to the other in one piece: whoever closes meanwhile finds it in the one or in the other.
@@ -260,7 +262,7 @@ class Renewer:
         self.let_go()
         with self._mutex:
             now = self._driver.now()
-            over = [lease for lease in self._all_due(now) if now >= lease._deadline]
+            over = tuple(lease for lease in self._all_due(now) if now >= lease._deadline)
             for lease in over:
                 self.lose(lease)
             # A little early for some, so that leases taken close together stay together: one conversation, not many.
@@ -307,10 +309,12 @@ class Renewer:
                     await self._renew([lease], within)
         else:
             self._confirm(answered, sent)
+            unanswered: list[tuple[Lease, Exception]] = []
             for lease, answer in answered:
                 if isinstance(answer, Unavailable):
                     self._store_failed([lease], answer)
-            self._trouble([(lease, error) for lease, error in answered if isinstance(error, Unavailable)], within)
+                    unanswered.append((lease, answer))
+            self._trouble(unanswered, within)
 
     def _confirm(self, answered: list[tuple[Lease, Verdict]], sent: float) -> None:
         gone: list[Lease] = []
@@ -379,12 +383,12 @@ class Renewer:
     def taken_away(self, holder: str, why: str) -> None:
         """Told by the store itself, from any thread."""
         with self._mutex:
-            gone = [lease for lease in self._all() if lease._grant.claim.holder == holder]
+            gone = tuple(lease for lease in self._all() if lease._grant.claim.holder == holder)
             for lease in gone:
                 self.lose(lease, why)
         self._announce(gone)
 
-    def _announce(self, lost: list[Lease]) -> None:
+    def _announce(self, lost: Sequence[Lease]) -> None:
         """By the renewer, who has others to look after: a callback may take its time, and theirs may be short."""
         if lost:
             self._driver.aside(lambda: self.announce(lost), "holdfast-lost")

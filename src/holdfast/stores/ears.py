@@ -76,9 +76,9 @@ class ThreadEar(ABC, Generic[What, AnyLine]):
 
     def forget(self, bell: ThreadBell[What]) -> None:
         with self._mutex:
-            others = [one for one in self._bells.get(bell.what, ()) if one is not bell]
+            others = tuple(one for one in self._bells.get(bell.what, ()) if one is not bell)
             if others:
-                self._bells[bell.what] = others
+                self._bells[bell.what] = list(others)
             else:
                 self._bells.pop(bell.what, None)
 

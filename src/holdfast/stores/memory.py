@@ -161,7 +161,7 @@ class MemoryStore:
         with space.lock:
             book = space.books.get(name)
             now = self._driver.now()
-            alive = [one for one in book.inside.values() if one.expires > now] if book else []
+            alive = tuple(one for one in book.inside.values() if one.expires > now) if book else ()
             if max((one.token for one in alive), default=0) != token:
                 return
             soonest = min((one.expires for one in alive), default=now + timeout)

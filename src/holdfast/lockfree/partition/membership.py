@@ -130,9 +130,10 @@ class Member:
 
     def leases(self) -> dict[int, Any]:
         with self.mutex:
-            return {
-                number: one.lease for number, one in self.partitions.items() if one.give_up is None and one.lease.held
-            }
+            mine = tuple(
+                (at, one.lease) for at, one in self.partitions.items() if one.give_up is None and one.lease.held
+            )
+        return dict(mine)
 
     def settled(self) -> bool:
         """Do we own exactly what is ours?"""

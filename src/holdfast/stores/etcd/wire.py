@@ -93,7 +93,7 @@ class Wire:
                 if self.target.username and not self._metadata:
                     await self.log_in(connection, until)
                 outcomes = await self._exchange(connection, calls, self._metadata, until)
-                stale = [at for at, one in enumerate(outcomes) if isinstance(one, Refused) and one.is_login_stale]
+                stale = _stale(outcomes)
                 if stale and self.target.username:
                     await self.log_in(connection, until)
                     again = await self._exchange(connection, [calls[at] for at in stale], self._metadata, until)
@@ -159,6 +159,10 @@ class Wire:
         except (OSError, RuntimeError):  # RuntimeError: it is of another event loop
             return True
         return connection.stream.is_stale()
+
+
+def _stale(outcomes: Sequence[Outcome]) -> list[int]:
+    return [at for at, one in enumerate(outcomes) if isinstance(one, Refused) and one.is_login_stale]
 
 
 def answer_of(outcome: Outcome) -> bytes:

@@ -112,6 +112,8 @@ class Pool:
         if connection is not None:
             if whole and not self._closed and len(self._idle) < _MOST_IDLE:
                 self._idle.append(connection)
+                if self._closed:  # meanwhile, by another thread
+                    self._drop_idle()
             else:
                 connection.stream.close()
         if self._coming:
@@ -127,7 +129,7 @@ class Pool:
                     raise Unavailable(
                         f"{self._system} at {self.where}: {self._room} requests of this process were before this one"
                     )
-                self._lent.difference_update([one for one in list(self._lent) if one.over < now])
+                self._lent.difference_update(tuple(one for one in list(self._lent) if one.over < now))
                 if self._coming[0] is not bell:
                     self._ring_first()  # should it be of an event loop that was closed, nobody else would notice
                 await bell.wait(deadline - now)
@@ -195,8 +197,12 @@ class Pool:
         self._closed = True
         for one in self._talking():
             one.stream.hang_up()
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
         while self._idle:
-            self._idle.pop().stream.close()
+            with contextlib.suppress(IndexError):  # another thread took the last one
+                self._idle.pop().stream.close()
 
     def _talking(self) -> list[Connection]:
         return [loan.connection for loan in (*self._lent, *self._apart) if loan.connection is not None]

@@ -122,9 +122,9 @@ class Ear:
                     raise
                 continue
             with self._mutex:
-                fresh = [self._bells[holder] for holder in rung - self._told if holder in self._bells]
+                fresh = tuple(self._bells[holder] for holder in rung - self._told if holder in self._bells)
                 known = bool(rung) and not fresh
-                self._told |= {holder for holder in rung if holder in self._bells}
+                self._told |= rung & self._bells.keys()
             for bell in fresh:
                 bell.ring()
             pause = min(2 * pause, 0.05) if known else _AGAIN

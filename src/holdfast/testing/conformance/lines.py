@@ -32,10 +32,11 @@ SOON = 3.0
 def unreachable(code: CodeType) -> frozenset[int]:
     """Where a tracer sees a line but no signal handler ever runs: at a bare `try:`, and between a `with`'s body and its __exit__.
 
-    Python itself protects neither: raised there, an exception would pass by the enclosing `with`.
+    Python itself protects neither: raised there, an exception would pass by the enclosing `with`. The same goes for a tracer, not
+    for a signal handler, where a comprehension goes back to its beginning (Python 3.12).
     """
     steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
-    found = {step.offset for step in steps if step.opname == "NOP"}
+    found = {step.offset for step in steps if step.opname in ("NOP", "JUMP_BACKWARD")}
     for at, step in enumerate(steps):
         if all(one.opname == "LOAD_CONST" and one.argval is None for one in steps[at : at + 3]):
             found.add(step.offset)
