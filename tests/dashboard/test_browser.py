@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Literal
 import pytest
 
 import holdfast
+from holdfast.testing.servers.needs import CHROMIUM
 
 from .serving import Served, until
 
@@ -21,10 +21,6 @@ try:
 except ImportError as error:
     pytest.skip(f"NO BROWSER TESTS: {error}; pip install playwright axe-playwright-python", allow_module_level=True)
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if CHROMIUM is None:
-    pytest.skip("NO BROWSER TESTS: there is no chromium here; apt-get install chromium", allow_module_level=True)
-
 expect.set_options(timeout=20_000)
 pytestmark = pytest.mark.server  # of its kind: a browser is started, and once is enough
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
@@ -33,8 +29,10 @@ STRANGE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    program = CHROMIUM.find()
+    assert program, "no browser here: python -m holdfast.testing.servers install chromium"
     with sync_playwright() as playwright:
-        yield (started := playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]))
+        yield (started := playwright.chromium.launch(executable_path=program, args=["--no-sandbox"]))
         started.close()
 
 

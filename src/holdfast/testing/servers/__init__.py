@@ -90,7 +90,10 @@ def start(kind: str, *extra: str, environ: Environ = None) -> Any:
     needs(kind)
     if kind in GROUPS:
         raise ValueError(f"{kind} is never a single server: start it with cluster({kind!r}, 3)")
-    build = _load({**SINGLE, **STORAGE}[kind])
+    kinds = {**SINGLE, **STORAGE}
+    if kind not in kinds:
+        raise ValueError(f"{kind} is no server, and is not started here")
+    build = _load(kinds[kind])
     return first_that_starts(lambda: build(kind, extra, environ))
 
 

