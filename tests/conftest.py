@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import gc
 import signal
 from collections import Counter
 
@@ -23,3 +24,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first."""
     tests = Counter(item.path for item in items)
     items.sort(key=lambda item: -tests[item.path] * (12 if any(word in item.path.name for word in SLOW) else 1))
+
+def pytest_collection_finish() -> None:
+    """A dozen thousand tests are a great many objects. Whenever garbage is collected, and some tests ask for that, they would all
+    be looked through, for seconds each time."""
+    gc.collect()
+    gc.freeze()
