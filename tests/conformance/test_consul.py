@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
@@ -43,7 +43,8 @@ class TestConsul(Suite):
     turns_at_a_time = 17  # an answer takes a quorum, and a loop many turns
 
     @pytest.fixture
-    def url(self, cluster: Cluster[Consul]) -> str:
+    def url(self, cluster: Cluster[Consul], mended: Callable[[Cluster[Consul]], None]) -> str:
+        mended(cluster)
         return f"{cluster.url}/{uuid4().hex[:8]}?min_ttl=0.1"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
@@ -31,7 +31,8 @@ class TestEtcd(Suite):
     ttl_short = 0.6  # three members and a busy machine: a third of it must be enough for a renewal
 
     @pytest.fixture
-    def url(self, etcd: Cluster[Etcd]) -> str:
+    def url(self, etcd: Cluster[Etcd], mended: Callable[[Cluster[Etcd]], None]) -> str:
+        mended(etcd)
         return f"{etcd.url}/{uuid4().hex[:8]}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
@@ -31,7 +31,8 @@ class TestZooKeeper(Suite):
     turns_at_a_time = 29  # an answer takes a quorum, and a loop many turns; all of them were tried once, in two minutes
 
     @pytest.fixture
-    def url(self, ensemble: Cluster[ZooKeeper]) -> str:
+    def url(self, ensemble: Cluster[ZooKeeper], mended: Callable[[Cluster[ZooKeeper]], None]) -> str:
+        mended(ensemble)
         return f"{ensemble.url}/test-{uuid4().hex[:8]}"
 
 

@@ -14,7 +14,8 @@ from holdfast.stores.redis.replies import rights
 from holdfast.stores.redis.url import parse
 from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
-from holdfast.testing.servers.clusters import Cluster, poll
+from holdfast.testing.servers.base import poll
+from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.redis import Redis
 
 from ..stores.clock import WallClock, shim

@@ -13,17 +13,30 @@ pytestmark = pytest.mark.server
 
 
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper", "consul"])
-def test_a_quorum_elects_another_leader_and_takes_the_first_back(kind: str) -> None:
+def test_a_quorum_elects_another_leader_takes_the_first_back_and_is_mended_whatever_was_done_to_it(kind: str) -> None:
     with servers.cluster(kind, 3) as cluster:
         first = cluster.leader()
         first.kill()
         second = cluster.leader()
         assert second is not first
         first.restart()  # returns when it answers as a member
+        first.kill()
+        second.pause()
+        cluster.mend()
+        assert cluster.whole()
         assert cluster.hosts.count(":") == 3
         assert cluster.url == f"{kind}://{cluster.hosts}"
         families = [pid for member in cluster.members for pid in process.family(member.pid)]
     assert not any(process.running(pid) for pid in families)
+
+
+def test_a_cluster_that_does_not_come_to_itself_is_restarted_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with servers.cluster("redis", 3) as cluster:
+        broken = {member.pid for member in cluster.members}
+        monkeypatch.setattr(cluster, "whole", lambda: broken.isdisjoint(member.pid for member in cluster.members))
+        with pytest.warns(UserWarning, match="a server was restarted: waited .* for redis at .* to take writes"):
+            cluster.mend(patience=0)
+        assert all(member.writes() for member in cluster.members)
 
 
 def test_sentinels_promote_a_replica_that_has_the_data() -> None:
@@ -44,6 +57,10 @@ def test_every_slot_of_a_redis_cluster_has_its_master() -> None:
         for key in ("a", "b", "c", "d"):
             replies = sorted(set_or_moved(member, key) for member in cluster.members)
             assert replies == ["MOVED", "MOVED", "OK"]
+        cluster.members[0].kill()
+        cluster.members[1].pause()
+        cluster.mend()
+        assert cluster.whole()
         assert cluster.url.startswith("redis+cluster://")
 
 

@@ -23,13 +23,10 @@ def shared_cluster() -> Iterator[Cluster[Consul]]:
 
 
 @pytest.fixture
-def cluster(shared_cluster: Cluster[Consul]) -> Iterator[Cluster[Consul]]:
-    """Whole again after each test."""
-    yield shared_cluster
-    for member in shared_cluster.members:
-        if not member.running:
-            member.restart()
-    shared_cluster.leader()
+def cluster(shared_cluster: Cluster[Consul]) -> Cluster[Consul]:
+    """Whole, whatever the test before has done to it."""
+    shared_cluster.mend()
+    return shared_cluster
 
 
 @pytest.fixture

@@ -17,10 +17,17 @@ from .hands import Connect
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster[Etcd]]:
+def shared_cluster() -> Iterator[Cluster[Etcd]]:
     # Else members may be added only when all have been up for five seconds.
     with servers.cluster("etcd", 3, "--strict-reconfig-check=false") as three:
         yield three
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster[Etcd]) -> Cluster[Etcd]:
+    """Whole, whatever the test before has done to it."""
+    shared_cluster.mend()
+    return shared_cluster
 
 
 @pytest.fixture

@@ -15,9 +15,16 @@ from .admin import Admin
 
 
 @pytest.fixture(scope="module")
-def mariadb() -> Iterator[MariaDB]:
+def shared_mariadb() -> Iterator[MariaDB]:
     with servers.start("mariadb", "--innodb-flush-method=nosync") as server:  # kill -9 loses nothing that was written
         yield server
+
+
+@pytest.fixture
+def mariadb(shared_mariadb: MariaDB) -> MariaDB:
+    """It runs, whatever the test before has done to it."""
+    shared_mariadb.mend()
+    return shared_mariadb
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ def shared_forgetful() -> Iterator[PostgreSQL]:
 @pytest.fixture
 def forgetful(shared_forgetful: PostgreSQL) -> PostgreSQL:
     """What did not wait for the disk is not on it for ten seconds; to be killed, and restarted."""
+    shared_forgetful.mend()
     shared_forgetful.query(schema(shared_forgetful.url))
     shared_forgetful.query("TRUNCATE holdfast.locks")
     return shared_forgetful

@@ -13,9 +13,16 @@ from .hands import Connect, Ensemble
 
 
 @pytest.fixture(scope="module")
-def ensemble() -> Iterator[Ensemble]:
+def shared_ensemble() -> Iterator[Ensemble]:
     with servers.cluster("zookeeper", 3, "maxSessionTimeout=100000", "forceSync=no") as cluster:
         yield cluster
+
+
+@pytest.fixture
+def ensemble(shared_ensemble: Ensemble) -> Ensemble:
+    """Whole, whatever the test before has done to it."""
+    shared_ensemble.mend()
+    return shared_ensemble
 
 
 @pytest.fixture

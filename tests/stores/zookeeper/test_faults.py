@@ -98,7 +98,7 @@ def test_24_no_quorum_no_lock_and_no_lease_outlives_its_ttl(ensemble: Ensemble, 
     finally:
         for member in stopped:
             member.resume()
-    ensemble.leader()
+    ensemble.mend()
     until(lambda: free(locks))
     assert locks.lock("x", ttl=1).acquire(timeout=SOON).token > lease.token
 

@@ -8,11 +8,12 @@ import shutil
 import signal
 import subprocess
 import time
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Protocol, Self
 
 from holdfast.testing.ports import LOOPBACK, ReservedPort
 from holdfast.testing.servers import process
@@ -20,6 +21,7 @@ from holdfast.testing.servers.needs import missing, needs
 
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
+MEND_SECONDS = 20.0  # after which a server that was paused, on a busy machine too, is no longer slow but broken
 PROBE_SECONDS = 2.0
 _LOG_TAIL = 3000
 
@@ -79,6 +81,10 @@ class Server(ABC):
     def prepare(self) -> None:
         """Fill the empty data folder with what the first start needs. Many need nothing."""
         return
+
+    def writes(self) -> bool:
+        """True when it has just taken a write, and its cluster with it: of some, to answer says less than that."""
+        return self.answers()
 
     def leads(self) -> bool:
         """True when it is the leader of its cluster."""
@@ -165,6 +171,17 @@ class Server(ABC):
             self._discard()
         self.start(timeout)
 
+    def revive(self) -> None:
+        """It runs, whatever was done to it: launched if it has ended, resumed if it was paused. Without waiting."""
+        if self.running:
+            self.resume()
+        else:
+            self.launch()
+
+    def mend(self, patience: float = MEND_SECONDS) -> None:
+        """Before it is used again by others: it runs and takes writes. Restarted if it does not come to itself, and said so."""
+        mend(self, [self], self.writes, patience)
+
     def stop(self) -> None:
         """End it and leave nothing: no process, no folder, no port. Whatever state it is in; more than once, too."""
         if os.getpid() != self._owner:
@@ -232,6 +249,39 @@ class Server(ABC):
 
     def _last_words(self) -> str:
         return f" The end of its log:\n{self.log[-_LOG_TAIL:]}"
+
+
+def poll(condition: Callable[[], bool], timeout: float, what: str) -> None:
+    """Look until the condition holds; that a server cannot be asked just now means not yet."""
+    deadline = time.monotonic() + timeout
+    last: OSError | None = None
+    while True:
+        try:
+            if condition():
+                return
+        except OSError as error:
+            last = error
+        if time.monotonic() > deadline:
+            raise ServerError(f"waited {timeout:.1f} s for {what}; the last error was {last!r}")
+        time.sleep(0.02)
+
+
+def mend(what: Startable, servers: Sequence[Server], whole: Callable[[], bool], patience: float) -> None:
+    for server in servers:
+        server.revive()
+    try:
+        poll(whole, patience, f"{what} to take writes")
+    except ServerError as error:
+        warnings.warn(f"a server was restarted: {error}", stacklevel=3)
+        for server in servers:
+            if server.running:
+                server.kill()
+        what.start()
+        poll(whole, START_SECONDS, f"{what} to take writes, restarted")
+
+
+class Startable(Protocol):
+    def start(self) -> None: ...
 
 
 _alive: set[Server] = set()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from holdfast.testing.ports import LOOPBACK
-from holdfast.testing.servers.base import START_SECONDS, Server, ServerError
+from holdfast.testing.servers.base import MEND_SECONDS, START_SECONDS, Server, mend, poll
 
 Member = TypeVar("Member", bound=Server)
 
@@ -61,6 +61,18 @@ class Cluster(Generic[Member]):
         poll(elected, timeout, f"{self} to have one leader")
         return found[0]
 
+    def whole(self) -> bool:
+        """Every member takes writes. Any OSError, too, means not yet."""
+        return all(member.writes() for member in self.members)
+
+    def mend(self, patience: float = MEND_SECONDS) -> None:
+        """Before it is used again, by another test for one: all of it runs and takes writes, whatever was done to it.
+
+        What a member says of itself is not enough. A ZooKeeper of which a quorum was paused may have a leader and followers
+        ever after, and commit nothing. It is restarted then, and said so: a broken cluster is no defect of who uses it.
+        """
+        mend(self, self.servers, self.whole, patience)
+
     def stop(self) -> None:
         for server in self.servers:
             server.stop()
@@ -75,21 +87,6 @@ class Cluster(Generic[Member]):
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.hosts}"
-
-
-def poll(condition: Callable[[], bool], timeout: float, what: str) -> None:
-    """Look until the condition holds; that a server cannot be asked just now means not yet."""
-    deadline = time.monotonic() + timeout
-    last: OSError | None = None
-    while True:
-        try:
-            if condition():
-                return
-        except OSError as error:
-            last = error
-        if time.monotonic() > deadline:
-            raise ServerError(f"waited {timeout:.1f} s for {what}; the last error was {last!r}")
-        time.sleep(0.02)
 
 
 def _leads(member: Server) -> bool:

@@ -40,6 +40,9 @@ class Consul(Server):
         nodes = wire.http_json(self.address, "GET", "/v1/catalog/nodes")
         return bool(leader) and any(node["Node"] == self.folder.name for node in nodes)
 
+    def writes(self) -> bool:
+        return wire.http_json(self.address, "DELETE", "/v1/kv/holdfast.testing") is True and self.answers()
+
     def leads(self) -> bool:
         leader = wire.http_json(self.address, "GET", "/v1/status/leader")
         return bool(leader == f"{LOOPBACK}:{self.ports[1]}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.servers import wire
 from holdfast.testing.servers.base import Server
@@ -36,6 +38,11 @@ class Etcd(Server):
         """It is healthy; asked only once there is a leader, because before that the question hangs."""
         status = wire.http_json(self.address, "POST", "/v3/maintenance/status", {})
         return "leader" in status and bool(wire.http_json(self.address, "GET", "/health")["health"] == "true")
+
+    def writes(self) -> bool:
+        """A range that is deleted though nothing is in it takes the quorum's consent like any other write."""
+        nothing = base64.b64encode(b"\0holdfast.testing").decode()
+        return "header" in wire.http_json(self.address, "POST", "/v3/kv/deleterange", {"key": nothing})
 
     def leads(self) -> bool:
         status = wire.http_json(self.address, "POST", "/v3/maintenance/status", {})

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.servers import wire
-from holdfast.testing.servers.base import PROBE_SECONDS, START_SECONDS, Server
-from holdfast.testing.servers.clusters import Cluster, poll
+from holdfast.testing.servers.base import PROBE_SECONDS, START_SECONDS, Server, poll
+from holdfast.testing.servers.clusters import Cluster
 
 SLOTS = 16384
 
@@ -97,7 +97,10 @@ class SentinelGroup(Cluster[Redis]):
 
     def settle(self, timeout: float = START_SECONDS) -> None:
         """Wait until every Sentinel knows all the others and all replicas: before that, a failover fails."""
-        poll(lambda: all(self._knows_all(sentinel) for sentinel in self.sentinels), timeout, f"{self} to be complete")
+        poll(self.whole, timeout, f"{self} to be complete")
+
+    def whole(self) -> bool:
+        return all(self._knows_all(sentinel) for sentinel in self.sentinels)
 
     def _knows_all(self, sentinel: Redis) -> bool:
         master = sentinel.execute("SENTINEL", "MASTER", self.NAME)
@@ -153,12 +156,11 @@ class RedisCluster(Cluster[Redis]):
                 member.execute("CLUSTER", "ADDSLOTSRANGE", first, last)
         for other in self.members[1:]:
             self.members[0].execute("CLUSTER", "MEET", LOOPBACK, other.port, other.ports[1])
-        complete = b"cluster_known_nodes:%d" % size
-        poll(
-            lambda: all(b"cluster_state:ok" in _info(m) and complete in _info(m) for m in self.members),
-            timeout,
-            f"{self} to cover all slots",
-        )
+        poll(self.whole, timeout, f"{self} to cover all slots")
+
+    def whole(self) -> bool:
+        complete = b"cluster_known_nodes:%d" % len(self.members)
+        return all(b"cluster_state:ok" in _info(m) and complete in _info(m) for m in self.members)
 
 
 class RedisClusterNode(Redis):

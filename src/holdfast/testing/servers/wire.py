@@ -69,6 +69,19 @@ def zookeeper(address: Address, word: str, timeout: float = SECONDS) -> str:
         return stream.read().decode()
 
 
+def zookeeper_session(address: Address, timeout: float = SECONDS) -> bool:
+    """Open a session and close it: both are written down by a quorum before they are answered."""
+    hello = struct.pack("!iqiqi16sb", 0, 0, 4000, 0, 16, b"", 0)
+    goodbye = struct.pack("!ii", 1, -11)
+    with socket.create_connection(address, timeout) as sock, sock.makefile("rb") as stream:
+        for message in (hello, goodbye):
+            sock.sendall(struct.pack("!i", len(message)) + message)
+            (length,) = struct.unpack("!i", stream.read(4).ljust(4, b"\0"))
+            if length <= 0 or len(stream.read(length)) < length:
+                return False
+    return True
+
+
 def postgresql(address: Address, query: str, timeout: float = SECONDS) -> list[tuple[str, ...]]:
     """One simple query to PostgreSQL or PgBouncer, as user postgres, who needs no password here."""
     hello = struct.pack("!i", 3 << 16) + b"user\0postgres\0database\0postgres\0\0"

@@ -44,5 +44,8 @@ class ZooKeeper(Server):
     def answers(self) -> bool:
         return "Mode: " in wire.zookeeper(self.address, "srvr")
 
+    def writes(self) -> bool:
+        return wire.zookeeper_session(self.address)
+
     def leads(self) -> bool:
         return "Mode: leader" in wire.zookeeper(self.address, "srvr")
