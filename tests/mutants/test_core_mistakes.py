@@ -52,7 +52,7 @@ MUTANTS = [
         (
             (
                 "                self.renewer.remove(lease)\n                if lease._key is not None:\n"
-                "                    self._forget(lease)\n            if at_once:",
+                "                    self.mine.forget(lease)\n            if at_once:",
                 "                self.renewer.remove(lease)\n            if at_once:",
             ),
         ),
@@ -62,12 +62,17 @@ MUTANTS = [
     Mutant(
         "a holder that waits for itself",
         "engine.py",
-        (("                    self._not_for_myself(claim)\n", "                    pass\n"),),
+        (
+            (
+                "                    self.mine.not_for_itself(claim, self.renewer.leases())\n",
+                "                    pass\n",
+            ),
+        ),
         ENGINE + "test_a_call_of_oneself_under_a_lock_that_is_not_reentrant_is_told_and_not_waited_for",
     ),
     Mutant(
         "a neighbour that is taken for oneself",
-        "engine.py",
+        "mine.py",
         ((" and lease._by() is me:", ":"),),
         SUITE + "test_one_who_holds_a_lock_and_would_wait_for_it_for_ever_is_told_so[threads]",
     ),

@@ -168,7 +168,7 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "await self._withdraw(claim, left, unanswered=strays or interrupted)",
+                "await self.leaving.withdraw(claim, left, unanswered=strays or interrupted)",
                 "pass",
             ),
         ),
@@ -176,11 +176,11 @@ MUTANTS = [
     ),
     Mutant(
         "a withdrawal that can be cancelled itself",
-        "engine.py",
+        "leaving.py",
         (
             (
-                "self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))",
-                "self.leaving.leave(claim, keep_until, within)",
+                "self._driver.shield(lambda: self.leave(claim, keep_until, within))",
+                "self.leave(claim, keep_until, within)",
             ),
         ),
         SUITE + "test_cancelled_at_any_await_nothing_is_left",
@@ -325,7 +325,7 @@ MUTANTS = [
     ),
     Mutant(
         "a writer that waits for itself",
-        "engine.py",
+        "mine.py",
         (("(ask.alone or claim.units > 1)", "(ask.alone and claim.units == 1)"),),
         LEAVING + "test_who_would_wait_for_itself_is_refused_at_once",
     ),

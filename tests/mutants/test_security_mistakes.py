@@ -43,7 +43,7 @@ MUTANTS = [
     ),
     Mutant(
         "an owner reaches a message as it is",
-        "engine.py",
+        "in_the_way.py",
         (("held by {printable(holding.owner)}", "held by {holding.owner}"),),
         SECRETS + "test_what_others_wrote_into_the_store_forges_no_line_of_a_message_or_a_log",
     ),

@@ -8,11 +8,12 @@ from uuid import uuid4
 
 import pytest
 
+from holdfast.asking import Ask
 from holdfast.claim import Claim, Grant, Place, new_holder
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.simulated_streams import ROUGH_STREAMS, StreamFaults, Streams
 from holdfast.drivers.world import World
-from holdfast.engine import Ask, Engine
+from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.lease import Lease
 from holdfast.stores.etcd import open_store

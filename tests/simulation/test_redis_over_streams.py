@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
+from holdfast.asking import Ask
 from holdfast.claim import Claim, Grant, new_holder
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.simulated_streams import ROUGH_STREAMS, SimulatedStream, StreamFaults, Streams
 from holdfast.drivers.world import World
-from holdfast.engine import Ask, Engine
+from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.lease import Lease
 from holdfast.stores.redis import open_store
