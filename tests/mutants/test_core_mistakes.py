@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_mistakes import SUITE, Mutant, must_be_clean, must_be_found, source
-
-__all__ = ["source"]  # a fixture
+from .spoiling import SUITE, Mutant, must_be_clean, must_be_found
 
 SCOPE, ENGINE, LEAVING = "tests/test_scope.py::", "tests/test_engine.py::", "tests/test_leaving.py::"
 LIFECYCLE, RENEWAL = "tests/test_lifecycle.py::", "tests/test_renewal.py::"

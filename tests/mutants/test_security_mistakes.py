@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_mistakes import Mutant, must_be_found, source
-
-__all__ = ["source"]  # a fixture
+from .spoiling import Mutant, must_be_found
 
 SECRETS = "tests/security/test_secrets.py::"
 URLS = SECRETS + "test_a_url_that_is_not_understood_shows_nothing_of_its_password"
