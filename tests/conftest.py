@@ -1,8 +1,10 @@
 """Settings for all tests."""
 
 import gc
+import shutil
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +26,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first."""
     tests = Counter(item.path for item in items)
     items.sort(key=lambda item: -tests[item.path] * (12 if any(word in item.path.name for word in SLOW) else 1))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of the source, to make a mistake in: see mutants/spoiling.py."""
+    shutil.copytree(Path(__file__).parents[1] / "src" / "holdfast", tmp_path / "holdfast")
+    return tmp_path
+
 
 def pytest_collection_finish() -> None:
     """A dozen thousand tests are a great many objects. Whenever garbage is collected, and some tests ask for that, they would all

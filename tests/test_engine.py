@@ -274,7 +274,7 @@ def test_a_downgrade_that_was_not_answered_is_asked_again_and_then_told_as_unkno
     lease.downgrade()
     assert lease.held
     assert lease.release() is True
-    assert locks._engine._mine == {}
+    assert locks._engine.mine.remembered() == ()
 
 
 def test_a_downgrade_is_not_undone_by_a_renewal_that_was_under_way(driver: Manual, locks: Locks) -> None:
@@ -309,14 +309,14 @@ def test_a_lease_is_not_re_entered_while_another_thread_releases_it(driver: Manu
         def __enter__(self) -> None:
             if self.first:
                 self.first = False
-                engine.mutex = engine.renewer._mutex = self.inner
+                engine.mutex = engine.renewer._mutex = engine.mine._mutex = self.inner
                 released.append(lease.release())
             self.inner.acquire()
 
         def __exit__(self, *_: object) -> None:
             self.inner.release()
 
-    engine.mutex = Watched()  # type: ignore[assignment]  # only its use as a context manager counts here
+    engine.mine._mutex = Watched()  # type: ignore[assignment]  # only its use as a context manager counts here
     again = locks.lock("x", reentrant=True).acquire(timeout=0)
     assert released == [True]
     assert again.held

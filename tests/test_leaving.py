@@ -436,7 +436,7 @@ def test_a_dropped_lease_is_told_as_an_event_and_forgotten(driver: Manual, locks
             ask.acquire()
         driver.renew()
         assert locks.names() == []
-        assert locks._engine._mine == {}
+        assert locks._engine.mine.remembered() == ()
         assert locks._engine.renewer.leases() == []
     assert [event.name for event in told] == ["x"] * 3
 

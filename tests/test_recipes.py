@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Locks, Misuse, NotAcquired, Unavailable, recipes
-from holdfast.engine import Ask
+from holdfast.asking import Ask
 from holdfast.rule import EVERYBODY
 from holdfast.testing.conformance import tamper
 from holdfast.testing.manual import Manual, connect

@@ -12,9 +12,9 @@ import pytest
 import holdfast
 import holdfast.aio
 from holdfast import LeaseLost, Locks, Unavailable, events
+from holdfast.asking import Ask
 from holdfast.claim import Grant, Verdict
 from holdfast.drivers.base import finish
-from holdfast.engine import Ask
 from holdfast.events import Event
 from holdfast.renewal import Renewer
 from holdfast.sync import Lease

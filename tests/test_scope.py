@@ -144,7 +144,7 @@ def test_interrupted_at_any_line_a_lock_is_given_back_though_somebody_still_has_
             driver.renew()  # what is done in the background
             assert locks.names() == [], f"after an interruption at {tracer.where}"
             with lock:  # and nobody thinks that it is lost, or entered already
-                assert locks._engine._mine.keys() == ({("x", id(driver))} if what is again else set())
+                assert locks._engine.mine.remembered() == ((("x", id(driver)),) if what is again else ())
             if not struck:
                 break
     assert 20 < at < MANY - 1

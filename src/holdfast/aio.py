@@ -19,14 +19,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, overload
 
-from . import connecting, decorating, events, lifecycle, recipes, waitfor, words
+from . import changing, connecting, decorating, events, lifecycle, recipes, waitfor, words
+from .asking import Ask, GiveUp
 from .body import Body
 from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_timeout, valid_ttl
 from .decorating import Key
 from .drivers.aio import Asyncio
 from .drivers.base import finish
 from .drivers.threads import Threads
-from .engine import CLOSING, Ask, Engine, GiveUp
+from .engine import CLOSING, Engine
 from .errors import LeaseLost, NotAcquired, Unavailable
 from .lease import RELEASED
 from .lease import Lease as CoreLease
@@ -117,21 +118,21 @@ class Lease(CoreLease):
 
         Only who passed `renew=False` needs it: other leases renew themselves.
         """
-        await self._engine.renew(self)
+        await changing.renew(self._engine, self)
 
     async def extend(self, seconds: float) -> None:
         """Of a lease with an end (`renew=False`, or `once`): keep it for so many seconds from now, and no longer.
 
         Raises LeaseLost if it is gone: what was lost is never brought back.
         """
-        await self._engine.renew(self, valid_ttl(seconds, "seconds"))
+        await changing.renew(self._engine, self, valid_ttl(seconds, "seconds"))
 
     async def downgrade(self) -> None:
         """Of a write lock: become a reader, without letting another writer in between. The token stays.
 
         Unavailable: it may have happened, so others may be reading. Do not write; it may be repeated.
         """
-        await self._engine.downgrade(self)
+        await changing.downgrade(self._engine, self)
 
     async def __aenter__(self) -> Lease:
         """Enter: a loss cancels the body from now on, and comes out of it as LeaseLost."""

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TypeVar
 from weakref import ref
 
-from . import events, rule
-from .claim import ROUND, Claim, Grant, Place, Snapshot, new_holder, printable
+from . import events
+from .asking import Ask, GiveUp
+from .claim import ROUND, Claim, Grant, Place, new_holder, printable
 from .drivers.base import Bell, Driver
 from .errors import Misuse, NotAcquired, Unavailable
 from .events import Hook, contained
+from .in_the_way import in_the_way
 from .lease import HELD, LOST, RELEASED, RELEASING, Lease
 from .leaving import Leaving, Owed
+from .mine import Mine
 from .renewal import Dropped, Renewer
 from .stores.base import Store
 
@@ -32,29 +34,6 @@ MAX_KNOWN = 1024
 FIND_OUT = 1.0  # so long a call may outlast its timeout, to find out what became of it
 CLOSING = 5.0  # so long close() may take, unless told otherwise
 PATIENCE = 10.0  # the longest wait for a bell before looking again: a ringer may be killed between change and ring
-
-
-class Ask(NamedTuple):
-    """What a recipe wants, before anybody in particular asks for it."""
-
-    name: str
-    ttl: float
-    units: int = 1
-    capacity: int = 1
-    fair: bool = True
-    renew: bool = True
-    note: str = ""
-    at_most: float | None = None  # the lease ends then, renewed or not
-    at_least: float = 0.0  # released earlier, the lock stays taken until then
-    reentrant: bool = False
-    reads: bool = False  # remembered, so that an upgrade is refused and does not deadlock
-    alone: bool = False  # a writer or a leader: remembered, so that asking again is refused and does not deadlock
-
-
-class GiveUp(Protocol):
-    """What tells a waiter to give up: a threading.Event, an asyncio.Event, or anything with `is_set()`."""
-
-    def is_set(self) -> bool: ...
 
 
 class Engine:
@@ -74,7 +53,7 @@ class Engine:
     def _start(self) -> None:
         self._whereabouts = f"{os.uname().nodename}/{os.getpid()}/"
         self._owners: dict[str, str] = {}
-        self._mine: dict[tuple[str, int], list[ref[Lease]]] = {}
+        self.mine = Mine(self.driver, self.mutex)
         # Holders of claims that are made or released just now, and watches; close() waits for them.
         # True: a claim that was sent was not answered.
         self._under_way: dict[str, bool] = {}
@@ -85,8 +64,7 @@ class Engine:
 
     def forked(self) -> None:
         """In a forked child, which owns nothing: the parent goes on holding what it held."""
-        mine = [lease for some in self._mine.values() for one in some if (lease := one()) is not None]
-        for lease in (*self.renewer._all(), *mine):
+        for lease in (*self.renewer._all(), *self.mine.leases()):
             lease._end(LOST, "it belongs to the process that this one was forked from")
         self.mutex = threading.Lock()
         self.store.forked()
@@ -128,7 +106,7 @@ class Engine:
             raise self._closed(ask.name)
         name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads, alone = ask
         if reentrant or reads or alone:
-            again = self._mine_again(ask, lease_type)
+            again = self.mine.again(ask, lease_type)
             if again is not None:
                 return again
         lease: L | None = None
@@ -151,7 +129,7 @@ class Engine:
                 answer = await self.store.claim(claim, left)
             if type(answer) is not Grant or now() >= sent + answer.ttl:
                 if timeout is None and capacity == 1:
-                    self._not_for_myself(claim)
+                    self.mine.not_for_itself(claim, self.renewer.leases())
                 answer, sent = await self._wait_in_line(claim, answer, timeout, started, cancel)
             lease = lease_type(self, answer, sent)
             lease._by = ref(self.driver.me())
@@ -160,7 +138,7 @@ class Engine:
             if self._under_way[claim.holder]:
                 lease._strays = True
             if reentrant or reads or alone:
-                self._remember(lease)
+                self.mine.remember(lease)
             self.renewer.add(lease)
             if events.ACQUIRED in self.hook.by_kind:
                 kind, took = claim.lock, now() - started
@@ -181,7 +159,7 @@ class Engine:
                 left = FIND_OUT
                 if timeout is not None and isinstance(error, Exception):
                     left = min(FIND_OUT, started + timeout + FIND_OUT - now())
-                await self._withdraw(claim, left, unanswered=strays or interrupted)
+                await self.leaving.withdraw(claim, left, unanswered=strays or interrupted)
             if events.FAILED in self.hook.by_kind and not isinstance(error, NotAcquired):
                 why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 with contained("a subscriber"):
@@ -271,35 +249,13 @@ class Engine:
             if type(answer) is Grant and now() < sent + answer.ttl:
                 return answer, sent
 
-    async def _withdraw(
-        self, claim: Claim, within: float, *, keep_until: float = 0.0, unanswered: bool = False
-    ) -> None:
-        """No ghost: take back a claim that may have arrived, whatever we know of it; after `within` in the background."""
-        left = False
-        try:
-            left = await self._leave_at_once(claim, keep_until, within, sure=not unanswered)
-        finally:
-            if not left:
-                until = self.driver.now() + claim.ttl
-                self.leaving.later(claim, until, keep_until=keep_until, unanswered=unanswered)
-
-    async def _leave_at_once(self, claim: Claim, keep_until: float, within: float, sure: bool = True) -> bool:
-        """One try, whatever interrupts us. True: it has left, and if we are sure that nothing of it is on its way, for good."""
-        if within <= 0:
-            return False
-        try:
-            await self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))
-        except Exception:
-            return False
-        return sure
-
     def _disown(self, lease: Lease) -> None:
         """It was never handed out: neither renew it nor find it again."""
         lease._state = RELEASED  # first, and whatever interrupts us: it must not be let go a second time
         with self.mutex:
             self.renewer.remove(lease)
             if lease._key is not None:
-                self._forget(lease)
+                self.mine.forget(lease)
 
     def _dropped(self, lease: Lease, told: bool) -> None:
         """Called by the collector, at any moment and in any thread: takes no lock."""
@@ -316,67 +272,8 @@ class Engine:
         except Unavailable:
             snapshot = None
         when = f"within {timeout:g} s" if timeout else "at once"
-        story = tell(snapshot, claim) if snapshot else "who holds it could not be found out"
+        story = in_the_way(snapshot, claim) if snapshot else "who holds it could not be found out"
         return NotAcquired(f"could not get {claim.name!r} {when}: {story}", claim.name, snapshot)
-
-    # ---- what this thread or task holds already
-
-    def _not_for_myself(self, claim: Claim) -> None:
-        """Somebody is inside. If that is who asks, and would wait for ever, it had better be told."""
-        me = self.driver.me()
-        for lease in self.renewer.leases():
-            if lease.name == claim.name and lease.held and lease._by is not None and lease._by() is me:
-                raise Misuse(
-                    f"you hold {claim.name!r} already, since {self.driver.now() - lease._since:.1f} s (token {lease.token}), "
-                    "and would wait for yourself: reentrant=True lets you in again, or pass a timeout"
-                )
-
-    def _mine_again(self, ask: Ask, lease_type: type[L]) -> L | None:
-        """A lock that lets its own holder in again, or says why it cannot."""
-        key = (ask.name, id(self.driver.me()))
-        if key not in self._mine:
-            return None
-        with self.mutex:  # in one piece: another thread may be releasing a lease that it was handed
-            mine = tuple(lease for one in self._mine.get(key, ()) if (lease := one()) is not None)
-            held = tuple(lease for lease in mine if lease.held)
-            if ask.reentrant and mine:
-                mine[-1].check()  # a lost lock is not entered again: the outer body would not know
-            elif not held:
-                return None
-            lease = held[-1]
-            claim = lease._grant.claim
-            rule.same_capacity(ask.name, ask.capacity, claim.capacity)
-            if not ask.reentrant and (ask.alone or claim.units > 1):
-                since = self.driver.now() - lease._since
-                raise Misuse(f"{ask.name!r} is {_waits_for_itself(ask, claim, since)}")
-            # A reader that reads again comes in at once: behind a waiting writer, it would wait for itself.
-            lease._entries += 1
-        assert isinstance(lease, lease_type)
-        return lease
-
-    def _remember(self, lease: Lease) -> None:
-        key = (lease.name, id(self.driver.me()))
-        lease._key = (key, self.driver.me())  # the thread or task too, so that its id is not given to another meanwhile
-        with self.mutex:
-            self._mine.setdefault(key, []).append(ref(lease))
-
-    def _forget(self, lease: Lease) -> None:
-        """Called under the mutex."""
-        key, _ = lease._key
-        self._keep_mine(key, lambda one: one is not lease)
-        lease._key = None  # last: if we are interrupted, whoever takes this up knows where it is
-
-    def _forget_dropped(self, key: tuple[str, int] | None) -> None:
-        if key is not None:
-            with self.mutex:
-                self._keep_mine(key, lambda one: one._state is HELD)
-
-    def _keep_mine(self, key: tuple[str, int], which: Callable[[Lease], bool]) -> None:
-        mine = [one for one in self._mine.get(key, ()) if (lease := one()) is not None and which(lease)]
-        if mine:
-            self._mine[key] = mine
-        else:
-            self._mine.pop(key, None)
 
     # ---- release
 
@@ -402,11 +299,11 @@ class Engine:
                     lease._state = RELEASING
                     self.renewer.remove(lease)
                 if lease._key is not None:
-                    self._forget(lease)
+                    self.mine.forget(lease)
             if ran_out:
                 self.renewer.announce([lease])
                 # The store may count a moment longer.
-                await self._withdraw(claim, FIND_OUT, keep_until=lease._keep_until)
+                await self.leaving.withdraw(claim, FIND_OUT, keep_until=lease._keep_until)
                 return False
             if state is RELEASED or state is LOST:
                 return False
@@ -458,9 +355,9 @@ class Engine:
             with self.mutex:
                 self.renewer.remove(lease)
                 if lease._key is not None:
-                    self._forget(lease)
+                    self.mine.forget(lease)
             if at_once:
-                left = await self._leave_at_once(claim, lease._keep_until, FIND_OUT)
+                left = await self.leaving.leave_at_once(claim, lease._keep_until, FIND_OUT)
         finally:
             if left:
                 self._released(lease)
@@ -483,60 +380,6 @@ class Engine:
                 self.hook.emit(events.RELEASED, claim.name, claim.owner, token, held, lock=claim.lock)
 
         self.leaving.later(claim, lease._deadline, token=lease.token, keep_until=lease._keep_until, done=done)
-
-    async def renew(self, lease: Lease, seconds: float | None = None) -> None:
-        """Now, because the caller says so. With `seconds`: its end is then so far away, and it is renewed until there."""
-        lease.check()
-        if seconds is not None and lease._limit is None:
-            raise Misuse(
-                f"the lease of {lease.name!r} renews itself, and has no end to be moved: that is for renew=False"
-            )
-        sent = self.driver.now()
-        if seconds is None and lease._limit is not None:
-            seconds = lease._grant.claim.ttl
-        (verdict,) = await self.store.renew([lease._grant], min(ROUND, max(lease.remaining(), FIND_OUT)))
-        if isinstance(verdict, Unavailable):
-            raise verdict
-        self.renewer.renewed(lease, verdict, sent, None if seconds is None else sent + seconds)
-        lease.check()
-
-    async def downgrade(self, lease: Lease) -> None:
-        """A writer becomes a reader, and keeps its token; readers in line come in.
-
-        Unavailable: it may have happened, so there may be readers now. It may be repeated.
-        """
-        lease.check()
-        claim = lease._grant.claim
-        if claim.units != claim.capacity or claim.capacity == 1:
-            raise Misuse(f"{lease.name!r} is not write-locked by this lease: only a writer can downgrade")
-        sent = self.driver.now()
-        reader = claim._replace(units=1, queue=False)
-        try:
-            answer = await self.store.claim(reader, ROUND)
-        except Unavailable as error:
-            try:
-                if (left := sent + ROUND - self.driver.now()) <= 0:
-                    raise
-                answer = await self.store.claim(reader, left)
-            except Unavailable:
-                raise Unavailable(
-                    f"whether {lease.name!r} was downgraded is not known, so others may be reading: "
-                    f"do not write, and downgrade() again ({error})"
-                ) from error
-        same = type(answer) is Grant and answer.token == lease.token
-        with self.mutex:
-            held = lease._state is HELD
-            if held and same and type(answer) is Grant:
-                self.renewer.keep(lease, answer, sent)
-            elif held:
-                self.renewer.lose(lease, "it ran out before it could be downgraded")
-        if not (held and same):
-            await self._withdraw(claim, FIND_OUT)  # what the store granted instead is not what the caller holds
-            if held:
-                self.renewer.announce([lease])
-            raise lease._over()
-        if lease._key is None:
-            self._remember(lease)
 
     # ---- the end
 
@@ -588,7 +431,7 @@ class Engine:
             if lease._state is not HELD:
                 return
             if lease._key is not None:
-                self._forget(lease)
+                self.mine.forget(lease)
             if self.driver.now() >= lease._deadline:
                 self.renewer.lose(lease)
             else:
@@ -599,37 +442,3 @@ class Engine:
             self.renewer.announce([lease])
         elif lease._loss is not None:
             lease._loss.over()
-
-
-def _waits_for_itself(ask: Ask, claim: Claim, since: float) -> str:
-    if claim.capacity == 1:
-        return f"led from here already, for {since:.1f} s, and who leads would wait for itself: use the lease that you have"
-    if claim.units == 1:
-        return (
-            "read-locked here already, and a reader that asks to write would wait for itself: "
-            "release the read lock first, or take the write lock from the start and downgrade() it"
-        )
-    again = "read" if ask.reads else "write again"
-    return (
-        f"write-locked here already, for {since:.1f} s, and a writer that asks to {again} would wait for itself: "
-        "use the lease that you have, downgrade() it, or release it first"
-    )
-
-
-def tell(snapshot: Snapshot, besides: Claim | None = None) -> str:
-    """Who is in the way, as a person on call wants to read it."""
-    parts = []
-    for holding in snapshot.holders[:3]:
-        what = f" {holding.units} of {snapshot.capacity} units" if 1 < snapshot.capacity < 2**31 - 1 else ""
-        parts.append(
-            f"held by {printable(holding.owner)}{what} for {holding.age:.1f} s "
-            f"({holding.left:.1f} s of its ttl left, token {holding.token})"
-        )
-    if len(snapshot.holders) > 3:
-        parts.append(f"and {len(snapshot.holders) - 3} more holders")
-    waiting = [one for one in snapshot.waiters if besides is None or one.owner != besides.owner]
-    if waiting:
-        parts.append(f"{len(waiting)} in line, first {printable(waiting[0].owner)} since {waiting[0].age:.1f} s")
-    if not parts:
-        return "it has become free since"
-    return "; ".join(parts)

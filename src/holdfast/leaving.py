@@ -62,6 +62,26 @@ class Leaving:
             return await self._store.release(claim, within)
         return type(await self._store.claim(claim._replace(ttl=left, queue=False), within)) is Grant
 
+    async def withdraw(self, claim: Claim, within: float, *, keep_until: float = 0.0, unanswered: bool = False) -> None:
+        """No ghost: take back a claim that may have arrived, whatever we know of it; after `within` in the background."""
+        left = False
+        try:
+            left = await self.leave_at_once(claim, keep_until, within, sure=not unanswered)
+        finally:
+            if not left:
+                until = self._driver.now() + claim.ttl
+                self.later(claim, until, keep_until=keep_until, unanswered=unanswered)
+
+    async def leave_at_once(self, claim: Claim, keep_until: float, within: float, sure: bool = True) -> bool:
+        """One try, whatever interrupts us. True: it has left, and if we are sure that nothing of it is on its way, for good."""
+        if within <= 0:
+            return False
+        try:
+            await self._driver.shield(lambda: self.leave(claim, keep_until, within))
+        except Exception:
+            return False
+        return sure
+
     def later(
         self,
         claim: Claim,

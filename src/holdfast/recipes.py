@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 from weakref import ref
 
 from . import events, rule, words
+from .asking import Ask, GiveUp
 from .claim import (
     MAX_CAPACITY,
     Snapshot,
@@ -21,7 +22,7 @@ from .claim import (
     valid_units,
 )
 from .decorating import Key
-from .engine import PATIENCE, Ask, Engine, GiveUp
+from .engine import PATIENCE, Engine
 from .errors import LeaseLost, Misuse, NotAcquired, Unavailable
 from .lease import LOST, RELEASED, Enterable, Lease
 from .scope import Scope, Scopes

@@ -247,7 +247,7 @@ class Renewer:
                 self._dropped.popleft()
         for dropped in gone:
             claim, token = dropped.grant.claim, dropped.grant.token
-            dropped.engine._forget_dropped(dropped.key)
+            dropped.engine.mine.forget_dropped(dropped.key)
             if dropped.loss is not None:
                 dropped.loss.over()
             detail = (

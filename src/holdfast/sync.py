@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, overload
 
-from . import connecting, decorating, events, lifecycle, recipes, waitfor, words
+from . import changing, connecting, decorating, events, lifecycle, recipes, waitfor, words
+from .asking import Ask, GiveUp
 from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_timeout, valid_ttl
 from .decorating import Key
 from .drivers.base import finish
 from .drivers.threads import Threads
-from .engine import CLOSING, Ask, Engine, GiveUp
+from .engine import CLOSING, Engine
 from .errors import LeaseLost, NotAcquired, Unavailable
 from .lease import RELEASED
 from .lease import Lease as CoreLease
@@ -89,21 +90,21 @@ class Lease(CoreLease):
 
         Only who passed `renew=False` needs it: other leases renew themselves.
         """
-        finish(self._engine.renew(self))
+        finish(changing.renew(self._engine, self))
 
     def extend(self, seconds: float) -> None:
         """Of a lease with an end (`renew=False`, or `once`): keep it for so many seconds from now, and no longer.
 
         Raises LeaseLost if it is gone: what was lost is never brought back.
         """
-        finish(self._engine.renew(self, valid_ttl(seconds, "seconds")))
+        finish(changing.renew(self._engine, self, valid_ttl(seconds, "seconds")))
 
     def downgrade(self) -> None:
         """Of a write lock: become a reader, without letting another writer in between. The token stays.
 
         Unavailable: it may have happened, so others may be reading. Do not write; it may be repeated.
         """
-        finish(self._engine.downgrade(self))
+        finish(changing.downgrade(self._engine, self))
 
     def __enter__(self) -> Lease:
         self.check()

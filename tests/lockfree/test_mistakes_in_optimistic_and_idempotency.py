@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ..mutants.test_mistakes import Mutant, must_be_found, source
-
-__all__ = ["source"]  # the fixture
+from ..mutants.spoiling import Mutant, must_be_found
 
 OPTIMISTIC, IDEMPOTENCY = "lockfree/optimistic/", "lockfree/idempotency/"
 SQL = "tests/lockfree/optimistic/test_sql.py::"

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_mistakes import SUITE, Mutant, must_be_clean, must_be_found, source
-
-__all__ = ["source"]  # a fixture
+from .spoiling import SUITE, Mutant, must_be_clean, must_be_found
 
 SCOPE, ENGINE, LEAVING = "tests/test_scope.py::", "tests/test_engine.py::", "tests/test_leaving.py::"
 LIFECYCLE, RENEWAL = "tests/test_lifecycle.py::", "tests/test_renewal.py::"
@@ -52,7 +50,7 @@ MUTANTS = [
         (
             (
                 "                self.renewer.remove(lease)\n                if lease._key is not None:\n"
-                "                    self._forget(lease)\n            if at_once:",
+                "                    self.mine.forget(lease)\n            if at_once:",
                 "                self.renewer.remove(lease)\n            if at_once:",
             ),
         ),
@@ -62,12 +60,17 @@ MUTANTS = [
     Mutant(
         "a holder that waits for itself",
         "engine.py",
-        (("                    self._not_for_myself(claim)\n", "                    pass\n"),),
+        (
+            (
+                "                    self.mine.not_for_itself(claim, self.renewer.leases())\n",
+                "                    pass\n",
+            ),
+        ),
         ENGINE + "test_a_call_of_oneself_under_a_lock_that_is_not_reentrant_is_told_and_not_waited_for",
     ),
     Mutant(
         "a neighbour that is taken for oneself",
-        "engine.py",
+        "mine.py",
         ((" and lease._by() is me:", ":"),),
         SUITE + "test_one_who_holds_a_lock_and_would_wait_for_it_for_ever_is_told_so[threads]",
     ),

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_mistakes import Mutant, must_be_found, source
-
-__all__ = ["source"]  # a fixture
+from .spoiling import Mutant, must_be_found
 
 TERMS, DECORATING = "tests/test_terms.py::", "tests/test_decorating.py::"
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from .spoiling import SUITE, Mutant, must_be_clean, must_be_found
+
 # Pieces of the source that are changed below.
 RINGS = """            self._ring(name, heir)
         for bell in watchers:
@@ -26,17 +24,8 @@ RINGS_EARLY = """            for one in book.line.values():
                 break
 """
 FAILS = "        except BaseException as error:\n            if lease._state is RELEASING:\n"
-SHIELDED = "self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))"
 LEAVING = "tests/test_leaving.py::"
-SUITE = "tests/conformance/test_memory.py::TestMemory::"
 BELLS, FILE = "tests/stores/test_sqlite_bells.py::", "tests/stores/test_sqlite_file.py::"
-
-
-class Mutant(NamedTuple):
-    what: str
-    file: str
-    changes: tuple[tuple[str, str], ...]
-    killer: str  # what must fail
 
 
 MUTANTS = [
@@ -168,7 +157,7 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "await self._withdraw(claim, left, unanswered=strays or interrupted)",
+                "await self.leaving.withdraw(claim, left, unanswered=strays or interrupted)",
                 "pass",
             ),
         ),
@@ -176,11 +165,11 @@ MUTANTS = [
     ),
     Mutant(
         "a withdrawal that can be cancelled itself",
-        "engine.py",
+        "leaving.py",
         (
             (
-                "self.driver.shield(lambda: self.leaving.leave(claim, keep_until, within))",
-                "self.leaving.leave(claim, keep_until, within)",
+                "self._driver.shield(lambda: self.leave(claim, keep_until, within))",
+                "self.leave(claim, keep_until, within)",
             ),
         ),
         SUITE + "test_cancelled_at_any_await_nothing_is_left",
@@ -325,7 +314,7 @@ MUTANTS = [
     ),
     Mutant(
         "a writer that waits for itself",
-        "engine.py",
+        "mine.py",
         (("(ask.alone or claim.units > 1)", "(ask.alone and claim.units == 1)"),),
         LEAVING + "test_who_would_wait_for_itself_is_refused_at_once",
     ),
@@ -398,57 +387,6 @@ MUTANTS = [
         "tests/test_waitfor.py::test_an_unfair_waiter_passes_a_stuck_one_and_a_fair_one_does_not",
     ),
 ]
-
-
-def run(source: Path, *tests: str, within: float = 300.0) -> subprocess.CompletedProcess[str]:
-    """Tests of this repository, against a copy of its source."""
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:doctest",
-            "--tb=line",
-            *tests,
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(source)},
-        capture_output=True,
-        text=True,
-        timeout=within,
-        check=False,
-    )
-
-
-def must_be_found(mutant: Mutant, source: Path) -> None:
-    file = source / "holdfast" / mutant.file
-    text = file.read_text()
-    for old, new in mutant.changes:
-        assert text.count(old) == 1, f"the source has changed: {old!r}"
-        text = text.replace(old, new)
-    file.write_text(text)
-    done = run(source, mutant.killer)
-    assert done.returncode == 1, f"{mutant.what} was not found:\n{done.stdout}{done.stderr}"
-    assert "\nFAILED " in done.stdout, f"it was not the test that found it:\n{done.stdout}"
-    assert "ImportError" not in done.stdout
-    assert "SyntaxError" not in done.stdout
-
-
-def must_be_clean(mutants: Sequence[Mutant], source: Path) -> None:
-    """What finds a mistake finds none where there is none; all in one run, which is much quicker."""
-    done = run(source, *{mutant.killer for mutant in mutants}, within=500.0)
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "src" / "holdfast", tmp_path / "holdfast")
-    return tmp_path
 
 
 @pytest.mark.timeout(600)

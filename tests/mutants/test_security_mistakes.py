@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_mistakes import Mutant, must_be_found, source
-
-__all__ = ["source"]  # a fixture
+from .spoiling import Mutant, must_be_found
 
 SECRETS = "tests/security/test_secrets.py::"
 URLS = SECRETS + "test_a_url_that_is_not_understood_shows_nothing_of_its_password"
@@ -43,7 +41,7 @@ MUTANTS = [
     ),
     Mutant(
         "an owner reaches a message as it is",
-        "engine.py",
+        "in_the_way.py",
         (("held by {printable(holding.owner)}", "held by {holding.owner}"),),
         SECRETS + "test_what_others_wrote_into_the_store_forges_no_line_of_a_message_or_a_log",
     ),

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_mistakes import SUITE, Mutant, must_be_clean, must_be_found, source
-
-__all__ = ["source"]  # a fixture
+from .spoiling import SUITE, Mutant, must_be_clean, must_be_found
 
 MEMORY = SUITE
 LEFT = """            book = space.books.get(name)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
 
-from holdfast.claim import Claim, Grant, Place, new_holder
+from holdfast.asking import Ask
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.simulated_streams import ROUGH_STREAMS, StreamFaults, Streams
 from holdfast.drivers.world import World
-from holdfast.engine import Ask, Engine
+from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.lease import Lease
 from holdfast.stores.etcd import open_store
 from holdfast.stores.etcd.gather import Gatherer
 
+from . import over_streams
+from .over_streams import Service
 from .scripted_etcd import ScriptedEtcd
 
-ADDRESS = ("etcd", 2379)
+ETCD = Service("etcd://etcd", open_store, lambda process, streams: ScriptedEtcd(process, streams, ("etcd", 2379)))
 
 
 class Outcome(NamedTuple):
@@ -40,7 +41,7 @@ def contend(seed: int, faults: StreamFaults, clients: int = 2, ttl: float = 10.0
     worst = 0
     with World(seed) as world:
         streams = Streams(world, faults)
-        etcd = ScriptedEtcd(Process(world, "server"), streams, ADDRESS)
+        etcd = ETCD.serve(Process(world, "server"), streams)
 
         async def work(process: Process, engine: Engine, who: str) -> None:
             nonlocal worst
@@ -64,7 +65,7 @@ def contend(seed: int, faults: StreamFaults, clients: int = 2, ttl: float = 10.0
         working, engines = [], []
         for number in range(clients):
             process = Process(world, f"client{number}")
-            engine = Engine(open_store("etcd://etcd", process.driver), process.driver)
+            engine = Engine(open_store(ETCD.url, process.driver), process.driver)
             engines.append((process, engine))
             for task in tasks:
                 who = f"{process.name}{task}"
@@ -111,66 +112,17 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert contend(7, ROUGH_STREAMS) != contend(8, ROUGH_STREAMS)
 
 
-def run(seed: int, work: Callable[[Process, Streams, ScriptedEtcd], Any]) -> Streams:
-    with World(seed) as world:
-        streams = Streams(world)
-        etcd = ScriptedEtcd(Process(world, "server"), streams, ADDRESS)
-        client = Process(world, "client")
-        world.run(client.spawn(lambda: work(client, streams, etcd), "work"))
-        assert not world.failures
-        return streams
-
-
 def test_a_connection_that_was_cut_while_it_lay_idle_is_replaced() -> None:
-    async def work(client: Process, streams: Streams, _: ScriptedEtcd) -> None:
-        store = open_store("etcd://etcd", client.driver)
-        mine = Claim("x", new_holder(), "somebody", 10.0)
-        assert isinstance(await store.claim(mine), Grant)
-        streams.cut_all()
-        assert await store.release(mine)
-
-    assert run(3, work).opened == 2
+    over_streams.a_connection_that_was_cut_while_it_lay_idle_is_replaced(ETCD)
 
 
 def test_a_silent_host_is_passed_over_in_time() -> None:
-    async def work(client: Process, streams: Streams, _: ScriptedEtcd) -> None:
-        streams.silence(("silent", 2379))
-        store = open_store("etcd://silent,etcd", client.driver)
-        began = client.driver.now()
-        assert isinstance(await store.claim(Claim("x", new_holder(), "somebody", 10.0), 4.0), Grant)
-        assert client.driver.now() - began < 4.0
-
-    run(4, work)
+    over_streams.a_silent_host_is_passed_over_in_time(ETCD, ("silent", 2379), "etcd://silent,etcd")
 
 
 def test_a_holder_that_crashed_is_replaced_when_its_lease_ends() -> None:
-    with World(5) as world:
-        streams = Streams(world)
-        etcd = ScriptedEtcd(Process(world, "server"), streams, ADDRESS)
-        first, second = Process(world, "first"), Process(world, "second")
-        told: list[Grant | Place] = []
-
-        async def hold() -> None:
-            store = open_store("etcd://etcd", first.driver)
-            told.append(await store.claim(Claim("x", new_holder(), "first", 10.0)))
-
-        async def wait() -> None:
-            store = open_store("etcd://etcd", second.driver)
-            mine = Claim("x", new_holder(), "second", 10.0)
-            while isinstance(place := await store.claim(mine), Place):
-                await store.wait(place, 5.0)
-                assert second.driver.now() < 100
-            told.append(place)
-
-        world.run(first.spawn(hold, "hold"))
-        first.crash()
-        world.run(second.spawn(wait, "wait"))
-        assert not world.failures
-        before, after = told
-        assert isinstance(before, Grant)
-        assert isinstance(after, Grant)
-        assert after.token > before.token
-        assert len(etcd.leases) == 1
+    etcd = over_streams.a_crashed_holder_is_replaced(ETCD, 5)
+    assert len(etcd.leases) == 1
 
 
 # ---- what these runs are for

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+from holdfast.asking import Ask
 from holdfast.claim import Claim, Grant, Place
 from holdfast.drivers.base import finish
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.world import World
-from holdfast.engine import Ask, Engine
+from holdfast.engine import Engine
 from holdfast.lease import Lease
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import recipes
+from holdfast.asking import Ask
+from holdfast.changing import downgrade
 from holdfast.drivers.base import finish
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.world import Task, World
-from holdfast.engine import Ask, Engine
+from holdfast.engine import Engine
 from holdfast.errors import NotAcquired
 from holdfast.lease import Lease
 from holdfast.stores.base import Store
@@ -104,7 +106,7 @@ def test_readers_come_in_when_the_writer_becomes_one_of_them(seed: int, opener: 
         async def write_then_read() -> None:
             lease = await engine.acquire(WRITE, None, Lease)
             await engine.driver.sleep(1.0)
-            await engine.downgrade(lease)
+            await downgrade(engine, lease)
             await engine.driver.sleep(3.0)
             await engine.release(lease)
 

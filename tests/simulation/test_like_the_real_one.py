@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.asking import Ask
 from holdfast.claim import Claim, Grant, Place
 from holdfast.drivers.base import Driver, finish
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.threads import Threads
 from holdfast.drivers.world import World
-from holdfast.engine import Ask, Engine
+from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.lease import Lease
 from holdfast.stores.memory import MemoryStore

@@ -10,11 +10,12 @@ from functools import partial
 
 import pytest
 
+from holdfast.asking import Ask
 from holdfast.claim import Claim, Grant, new_holder
 from holdfast.drivers.base import Driver
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.world import Cancelled, Stuck, Task, World
-from holdfast.engine import Ask, Engine
+from holdfast.engine import Engine
 from holdfast.lease import Lease
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.simulation import run

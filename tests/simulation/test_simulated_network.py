@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast import recipes
+from holdfast.asking import Ask
 from holdfast.claim import Claim, Grant
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.world import World
-from holdfast.engine import Ask
 from holdfast.errors import LeaseLost, NotAcquired, StaleToken, Unavailable
 from holdfast.recipes import Leader
 from holdfast.stores.memory import MemoryStore

@@ -16,11 +16,12 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from ..asking import Ask
 from ..claim import valid_name, valid_note
 from ..connecting import WITHHELD, open_store, resolve
 from ..drivers.base import boot_time, finish
 from ..drivers.threads import Threads
-from ..engine import Ask, Engine
+from ..engine import Engine
 from ..errors import LeaseLost, Misuse, NotAcquired, Unavailable
 from ..events import IN_DANGER, RENEWED, Event
 from ..recipes import DEFAULT_TTL, lock_ask, rwlock_asks, semaphore_ask

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ...mutants.test_mistakes import Mutant, must_be_found, source
+from ...mutants.spoiling import Mutant, must_be_found
 
-__all__ = ["source"]  # a fixture
 pytestmark = pytest.mark.server
 
 TROUBLE = "tests/stores/redlock/test_trouble.py::"

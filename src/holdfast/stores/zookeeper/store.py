@@ -1,7 +1,7 @@
 """Locks in ZooKeeper. A claim is an ephemeral sequential node; `line.py` says from a listing who is inside.
 
-    /root/locks/<name>/<claim>      the names are container nodes: the server removes them when they are empty
-    /root/evictions/<name>          the last forced release, for a day
+    /<root>/locks/<name>/<claim>    the names are container nodes: the server removes them when they are empty
+    /<root>/evictions/<name>        the last forced release, for a day
 
 How a claim comes in is told in `entering.py`.
 """

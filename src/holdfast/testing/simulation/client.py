@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ... import events, recipes
+from ...asking import Ask
 from ...drivers.simulated import Process
 from ...drivers.world import Cancelled, Killed
-from ...engine import Ask, Engine
+from ...engine import Engine
 from ...errors import HoldfastError, LeaseLost
 from ...lease import Lease
 from ...stores.base import Store
@@ -91,7 +92,7 @@ class Client:
     def leaks(self) -> list[str]:
         """What is left in this process, though nothing is held."""
         found = [f"{self.process.name} still renews {lease!r}" for lease in self.engine.renewer.leases()]
-        found += [f"{self.process.name} still remembers {name!r}" for name, _ in self.engine._mine]
+        found += [f"{self.process.name} still remembers {name!r}" for name, _ in self.engine.mine.remembered()]
         return found
 
     def _now(self) -> float:

@@ -8,9 +8,10 @@ from functools import partial
 from typing import NamedTuple
 
 from ... import recipes
+from ...asking import Ask
+from ...changing import downgrade
 from ...drivers.simulated import Process
 from ...drivers.world import Stuck, Task, World
-from ...engine import Ask
 from ...errors import HoldfastError, LeaseLost, NotAcquired
 from ...lease import Lease
 from ...stores.base import Store
@@ -273,7 +274,7 @@ class Workload:
             update = f"u{next(self._written)}", lease.token
             await storage.write(lease.name, lease.token, (*value, update))
         if lease._grant.claim.units == lease._grant.claim.capacity > 1 and self.random.random() < 0.5:
-            await client.engine.downgrade(lease)
+            await downgrade(client.engine, lease)
         await driver.sleep(think)
         client.check(lease)
 
