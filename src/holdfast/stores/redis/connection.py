@@ -49,7 +49,6 @@ class Connection:
         self.address = address
         self.used = _clock()
         self.quick = False  # ready, and plain: put, poll and get may be used by hand
-        self.unread = 0  # replies that nobody waits for any more
         self.most = MOST  # bytes of a reply
         self.patience = 0.0
         self._patient: socket.socket | None = None
@@ -135,6 +134,14 @@ class Connection:
 
     def send(self, request: bytes) -> None:
         """As much as goes at once; the rest with the next steps."""
+        if self.quick:
+            try:
+                sent = self.put(request)
+            except OSError:  # its buffers are full, or it is broken: that is told below
+                sent = 0
+            if sent == len(request):
+                return
+            self.quick, request = False, request[sent:]
         with self._mutex:
             self._out += request
             if self._state is _OPEN:
@@ -155,8 +162,6 @@ class Connection:
                     self._greeted.append(reply)
                     if not self._greeting:
                         check_greeting(self._target, self.address, self._greeted)
-                elif self.unread:
-                    self.unread -= 1
                 else:
                     return reply
         except HoldfastError:
@@ -165,10 +170,33 @@ class Connection:
             raise self.broken(error) from error
         return False
 
+    def hear(self) -> Reply:
+        """`step`, and `next`: for one thread at a time, when there is something to do."""
+        if not self.quick:
+            self.step()
+            return self.next()
+        try:
+            data = self._socket.recv(CHUNK)
+            if data[:1] == b":" and not self._reader.has_data() and data.find(b"\r\n") == len(data) - 2:
+                number = data[1:-2]
+                if number.isdigit():  # what a claim and a release are mostly told: no need to look further
+                    return int(number)
+            self._feed(data)
+        except _WAIT:
+            return False
+        except BROKEN as error:
+            raise self.broken(error) from error
+        return self.next()
+
     @property
     def is_open(self) -> bool:
         """What is sent, goes out: the login need not have been answered."""
         return self._state is _OPEN
+
+    @property
+    def is_plain(self) -> bool:
+        """Open, and without TLS."""
+        return self._patient is not None
 
     @property
     def greeted(self) -> bool:

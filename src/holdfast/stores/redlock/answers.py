@@ -24,21 +24,23 @@ class Question(NamedTuple):
 
     def understood(self, reply: Reply, where: str) -> Reply:
         """The answer; or, as one of our errors, why it is none. An error of the server's is left as it is."""
+        try:
+            if self.fits(reply):
+                return reply
+        except NONSENSE:
+            pass
         if isinstance(reply, ReplyError):
             return reply
-        if reply == _FOREIGN:
-            return foreign(self.key, where)
-        try:
-            fits = self.fits(reply)
-        except NONSENSE:
-            fits = False
-        return reply if fits else nonsense(reply, where)
+        return foreign(self.key, where) if reply == _FOREIGN else nonsense(reply, where)
 
 
 def are_few(answers: Sequence[Reply], to_come: int = 0) -> bool:
     """No majority has given an answer, or may still do so. An error is none."""
-    given = sum(answer is not None and not isinstance(answer, Exception) for answer in answers)
-    return 2 * (given + to_come) <= len(answers)
+    given = to_come
+    for answer in answers:
+        if answer is not None and not isinstance(answer, Exception):
+            given += 1
+    return 2 * given <= len(answers)
 
 
 def _numbers(reply: Reply, *kinds: int) -> bool:

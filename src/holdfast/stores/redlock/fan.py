@@ -1,8 +1,8 @@
 """One question to all nodes at once, from one thread: send to all, then read whoever answers, until enough is known.
 
 Nobody is waited for alone: connecting, TLS and the login go on side by side, too. A reply that nobody waited for is owed: it
-is read and dropped before the connection's next one. So a slow node holds nobody up, and what it says late is never taken for
-the answer to another question.
+is read before the connection's next one, and put where whoever leaves can still see it. So a slow node holds nobody up, and
+what it says late is never taken for the answer to another question.
 """
 
 from __future__ import annotations
@@ -11,97 +11,58 @@ import select
 import time
 from collections.abc import Sequence
 
-from ...errors import HoldfastError, Misuse, Unavailable
-from ..redis.connection import Connection, Disconnected
+from ...errors import HoldfastError, Misuse
+from ..redis.connection import Disconnected
 from ..redis.replies import Reply
 from ..redis.url import Target
 from .answers import Question, are_few
+from .node import LAST, Node
 
-REST = 1.0  # a node that could not be reached is left alone for so long, unless the others are too few
-_MOST_OWED = 64  # a node that owes more is taken for dead: its connection is dropped
-_FRESH = 0.1  # a connection that lay longer may have been closed by the node meanwhile: look before use
 _clock = time.monotonic
 
 
-class Node:
-    """One connection to one node, reopened when it breaks."""
+class Watch:
+    """Which of some nodes have something to say. Set up once, if none of their connections is still being opened."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.connection: Connection | None = None
-        self.rests_until = 0.0
-        self.slow_until = 0.0  # others do not wait for it, if they can do without
-        self.trouble: HoldfastError | None = None
+    def __init__(self) -> None:
+        self._poll: select.poll | None = None
+        self._by_descriptor: dict[int, int] = {}
 
-    def ask(self, request: bytes) -> bool:
-        """On a new connection, if there is none or the old one is no good. False: that failed at once."""
-        try:
-            if self.connection is not None and not self._is_good(self.connection):
-                self.drop()
-            if self.connection is None:
-                self.connection = Connection(self.target, self.target.addresses[0])
-            self.connection.send(request)
-        except HoldfastError as error:
-            self.fail(error)
-            return False
-        self.connection.used = _clock()
-        return True
+    def anew(self) -> None:
+        """A connection has changed, or there is one more."""
+        self._poll = None
 
-    def _is_good(self, connection: Connection) -> bool:
-        if connection.unread > _MOST_OWED:
-            return False
-        if _clock() - connection.used < _FRESH:
-            return True
-        try:
-            connection.step()  # takes what is owed, and sees whether the node has hung up
-            return connection.next() is False
-        except HoldfastError:
-            return False
+    def ready(self, nodes: Sequence[Node], waiting: set[int], deadline: float) -> list[int]:
+        while True:
+            poll = self._poll or self._set_up(nodes, waiting)
+            ready = [self._by_descriptor[found] for found, _ in poll.poll(max(0.0, deadline - _clock()) * 1000)]
+            if waiting.issuperset(ready):
+                return ready
+            self._poll = None  # somebody who has answered already hung up
 
-    def read(self, question: Question) -> Reply:
-        """The answer to the last request, or None if it is not there yet. Called when there is something to read."""
-        if self.connection is None:
-            return None
-        try:
-            self.connection.step()
-            reply = self.connection.next()
-        except HoldfastError as error:
-            self.fail(error)
-            return None
-        if reply is False:
-            return None
-        answer = question.understood(reply, self.target.shown())
-        if isinstance(answer, HoldfastError):
-            self.trouble = answer
-        return answer
-
-    def leave(self, *, late: bool) -> None:
-        """It has not answered yet. What it was asked it may still do, so the connection is kept, and what follows goes there."""
-        if late:
-            self.slow_until = _clock() + REST
-        if self.connection is not None and (self.connection.is_open or not late):
-            self.connection.unread += 1
-        else:
-            self.fail(Unavailable(f"cannot connect to Redis at {self.target.shown()} in time"))
-
-    def fail(self, error: HoldfastError) -> None:
-        self.trouble = error
-        self.rests_until = _clock() + REST
-        self.drop()
-
-    def drop(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-        self.connection = None
+    def _set_up(self, nodes: Sequence[Node], waiting: set[int]) -> select.poll:
+        poll = select.poll()
+        self._by_descriptor = {}
+        lasting = True
+        for at in waiting:
+            connection = nodes[at].connection
+            if connection is not None:
+                descriptor = connection.fileno()
+                self._by_descriptor[descriptor] = at
+                poll.register(descriptor, connection.wants)
+                lasting = lasting and connection.quick
+        self._poll = poll if lasting else None
+        return poll
 
 
 class Fan:
     """A connection to every node, used by one thread at a time."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
-        self.nodes = [Node(target) for target in targets]
+        self.nodes = [Node(target, at) for at, target in enumerate(targets)]
 
     def ask(self, question: Question, share: float, within: float) -> list[Reply]:
+        """In the list that is returned, whoever leaves finds later answers, too, as they come in."""
         request, _, enough, _, leaving = question
         now = _clock()
         deadlines = now + share, now + max(share, within)
@@ -109,52 +70,58 @@ class Fan:
         answers: list[Reply] = [None] * len(nodes)
         waiting: set[int] = set()
         again: set[int] = set()
-        resting = [
-            at for at, node in enumerate(nodes) if node.connection is None and now < node.rests_until and not leaving
-        ]
+        resting: list[int] = []
         for at, node in enumerate(nodes):
-            if at not in resting and node.ask(request):
+            if node.connection is None and now < node.rests_until and not leaving:
+                resting.append(at)
+            elif node.ask(request, now):
                 waiting.add(at)
+        watch = Watch()
         while True:
             if resting and are_few(answers, len(waiting)):
-                waiting.update(at for at in resting if nodes[at].ask(request))  # without them there is no majority
+                waiting.update(at for at in resting if nodes[at].ask(request, now))  # without them there is no majority
                 resting = []
+                watch.anew()
             if not waiting or enough(answers):
                 break
-            if not are_few(answers) and all(now < nodes[at].slow_until for at in waiting):
+            few = are_few(answers)
+            if not few and all(now < nodes[at].slow_until for at in waiting):
                 break
             # A majority is waited for, the rest only for its share of the time.
-            deadline = deadlines[are_few(answers)]
-            ready = self._ready(waiting, deadline)
+            ready = watch.ready(nodes, waiting, deadlines[few])
             if not ready:
                 break
             for at in ready:
                 node = nodes[at]
-                answers[at] = node.read(question)
-                if answers[at] is not None:
+                answers[at] = answer = node.read(question)
+                if answer is not None:
                     waiting.discard(at)
                     if leaving and at in again and answers[at] == 0:
                         answers[at] = 1  # not there any more: since the first one arrived, as far as anybody can tell
                 elif node.connection is None:
                     # It hung up, which a healthy node does with old connections: once more, on a new one.
-                    repeated = at not in again and isinstance(node.trouble, Disconnected) and node.ask(request)
+                    repeated = (
+                        at not in again and isinstance(node.trouble, Disconnected) and node.ask(request, _clock())
+                    )
                     again.add(at)
+                    watch.anew()
                     if not repeated:
                         waiting.discard(at)
-        late = _clock() >= deadlines[0]
-        for at in waiting:
-            nodes[at].leave(late=late)
+        if waiting:
+            late = _clock() >= deadlines[0]
+            for at in waiting:
+                nodes[at].leave(question, answers, late=late)
         return answers
 
-    def _ready(self, waiting: set[int], deadline: float) -> list[int]:
-        poll = select.poll()
-        by_descriptor: dict[int, int] = {}
-        for at in waiting:
-            connection = self.nodes[at].connection
-            if connection is not None:
-                by_descriptor[connection.fileno()] = at
-                poll.register(connection.fileno(), connection.wants)
-        return [by_descriptor[descriptor] for descriptor, _ in poll.poll(max(0.0, deadline - _clock()) * 1000)]
+    def settle(self, within: float) -> None:
+        """Wait for what is owed and still wanted."""
+        deadline = _clock() + within
+        while waiting := {node.at for node in self.nodes if node.owes}:
+            ready = Watch().ready(self.nodes, waiting, deadline)
+            if not ready:
+                break
+            for at in ready:
+                self.nodes[at].settle()
 
     def drop(self) -> None:
         for node in self.nodes:
@@ -169,7 +136,11 @@ class BlockingFan:
         self._idle: list[Fan] = []
         self._renewing: Fan | None = None
         self._closed = False
-        self.trouble: list[HoldfastError | None] = []
+        self._last: tuple[Sequence[Node], Sequence[Reply]] = (), ()
+
+    @property
+    def trouble(self) -> list[HoldfastError | None]:
+        return [node.trouble if answer is None else None for node, answer in zip(*self._last, strict=True)]
 
     async def ask(self, question: Question, share: float, within: float) -> list[Reply]:
         try:
@@ -178,7 +149,7 @@ class BlockingFan:
             fan = self._open()
         answers = self._asked(fan, question, share, within)
         if self._closed:
-            fan.drop()
+            self._end(fan, LAST)
         else:
             self._idle.append(fan)
         return answers
@@ -198,15 +169,36 @@ class BlockingFan:
         except BaseException:
             fan.drop()
             raise
-        self.trouble = [
-            node.trouble if answer is None else None for node, answer in zip(fan.nodes, answers, strict=True)
-        ]
+        self._last = fan.nodes, answers
         return answers
 
     def _open(self) -> Fan:
         if self._closed:
             raise Misuse("this connection to a Redlock was closed")
         return Fan(self._targets)
+
+    async def settle(self) -> None:
+        for _ in range(len(self._idle)):
+            try:
+                fan = self._idle.pop(0)  # at the other end: whoever asks takes the last
+            except IndexError:
+                return
+            try:
+                fan.settle(0.0)
+            except BaseException:
+                fan.drop()
+                raise
+            if self._closed:
+                fan.drop()
+            else:
+                self._idle.append(fan)
+
+    def _end(self, fan: Fan, within: float) -> None:
+        # A connection that is closed with answers unread is reset, and a node may never read what it was sent last.
+        try:
+            fan.settle(within)
+        finally:
+            fan.drop()
 
     def forked(self) -> None:
         for fan in (*self._idle, *([self._renewing] if self._renewing else [])):
@@ -216,4 +208,8 @@ class BlockingFan:
 
     async def close(self) -> None:
         self._closed = True
+        idle, self._idle = self._idle, []
+        deadline = _clock() + LAST
+        for fan in idle:
+            self._end(fan, max(0.0, deadline - _clock()))
         self.forked()

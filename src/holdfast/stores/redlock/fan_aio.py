@@ -13,7 +13,7 @@ from ..redis.replies import Reply
 from ..redis.url import Target
 from ..redis.wire_aio import AioWire
 from .answers import Question, are_few
-from .fan import REST
+from .node import LAST, REST
 
 
 class AioFan:
@@ -26,6 +26,7 @@ class AioFan:
         self._rests_until: dict[AioWire, float] = {}
         self._slow_until: dict[AioWire, float] = {}  # others do not wait for it, if they can do without
         self._late: set[asyncio.Task[Reply]] = set()
+        self._leaving: set[asyncio.Future[Reply]] = set()  # answers that are still wanted, though nobody waits for them
         self.trouble: list[HoldfastError | None] = [None] * len(targets)
 
     async def ask(self, question: Question, share: float, within: float) -> list[Reply]:
@@ -53,6 +54,9 @@ class AioFan:
         def begin(index: int, future: asyncio.Future[Reply], *, again: bool) -> None:
             pending.add(index)
             future.add_done_callback(partial(answered, index, again))
+            if leaving:
+                self._leaving.add(future)
+                future.add_done_callback(self._leaving.discard)
 
         def answered(index: int, again: bool, future: asyncio.Future[Reply]) -> None:
             pending.discard(index)
@@ -64,7 +68,7 @@ class AioFan:
                     begin(index, anew(index), again=True)  # a healthy node hangs up, too: once more, on a new one
                     return
                 self._rests_until[wires[index]] = loop.time() + REST
-            elif error is None and not future.cancelled() and not done.done():
+            elif error is None and not future.cancelled() and (leaving or not done.done()):
                 answers[index] = answer = question.understood(future.result(), wires[index].where)
                 self.trouble[index] = answer if isinstance(answer, HoldfastError) else None
                 if leaving and index in repeated and answers[index] == 0:
@@ -116,14 +120,20 @@ class AioFan:
                     done.cancel()
         return answers
 
+    async def settle(self) -> None:
+        """Nothing to do: the loop reads whatever comes."""
+
     def forked(self) -> None:
         for wire in (*self._wires, *self._renewals):
             wire.forked()
+        self._leaving = set()
         self._late = set()
         self._rests_until = {}
         self._slow_until = {}
 
     async def close(self) -> None:
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=LAST)
         for task in self._late:
             task.cancel()
         for wire in (*self._wires, *self._renewals):

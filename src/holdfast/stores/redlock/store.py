@@ -18,6 +18,7 @@ from ..redis.url import Target, show
 from . import answers as shapes
 from . import quorum
 from .answers import Enough, Fits, Question
+from .node import LAST
 from .scripts import ALL, CLAIM, EVICT, INSPECT, RELEASE, RENEW
 from .slots import choose
 from .strays import Strays
@@ -39,7 +40,6 @@ _LOST = ord("0")  # what renew.lua says of a grant that is not there; of one tha
 _RAISES = 5  # how often a proposal is raised before others are left to finish
 _NODE_SHARE = 0.1  # of the ttl: what one question to the nodes may take
 _LEAST = 0.05  # seconds: a shorter question would fail for no reason
-_LAST = 0.05  # seconds that the last nodes have to say that they let us go, when a majority has
 _SPLIT_PAUSES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _FIRST_PAUSE = 0.004
 _LONGEST_PAUSE = 0.12
@@ -56,11 +56,16 @@ class Fan(Protocol):
     async def ask(self, question: Question, share: float, within: float) -> list[Reply]:
         """Nodes that could not be reached a moment ago are asked only if the others are too few.
 
-        Leaving, they are asked in any case; and who was there is not forgotten if a node has to be asked twice.
+        Leaving, they are asked in any case; and who was there is not forgotten if a node has to be asked twice. What they
+        answer late is put into the list all the same.
         """
         ...
 
     async def ask_apart(self, question: Question, share: float, within: float) -> list[Reply]: ...
+    async def settle(self) -> None:
+        """Read what has come late, and put it into the lists of those who left."""
+        ...
+
     def forked(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -92,10 +97,11 @@ class RedlockStore:
         self._retention = word(b"%d" % (target.retention * 1_000_000))
         self._key = lru_cache(4096)(lambda name: word(state_key(self._prefix, name)))
         self._keys = lru_cache(4096)(lambda name, *parts: self._pack_keys(name, parts))
+        self._shown_key = lru_cache(4096)(lambda name: state_key(self._prefix, name).decode() if name else "")
         self._terms = lru_cache(1024)(self._pack_terms)
         self._told: dict[str, int] = {}  # the highest token that we were told of, by name
         self._attempts: dict[str, Attempt] = {}  # by holder
-        self._strays = Strays(driver, self._leave_again)
+        self._strays = Strays(driver, fan.settle, self._leave_again)
 
     # ---- the protocol
 
@@ -180,13 +186,13 @@ class RedlockStore:
         attempt = self._attempts.get(claim.holder)
         # One that was released may be listed again, by a claim that came late.
         waited = attempt is None or attempt.waited
-        answers = await self._release(claim, _all_answered, min(within, _LAST), within, waited=waited)
+        answers = await self._release(claim, self._is_gone, min(within, LAST), within, waited=waited)
         there = quorum.present(answers, self._count)
         if there is None and sum(answer is not None for answer in answers) < self._majority:
             raise self._no_quorum(claim.name, answers)
         self._attempts.pop(claim.holder, None)
         if None in answers:
-            self._strays.add(claim, 0)
+            self._strays.add(claim, 0, answers)
         return there is not False  # of those who answered, nobody has it any more: what the silent would say is no loss
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
@@ -246,7 +252,7 @@ class RedlockStore:
         """There is no bell, so nobody waits for longer than a moment: whoever does will see for itself."""
 
     async def close(self) -> None:
-        self._strays.forget()
+        self._strays.close()
         await self._fan.close()
 
     # ---- proposals
@@ -306,6 +312,9 @@ class RedlockStore:
     def _decided(self, answers: Sequence[Reply]) -> bool:
         return quorum.decided(answers, self._count)
 
+    def _is_gone(self, answers: Sequence[Reply]) -> bool:
+        return quorum.present(answers, self._count) is not None
+
     async def _ask(
         self,
         request: bytes,
@@ -321,9 +330,15 @@ class RedlockStore:
         """Errors of single nodes count as no answer; those that are the user's to mend, on a majority, are raised."""
         deadline = self._driver.now() + within
         ask = self._fan.ask_apart if apart else self._fan.ask
-        key = state_key(self._prefix, name).decode() if name else ""
+        key = self._shown_key(name)
         question = Question(request, fits, enough, key, leaving)
         answers = await ask(question, share, within)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                break
+        else:
+            self._failures = ()
+            return answers  # this very list: see Fan.ask
         ignorant = [at for at, answer in enumerate(answers) if is_missing_script(answer)]
         if ignorant:
             for script in ALL:
@@ -377,7 +392,7 @@ class RedlockStore:
             waited=False,
         )
         if any(one is None and type(answer) is not list for one, answer in zip(gone, answers, strict=True)):
-            self._strays.add(claim, token)
+            self._strays.add(claim, token, gone)
 
     async def _renew(self, grants: Sequence[Grant], within: float) -> list[Verdict]:
         keys = b"".join([self._key(grant.claim.name) for grant in grants])

@@ -1,4 +1,4 @@
-"""Claims that some node may not have let go, since the word did not get there: told again until they have run out by themselves.
+"""Claims that some node has not yet said to have let go. If it does not do so soon, it is told again, until their time is over.
 
 A majority has let them go, so nobody waits for this. But what is left of two of them on two of three nodes would keep everybody
 out until the end of their ttl.
@@ -7,67 +7,106 @@ out until the end of their ttl.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from ...claim import Claim
-from ...drivers.base import Driver
+from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError
 from ..redis.replies import Reply
 
 Leave = Callable[[Claim, int], Awaitable[Sequence[Reply]]]
+Settle = Callable[[], Awaitable[None]]
 _MOST = 1000
 _AT_ONCE = 16
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
+_LINGERS = (
+    2.0  # seconds after the last one: most who left will do so again, and to start a thread takes longer than to leave
+)
+
+
+class Stray(NamedTuple):
+    claim: Claim
+    since: float
+    answers: list[Reply]  # a node's number: it has let go. Those that come late are put in here
+
+    @property
+    def is_heard(self) -> bool:
+        return all(type(answer) is int for answer in self.answers)
 
 
 class Strays:
-    def __init__(self, driver: Driver, leave: Leave) -> None:
-        """`leave(claim, token)`: of that claim what has that token, 0 for all; None in its answers: that node did not hear."""
+    def __init__(self, driver: Driver, settle: Settle, leave: Leave) -> None:
+        """`settle()` reads what has come late. `leave(claim, token)`: of that claim what has that token, 0 for all."""
         self._driver = driver
+        self._settle = settle
         self._leave = leave
         self.forget()
 
     def forget(self) -> None:
-        self._owed: dict[tuple[str, int], tuple[Claim, float]] = {}  # until when it matters
+        self._owed: dict[tuple[str, int], Stray] = {}
         self._mutex = self._driver.mutex()
-        self._at_work = False
+        self._bell: Bell | None = None  # of whoever is at work
 
-    def add(self, claim: Claim, token: int) -> None:
+    def close(self) -> None:
+        bell = self._bell
+        self.forget()
+        if bell is not None:
+            bell.ring()
+
+    def add(self, claim: Claim, token: int, answers: list[Reply]) -> None:
         with self._mutex:
             if len(self._owed) >= _MOST:
+                self._drop_heard()
+            if len(self._owed) >= _MOST:
                 del self._owed[next(iter(self._owed))]
-            self._owed[claim.holder, token] = claim, self._driver.now() + claim.ttl
-            if self._at_work:
+            self._owed[claim.holder, token] = Stray(claim, self._driver.now(), answers)
+            if self._bell is not None and not self._bell.gone:
                 return
-            self._at_work = True
+            self._bell = bell = self._driver.bell()
         try:
-            self._driver.spawn(self._work, "holdfast-strays")
+            self._driver.spawn(partial(self._work, bell), "holdfast-strays")
         except BaseException as error:
-            self._at_work = False
-            if not isinstance(error, RuntimeError):  # no thread, or no loop, to be had
+            self._bell = None
+            if not isinstance(error, RuntimeError):  # no thread to be had
                 raise
 
-    async def _work(self) -> None:
+    async def _work(self, bell: Bell) -> None:
         pause = _FIRST_PAUSE
+        needed = self._driver.now()
         try:
-            while True:
+            while self._bell is bell:
+                await bell.wait(pause)
+                await self._settle()
                 with self._mutex:
-                    if not self._owed:
-                        self._at_work = False  # under the same lock as the decision: nothing is left to nobody
+                    self._drop_heard()
+                    if self._owed:
+                        needed = self._driver.now()
+                    elif self._driver.spawns_lightly or self._driver.now() > needed + _LINGERS:
+                        self._bell = None  # under the same lock as the decision: nothing is left to nobody
                         return
-                await self._driver.sleep(pause)
                 pause = _FIRST_PAUSE if await self._round() else min(2 * pause, _LONGEST_PAUSE)
         except BaseException:
-            self._at_work = False
+            if self._bell is bell:
+                self._bell = None
             raise
+
+    def _drop_heard(self) -> None:
+        for key, stray in list(self._owed.items()):
+            if stray.is_heard:
+                del self._owed[key]
 
     async def _round(self) -> bool:
         """Did every node hear of the last one? Else it is somebody else's turn next time."""
         heard = True
-        for key, (claim, until) in list(self._owed.items())[:_AT_ONCE]:
-            if self._driver.now() < until:
+        for key, stray in list(self._owed.items())[:_AT_ONCE]:
+            now = self._driver.now()
+            if now < stray.since + _FIRST_PAUSE:
+                break  # the others are younger still, or have been told again before
+            if now < stray.since + stray.claim.ttl:
                 try:
-                    heard = None not in await self._leave(claim, key[1])
+                    heard = None not in await self._leave(stray.claim, key[1])
                 except HoldfastError:
                     heard = False
             with self._mutex:
