@@ -23,8 +23,16 @@ from ...errors import HoldfastError, Misuse, Unavailable
 from .url import Target
 from .wire import Client
 
-_UNKNOWN = (exceptions.ConnectionLoss, exceptions.ConnectionClosedError, exceptions.OperationTimeoutError)
 _OVER = (exceptions.SessionExpiredError, exceptions.SessionMovedError)
+# What says how things stand. Anything else, be it of the server or of kazoo, says nothing about that.
+_ANSWERS = (
+    exceptions.NoNodeError,
+    exceptions.NodeExistsError,
+    exceptions.NotEmptyError,
+    exceptions.BadVersionError,
+    exceptions.RolledBackError,  # in a transaction: because of one before it,
+    exceptions.RuntimeInconsistency,  # and because of one after it
+)
 
 
 class Batch:
@@ -204,7 +212,7 @@ class Session:
                 self._check(answer)
             elif isinstance(answer, list):
                 for part in answer:  # of a transaction
-                    if isinstance(part, exceptions.NoAuthError):
+                    if isinstance(part, Exception):
                         self._check(part)
         return batch.answers
 
@@ -237,17 +245,20 @@ class Session:
             watcher.bells.pop(id(ring), None)
 
     def _check(self, error: Exception) -> None:
+        if isinstance(error, _ANSWERS):
+            return
         where = self.target.shown()
         if isinstance(error, _OVER):
             self.dead = self.dead or "its session has ended"
             raise Unavailable(f"ZooKeeper at {where}: {self.dead}")
-        if isinstance(error, _UNKNOWN):
+        if isinstance(error, exceptions.ConnectionLoss):
             raise Unavailable(f"the connection to ZooKeeper at {where} was lost: what was asked may have been done")
         if isinstance(error, (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError)):
             who = f"the user {self.target.username!r}" if self.target.username else "an anonymous user"
             raise Misuse(f"ZooKeeper at {where} does not allow this to {who}: its ACLs give it to somebody else")
         if isinstance(error, exceptions.UnimplementedError):
             raise Misuse(f"ZooKeeper at {where} knows no container nodes: it must be 3.5.1 or newer")
+        raise Unavailable(f"ZooKeeper at {where} did not say what became of it: {error!r}")
 
     def end(self, *, keep: bool = False) -> None:
         """Blocks for a moment. `keep`: leave without a word, so that what is held lives on for the session's time."""

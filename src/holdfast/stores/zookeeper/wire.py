@@ -7,6 +7,8 @@ requests that its connection thread sends, with requests as kazoo itself writes 
 
 * Whoever asks never blocks. kazoo wakes its thread by a byte a request through a pair of blocking sockets, which nobody reads
   while there is no connection: some 300 requests later the next one, and an event loop with it, hangs until there is.
+* Whatever the server sends, the thread that reads it lives on. kazoo's would end, with a traceback and its session, when one
+  answer was lost in the server, as happens after an election: that is a connection lost, and what was asked nobody knows.
 * An interruption is let through, and nothing is left half asked. kazoo would take it for a closed connection; and a request
   whose byte was not sent any more would be sent in place of the next, and so on for ever.
 """
@@ -152,11 +154,24 @@ class Client(KazooClient):  # type: ignore[misc]
         self._hears = connected
         self._connect_only = self._connection._connect
         self._connection._connect = self._connect_and_tell
+        self._read_only = self._connection._read_socket
+        self._connection._read_socket = self._read
 
     def _connect_and_tell(self, *args: Any) -> Any:
-        answer = self._connect_only(*args)
+        answer = self._understood(self._connect_only, *args)
         self._hears(self._session_id, answer[0] * 1.5 / 1000)  # its read timeout: two thirds of what was agreed on
         return answer
+
+    def _read(self, *args: Any) -> Any:
+        return self._understood(self._read_only, *args)
+
+    def _understood(self, read: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return read(*args)
+        except (exceptions.KazooException, self.handler.timeout_exception, OSError):
+            raise  # which kazoo knows what to do with
+        except Exception as error:
+            raise exceptions.ConnectionDropped(f"the server's answer makes no sense: {error!r}") from error
 
     @property
     def refused(self) -> bool:
