@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -194,6 +196,35 @@ def test_closed_by_its_user_it_says_so_to_whoever_asks_and_hangs_up_under_whoeve
         assert not world.failures
         assert len(told) == 1
         assert world.time < 10
+
+
+class TakenMeanwhile(list[Connection]):
+    """Between the look whether there is one and the taking of it, another thread takes all."""
+
+    def pop(self, *_: Any) -> Connection:
+        another = Thread(target=self.clear)
+        another.start()
+        another.join()
+        return super().pop()
+
+
+@pytest.mark.parametrize("what", ["closing", "lending"])
+def test_another_thread_may_take_the_last_connection_under_whoever_looked(what: str) -> None:
+    with World(8) as world:
+        stage = Stage(world, room=1)
+
+        async def main() -> None:
+            await stage.talk(1)
+            assert len(stage.pool._idle) == 1
+            stage.pool._idle = TakenMeanwhile(stage.pool._idle)
+            if what == "closing":
+                stage.pool.close()
+            else:
+                await stage.talk(2)
+
+        world.run(stage.client.spawn(main, "main"))
+        assert not world.failures
+        assert stage.streams.opened == (1 if what == "closing" else 2)
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["as it is", "asked"])
