@@ -7,6 +7,7 @@ import signal
 import time
 
 import holdfast
+from holdfast.testing.stopping import stop_another
 
 from .conftest import Commands, Job, alive, python, until
 
@@ -77,7 +78,7 @@ def test_the_command_is_dead_before_the_next_one_enters_although_we_were_stopped
 ) -> None:
     job = started(run, STUBBORN, 3.0)  # a tenth of it is what a loaded machine has to run the watch in
     pids = [int(job.line()), int(job.line())]
-    job.send(signal.SIGSTOP)
+    stop_another(job.process.pid, run.url.removeprefix("sqlite://"))
     lease = locks.lock("x").acquire(timeout=15)
     assert not any(map(alive, pids))  # the watch did that: `holdfast run` itself is still stopped
     job.send(signal.SIGCONT)

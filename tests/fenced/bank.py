@@ -7,8 +7,6 @@ after its ttl, writes what it had computed.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sqlite3
 import sys
 from base64 import b64decode, b64encode
@@ -19,6 +17,7 @@ from urllib.parse import urlsplit
 import holdfast
 from holdfast import fenced
 from holdfast.fenced.objects import content_of
+from holdfast.testing.stopping import stop_myself
 
 NAME = "account:42"
 TTL = 0.2
@@ -232,7 +231,7 @@ def unlucky_holder(locks_url: str, kind: str, url: str) -> None:
         lease = locks.lock(NAME, ttl=TTL).acquire(timeout=30)
         shown = lease if line.strip() == "fenced" else None
         balance = bank.read(shown)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        stop_myself()
         try:
             bank.write(shown, balance + 1)
             answer = "written"

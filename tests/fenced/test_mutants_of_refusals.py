@@ -191,7 +191,7 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
     ),
     "what is queued is forgotten": (
         sqlite, sqlite.SqliteWire, "_roll_back", "self._queued or", "",
-        lambda request: cancelled("aiosqlite", request),
+        lambda request: interrupted.test_what_was_cancelled_before_aiosqlite_began_it_is_undone_behind_it(request),
     ),
     "a commit that was cancelled": (
         sqlalchemy, sqlalchemy.SqlAlchemyWire, "end", "await self._undo()\n            explain_end", "explain_end",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import types
 from collections.abc import Coroutine, Generator
@@ -99,6 +100,33 @@ def test_a_transaction_cancelled_at_any_point_ends_as_cancelled_and_leaves_nothi
         await settle(driver.close(connection))
 
     connected(driver, url, work)
+
+
+def test_what_was_cancelled_before_aiosqlite_began_it_is_undone_behind_it(request: pytest.FixtureRequest) -> None:
+    """Its thread has the call in its queue, and makes it though nobody waits any more."""
+    driver = DRIVERS["aiosqlite"]
+
+    async def until_it_has(connection: Any, calls: int, or_done: asyncio.Task[None] | None = None) -> None:
+        async with asyncio.timeout(SECONDS):
+            while connection._tx.qsize() != calls and not (or_done and or_done.done()):  # noqa: ASYNC110 - it is a thread
+                await asyncio.sleep(0)
+
+    async def work(module: Any, connection: Any) -> None:
+        go_on = threading.Event()
+        busy = asyncio.create_task(connection._execute(go_on.wait, SECONDS))
+        await asyncio.sleep(0)  # it is in the queue
+        await until_it_has(connection, 0)  # and no longer
+        late = asyncio.create_task(guarded(module, connection, f"late {time.time_ns()}", asyncio.Event().wait))
+        await until_it_has(connection, 1)
+        late.cancel()
+        await until_it_has(connection, 2, late)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await late
+        await busy
+        await check_that_nothing_is_open(wire_for(connection, ASYNCIO))
+
+    connected(driver, request.getfixturevalue(driver.server), work)
 
 
 async def cut(wire: Wire, url: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.testing.stopping import stop_another
 
 DEADLINE = 30.0
 
@@ -164,7 +165,7 @@ def test_a_stopped_holder_learns_of_its_loss_and_cannot_release_its_successor(
     holder, successor = worker(ttl=0.5), worker()
     holder.tell("take x")
     stale = holder.hear()["token"]
-    os.kill(holder.process.pid, signal.SIGSTOP)
+    stop_another(holder.process.pid, url.removeprefix("sqlite://"))
     successor.tell("take x")
     newer = successor.hear()["token"]
     assert newer > stale

@@ -19,14 +19,15 @@ from .world import PATIENCE, World
 
 # Stops itself at the worst moment: the check has passed, the write has not begun.
 _UNLUCKY = """
-import os, signal, sqlite3, sys, holdfast
+import os, sqlite3, sys, holdfast
 from holdfast import fenced
+from holdfast.testing.stopping import stop_myself
 url, path, ttl = sys.argv[1:]
 db = sqlite3.connect(path, isolation_level=None)
 lease = holdfast.connect(url).lock("x", ttl=float(ttl)).acquire(timeout=20)
 lease.check()
 print(lease.token, flush=True)
-os.kill(os.getpid(), signal.SIGSTOP)
+stop_myself()
 try:
     with fenced.transaction(db, lease) as tx:
         tx.execute("UPDATE account SET balance = 0")

@@ -101,7 +101,7 @@ def pause(pid: int) -> None:
         members = family(pid)  # anew each time: a member may have forked before its signal came
         for member in members:
             _signal(member, signal.SIGSTOP)
-        if all(_standing(member) for member in members) and family(pid) == members:
+        if all(standing(member) for member in members) and family(pid) == members:
             return
         if time.monotonic() > deadline:
             raise TimeoutError(f"process {pid} did not stop within {SECONDS} s of SIGSTOP; does it wait for a disk?")
@@ -132,7 +132,7 @@ def running(pid: int) -> bool:
     return bool(fields) and fields[0] not in _DEAD
 
 
-def _standing(pid: int) -> bool:
+def standing(pid: int) -> bool:
     tasks = [_stat(folder) for folder in Path(f"/proc/{pid}/task").glob("*")]
     return all(not fields or fields[0] in _STOPPED + _DEAD for fields in tasks)
 
