@@ -11,6 +11,7 @@ from ...mutants.spoiling import Mutant, must_be_found
 pytestmark = pytest.mark.server
 
 TROUBLE = "tests/stores/redlock/test_trouble.py::"
+LEAVING = "tests/stores/redlock/test_leaving.py::"
 BETWEEN = "tests/stores/redis/test_faults_between.py::"
 CUT = "test_a_release_whose_answers_were_cut_is_repeated_and_no_loss"
 CLOCK = "tests/stores/redis/test_clock.py::"
@@ -74,8 +75,26 @@ MUTANTS = [
     Mutant(
         "a release that one node did not hear is not repeated",
         "stores/redlock/store.py",
-        (("            self._strays.add(claim, 0)\n", "            pass\n"),),
+        (("            self._strays.add(claim, 0, answers)\n", "            pass\n"),),
         TROUBLE + "test_a_release_that_one_node_did_not_hear_is_told_to_it_again[threads]",
+    ),
+    Mutant(
+        "a late answer is taken for the answer to another question",
+        "stores/redlock/node.py",
+        (("while self.owed and reply is not False:", "while False:"),),
+        LEAVING + "test_the_last_node_is_not_waited_for_and_its_late_answer_is_heard[threads]",
+    ),
+    Mutant(
+        "closing resets what is still under way, in threads",
+        "stores/redlock/fan.py",
+        (("            fan.settle(within)\n", "            pass\n"),),
+        LEAVING + "test_closing_waits_a_moment_for_releases_that_are_still_under_way[threads]",
+    ),
+    Mutant(
+        "closing resets what is still under way, in asyncio",
+        "stores/redlock/fan_aio.py",
+        (("await asyncio.wait(self._leaving, timeout=LAST)", "pass"),),
+        LEAVING + "test_closing_waits_a_moment_for_releases_that_are_still_under_way[asyncio]",
     ),
     Mutant(
         "what is given back again is given back whatever it is by now",

@@ -59,7 +59,7 @@ class Connection:
         self._greeting, self._greeted = len(words), list[Reply]()
         self._out = b"".join(words)
         self._mutex = threading.Lock()  # an ear is read by one thread while another sends, and TLS bears no two at once
-        self._wants = select.POLLOUT
+        self.wants = select.POLLOUT  # what poll() should wait for before `step`
         self._state = _CONNECTING
         self._places = _places(address, _clock() + target.timeout if deadline is None else deadline)
         self._guarded(self._next_place)
@@ -113,9 +113,9 @@ class Connection:
         try:
             self._socket.do_handshake()
         except ssl.SSLWantReadError:
-            self._wants = select.POLLIN
+            self.wants = select.POLLIN
         except ssl.SSLWantWriteError:
-            self._wants = select.POLLOUT
+            self.wants = select.POLLOUT
         except ssl.SSLError as error:
             raise no_tls(error, self.address) from error
         else:
@@ -126,11 +126,6 @@ class Connection:
 
     def fileno(self) -> int:
         return self._socket.fileno()
-
-    @property
-    def wants(self) -> int:
-        """What poll() should wait for before `step`."""
-        return self._wants
 
     def send(self, request: bytes) -> None:
         """As much as goes at once; the rest with the next steps."""
@@ -221,7 +216,7 @@ class Connection:
     def wait(self, deadline: float) -> bool:
         """Until there is something to do; False: the deadline came first."""
         poll = select.poll()
-        poll.register(self._socket, self._wants)
+        poll.register(self._socket, self.wants)
         return bool(poll.poll(max(0.0, deadline - _clock()) * 1000))
 
     def _go_on(self) -> None:
@@ -252,9 +247,9 @@ class Connection:
             while self._out:
                 self._out = self._out[self._socket.send(self._out) :]
         except _WAIT:
-            self._wants = select.POLLIN | select.POLLOUT
+            self.wants = select.POLLIN | select.POLLOUT
         else:
-            self._wants = select.POLLIN
+            self.wants = select.POLLIN
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:

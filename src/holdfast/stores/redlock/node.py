@@ -68,7 +68,8 @@ class Node:
             return None
         if reply is False:
             return None
-        connection.quick = connection.is_plain  # all that was sent has arrived, and all that came was read
+        if not connection.quick:
+            connection.quick = connection.is_plain  # all that was sent has arrived, and all that came was read
         answer = question.understood(reply, self.where)
         if isinstance(answer, HoldfastError):
             self.trouble = answer

@@ -1,0 +1,130 @@
+"""A majority is enough to leave; what the last nodes say to it is neither waited for nor lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.claim import Claim, Grant, new_holder
+from holdfast.drivers.aio import Asyncio
+from holdfast.drivers.base import finish
+from holdfast.drivers.threads import Threads
+from holdfast.stores.redlock import fan, fan_aio, node, open_store, strays
+from holdfast.stores.redlock import store as stores
+from holdfast.stores.redlock.store import RedlockStore
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.servers.redis import Redis
+
+pytestmark = pytest.mark.server
+IDLE = 15  # bytes: nothing but the last token
+LONG = 60.0
+Scenario = Callable[[RedlockStore], Coroutine[Any, Any, None]]
+
+
+@contextmanager
+def one_behind_a_proxy(nodes: list[Redis]) -> Iterator[tuple[str, Proxy]]:
+    with Proxy(nodes[0].address) as proxy:
+        ports = [proxy.port, *(node.port for node in nodes[1:])]
+        yield "redlock://" + ",".join(f"127.0.0.1:{port}" for port in ports) + "?timeout=10", proxy
+
+
+def run(flavour: str, url: str, scenario: Scenario) -> None:
+    async def in_a_loop() -> None:
+        await scenario(open_store(url, Asyncio()))
+
+    if flavour == "asyncio":
+        asyncio.run(in_a_loop())
+    else:
+        finish(scenario(open_store(url, Threads())))
+
+
+async def until(store: RedlockStore, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        await store._driver.sleep(0.01)
+
+
+def somebody() -> Claim:
+    return Claim("x", new_holder(), "somebody", LONG)
+
+
+@pytest.mark.parametrize("flavour", ["threads", "asyncio"])
+def test_the_last_node_is_not_waited_for_and_its_late_answer_is_heard(
+    three: list[Redis], flavour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "LAST", LONG)
+    monkeypatch.setattr(strays, "_FIRST_PAUSE", LONG)  # it is not told again meanwhile
+    monkeypatch.setattr(node, "_FRESH", LONG)  # nor looked at before it is asked again
+
+    async def leave(store: RedlockStore) -> None:
+        claim = somebody()
+        assert isinstance(await store.claim(claim), Grant)
+        await until(store, lambda: three[0].execute("STRLEN", "hf:redlock:{x}") not in (0, IDLE))
+        proxy.to_client.hold()
+        started = time.monotonic()
+        assert await store.release(claim)
+        assert time.monotonic() - started < LONG / 2
+        (stray,) = store._strays._owed.values()
+        assert not stray.is_heard
+        proxy.flow()
+        assert [type(answer) for answer in await store._inspect("x", LONG)] == [list] * 3
+        assert stray.is_heard  # what the first said late was read before what it said to this
+        await store.close()
+
+    with one_behind_a_proxy(three) as (url, proxy):
+        run(flavour, url, leave)
+
+
+@pytest.mark.parametrize("flavour", ["threads", "asyncio"])
+def test_closing_waits_a_moment_for_releases_that_are_still_under_way(
+    three: list[Redis], flavour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is closed with answers unread is reset, and what was sent on it last may be lost."""
+    for module in (fan, fan_aio):
+        monkeypatch.setattr(module, "LAST", LONG)
+    monkeypatch.setattr(strays, "_FIRST_PAUSE", LONG)
+
+    async def leave(store: RedlockStore) -> None:
+        claim = somebody()
+        assert isinstance(await store.claim(claim), Grant)
+        await until(store, lambda: three[0].execute("STRLEN", "hf:redlock:{x}") not in (0, IDLE))
+        proxy.to_server.hold()
+        assert await store.release(claim)
+        flow = threading.Timer(0.2, proxy.flow)
+        flow.start()
+        await store.close()
+        assert three[0].execute("STRLEN", "hf:redlock:{x}") == IDLE, "a ghost is left on one node"
+        flow.join()
+
+    with one_behind_a_proxy(three) as (url, proxy):
+        run(flavour, url, leave)
+
+
+def test_who_tells_the_last_nodes_again_ends_with_the_store(
+    three: list[Redis], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strays, "_LINGERS", LONG)
+    before = threading.enumerate()
+
+    def at_work() -> bool:
+        return any(one.name == "holdfast-strays" and one not in before for one in threading.enumerate())
+
+    with one_behind_a_proxy(three) as (url, proxy):
+        with holdfast.connect(url) as locks:
+            lease = locks.lock("x").acquire()
+            proxy.to_client.hold()
+            assert lease.release()
+            assert at_work()
+            proxy.flow()
+        deadline = time.monotonic() + 20
+        while at_work():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
