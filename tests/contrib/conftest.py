@@ -1,22 +1,5 @@
-"""A real Redis for the frameworks, emptied for each test."""
+"""The real Redis of that store's own tests, for the frameworks."""
 
-from __future__ import annotations
+from ..stores.redis.conftest import redis, shared_redis
 
-from collections.abc import Iterator
-
-import pytest
-
-from holdfast.testing import servers
-from holdfast.testing.servers.redis import Redis
-
-
-@pytest.fixture(scope="session")
-def shared_redis() -> Iterator[Redis]:
-    with servers.start("redis", "--appendonly", "no") as server:
-        yield server
-
-
-@pytest.fixture
-def redis(shared_redis: Redis) -> Redis:
-    shared_redis.execute("FLUSHALL")
-    return shared_redis
+__all__ = ["redis", "shared_redis"]  # fixtures

@@ -37,17 +37,6 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite://{tmp_path}/locks.db"
-
-
-@pytest.fixture
-def locks(url: str) -> Iterator[holdfast.Locks]:
-    with holdfast.connect(url, label="billing") as connected:
-        yield connected
-
-
-@pytest.fixture
 def served(url: str) -> Iterator[Served]:
     with Served(url, allow_evict=True) as one:
         yield one

@@ -41,17 +41,6 @@ STRANGE = "<script>alert(1)</script>\u202e\n"
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite://{tmp_path}/locks.db"
-
-
-@pytest.fixture
-def locks(url: str) -> Iterator[holdfast.Locks]:
-    with holdfast.connect(url, label="holder") as connected:
-        yield connected
-
-
-@pytest.fixture
 def served(url: str) -> Iterator[Served]:
     with Served(url) as one:
         yield one

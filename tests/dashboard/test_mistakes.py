@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -14,17 +13,6 @@ from holdfast.dashboard.app import Dashboard
 
 from . import test_http
 from .serving import Served
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite://{tmp_path}/locks.db"
-
-
-@pytest.fixture
-def locks(url: str) -> Iterator[holdfast.Locks]:
-    with holdfast.connect(url) as connected:
-        yield connected
 
 
 def foreign_sites(url: str, locks: holdfast.Locks) -> None:
