@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from ...errors import HoldfastError, Misuse, Unavailable
 from .keys import SLOTS, pack, slot
 from .replies import NONSENSE, Reply, ReplyError, explained, nonsense
-from .store import Ear, Wire
 from .url import Address, Target
+from .wiring import Ear, Wire
 
 _HOPS = 6  # between nodes, for one request
 _ASKING = pack("ASKING")

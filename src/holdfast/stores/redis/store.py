@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from ... import rule
-from ...claim import (
-    MAX_TOKEN,
-    ROUND,
-    Claim,
-    Eviction,
-    Grant,
-    Holding,
-    Place,
-    Snapshot,
-    Traits,
-    Verdict,
-    Waiting,
-    new_holder,
-)
+from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict, new_holder
 from ...drivers.base import Driver
 from ...errors import HoldfastError, Unavailable
 from .connection import Disconnected
 from .keys import NameKeys, message_pack, name_of, pack, state_key, word
+from .looking import snapshot
 from .replies import NONSENSE, Reply, ReplyError, explained, foreign, is_missing_script, nonsense
 from .scanning import COUNT, Scan, pattern_of
 from .scripts import ALL, CLAIM, EVICT, INSPECT, JOIN, KINDS, RELEASE, RENEW, RENEW_MANY, WATCH
 from .url import Target
+from .wiring import Wire
 
 TRAITS = Traits(
     system="redis",
@@ -55,51 +44,6 @@ _MOST_PACKED = 4096
 HOLDER = len(new_holder())
 _tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 _REMEMBER_EVICTIONS = 24 * 3600.0
-
-
-class Ear(Protocol):
-    """Hears bells. Opened by the first waiter, kept from then on."""
-
-    @property
-    def channel(self) -> bytes: ...
-    @property
-    def is_open(self) -> bool: ...
-    async def open(self, within: float) -> None: ...
-    def expect(self, what: bytes) -> Any: ...
-    def forget(self, bell: Any) -> None: ...
-    async def follow(self, bell: Any, within: float) -> None: ...
-    def unfollow(self, bell: Any) -> None: ...
-    async def hear(self, bell: Any, timeout: float) -> None: ...
-    def wake_waiters(self) -> None: ...
-
-
-class Wire(Protocol):
-    """The connections of one store. Raises Unavailable when one fails; a server's error is a reply like any other.
-
-    A conversation takes `within` seconds at most, and never longer than the URL's timeout. If its connection breaks, it is
-    repeated once, on a new one, unless it must be asked `once`; but not by `ask`, which leaves that to us: see RedisStore._ask.
-    """
-
-    @property
-    def where(self) -> str: ...
-    @property
-    def ear(self) -> Ear: ...
-    def ask(self, request: bytes, within: float) -> Awaitable[Reply]: ...
-    async def ask_all(self, requests: Sequence[bytes], within: float, *, once: bool = False) -> list[Reply]:
-        """In order, on one connection. Replies may be long."""
-        ...
-
-    async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:
-        """On connections that user work cannot keep busy. Never raises: for a request that got no answer, why not."""
-        ...
-
-    async def parts(self, within: float) -> Sequence[Wire]:
-        """Itself; of a cluster, the wires of its nodes."""
-        ...
-
-    def reset(self) -> None: ...
-    def forked(self) -> None: ...
-    async def close(self) -> None: ...
 
 
 class RedisStore:
@@ -254,7 +198,7 @@ class RedisStore:
         if reply == [3]:
             self._answer(name, reply)
         try:
-            return _snapshot(name, reply)
+            return snapshot(name, reply)
         except NONSENSE as error:
             raise nonsense(reply, self._wire.where) from error
 
@@ -465,21 +409,3 @@ def all_but_all_unknown(verdicts: list[Verdict]) -> list[Verdict]:
     if troubles and len(troubles) == len(verdicts):
         raise troubles[0]
     return verdicts
-
-
-def _snapshot(name: str, reply: Reply) -> Snapshot:
-    capacity, inside, line, evicted = reply
-    second = 1_000_000
-    holders = tuple(
-        Holding(owner.decode(), token, units, age / second, left / second, note.decode())
-        for owner, token, units, age, left, note in inside
-    )
-    waiters = tuple(
-        Waiting(owner.decode(), units, age / second, left / second, bool(fair))
-        for owner, units, age, left, fair in line
-    )
-    eviction = None
-    if evicted:
-        owner, evicted_token, token, by, age = evicted
-        eviction = Eviction(owner.decode(), evicted_token, token, by.decode(), age / second)
-    return Snapshot(name, capacity, holders, waiters, eviction)
