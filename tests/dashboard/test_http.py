@@ -36,6 +36,7 @@ from holdfast.errors import Misuse
 from ..cli.conftest import HOLDFAST
 from .serving import Served, until
 
+PAGE = files("holdfast.dashboard").joinpath("page")
 TOKEN = "a token that is long enough"
 STRANGE = "<script>alert(1)</script>\u202e\n"
 
@@ -127,13 +128,21 @@ def test_every_answer_forbids_what_a_page_does_not_need(page: httpx.Client) -> N
 
 
 def test_the_page_loads_nothing_from_elsewhere_and_makes_no_html_of_text() -> None:
-    folder = files("holdfast.dashboard").joinpath("page")
-    for name in ("index.html", "login.html", "dashboard.css", "dashboard.js"):
-        text = folder.joinpath(name).read_text(encoding="utf-8")
-        assert re.findall(r"(?:https?:)?//(?!www\.w3\.org/2000/svg)[\w.]+\.\w+", re.sub(r"//.*", "", text)) == []
+    for file in PAGE.iterdir():
+        name, text = file.name, file.read_text(encoding="utf-8")
+        assert re.findall(r"(?:https?:|[\"'(`=])//(?!www\.w3\.org/2000/svg)\S+", text) == []
         assert re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function|srcdoc", text) == []
         if name.endswith(".html"):
             assert re.findall(r"<script(?![^>]*src=)|<style|\sstyle=|\son\w+=|@import", text) == []
+
+
+def test_every_module_of_the_page_is_served_and_finds_what_it_imports(page: httpx.Client) -> None:
+    modules = {file.name for file in PAGE.iterdir() if file.name.endswith(".js")}
+    assert re.findall(r'<script src="static/(.*?)"', page.get("/").text) == ["dashboard.js"]
+    for name in modules:
+        answer = page.get(f"/static/{name}")
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
+        assert set(re.findall(r'^import .* from "\./(.*?)";$', answer.text, re.MULTILINE)) <= modules
 
 
 def test_by_default_it_only_looks(page: httpx.Client, locks: holdfast.Locks) -> None:

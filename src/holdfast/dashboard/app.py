@@ -28,9 +28,10 @@ INTERVAL = 1.0
 _BEAT = 15.0  # seconds: a word now and then, so that nobody in between takes the stream for dead
 _WRONG_TOKEN = 0.5  # seconds to think about it
 _MOST_BODY = 8192
+_MODULES = ("dashboard", "elements", "graph", "history", "lock", "overview", "past", "pieces", "state", "stores")
 _FILES = {
     "dashboard.css": "text/css",
-    "dashboard.js": "text/javascript",
+    **{f"{module}.js": "text/javascript" for module in _MODULES},
     "login.html": "text/html",
     "index.html": "text/html",
 }

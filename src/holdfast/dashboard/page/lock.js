@@ -1,0 +1,69 @@
+// One lock: who is inside, who waits, what happened; and how somebody is put out.
+import { ago, byId, el, plain } from "./elements.js";
+import { pastOf } from "./past.js";
+import { age, badges, ttlBar } from "./pieces.js";
+import { act, ask, keyOf, locks, now, page } from "./state.js";
+
+export function oneLock(main, asked) {
+  const store = asked.get("store") || "", name = asked.get("name") || "";
+  const top = el("div", {}), past = el("div", {});
+  main.replaceChildren(el("h2", {}, plain(name)), top, past);
+  let version = "";
+  const live = () => {
+    const lock = locks.get(keyOf(store, name));
+    page.ticks = [];
+    top.replaceChildren(...(lock ? present(lock) : [el("p", {}, "It is free: nobody holds it, nobody waits.")]));
+    const seen = JSON.stringify(lock ? [lock.holders.map((one) => one.token), lock.waiters.length] : 0);
+    if (seen !== version) { version = seen; before(); }
+  };
+  async function before() {
+    const told = await ask(`api/history?most=2000&store=${encodeURIComponent(store)}&name=${encodeURIComponent(name)}`);
+    if (page.current.view === "lock") past.replaceChildren(...pastOf(told.events.reverse(), locks.get(keyOf(store, name))));
+  }
+  live();
+  return live;
+}
+
+function present(lock) {
+  const about = [lock.store, lock.kind === "semaphore" ? `semaphore, ${lock.used} of ${lock.capacity} units` : lock.kind].join(" · ");
+  const told = [el("p", {}, ...badges(lock), el("span", { class: "soft" }, about))];
+  const cell = (label, ...inside) => el("td", { "data-label": label }, ...inside);
+  const heads = (...names) => el("thead", {}, el("tr", {}, ...names.map((one) => el("th", { scope: "col" }, one))));
+  told.push(el("h3", {}, "Inside"));
+  told.push(lock.holders.length ? el("table", { class: "cards" }, heads("Owner", "Token", "For", "Time left", ...(page.session.allow_evict ? ["Act"] : [])),
+    el("tbody", {}, ...lock.holders.map((held) => el("tr", {},
+      cell("Owner", el("span", {}, plain(held.owner), held.share ? el("span", { class: "soft" }, ` ${held.share}`) : null,
+        held.note ? el("div", { class: "soft" }, `“${plain(held.note)}”`) : null)),
+      cell("Token", String(held.token)), cell("For", age(held.since)), cell("Time left", ttlBar(held)),
+      page.session.allow_evict ? cell("Act", el("button", { type: "button", on: { click: () => evict(lock, held) } }, "Put out …")) : null))))
+    : el("p", {}, "Nobody."));
+  told.push(el("h3", {}, lock.waiters.length ? `In line: ${lock.waiters.length}` : "In line"));
+  told.push(lock.waiters.length ? el("ol", {}, ...lock.waiters.slice(0, 100).map((one) =>
+    el("li", {}, plain(one.owner), one.share ? ` (${one.share})` : "", ", for ", age(one.since)))) : el("p", {}, "Nobody."));
+  const out = lock.eviction;
+  if (out) told.push(el("p", { class: "soft" }, "Last put out by force: ", plain(out.owner), ` with token ${out.evicted_token}, `, age(out.at),
+    " ago, by ", plain(out.by), `. Token ${out.token} outranks it.`));
+  return told;
+}
+
+function evict(lock, held) {
+  const dialog = byId("evict"), typed = byId("evict-typed"), go = byId("evict-go"), said = byId("evict-said");
+  typed.value = ""; said.textContent = ""; go.disabled = true;
+  byId("evict-what").replaceChildren(
+    el("p", {}, "This puts out ", el("strong", {}, plain(held.owner)), ", which has held ", el("strong", {}, plain(lock.name)), " for ",
+      ago(now() - held.since), ` with token ${held.token}. If that grant is over by then, nothing happens.`),
+    el("p", {}, "It is told at its next renewal. Only storage that checks tokens can stop what it writes until then.",
+      lock.waiters.length ? ` Next in line is ${plain(lock.waiters[0].owner)}.` : ""));
+  typed.oninput = () => { go.disabled = typed.value !== lock.name; };
+  byId("evict-cancel").onclick = () => dialog.close();
+  byId("evict-form").onsubmit = async (event) => {
+    event.preventDefault();
+    go.disabled = true;
+    try {
+      const done = await act("api/evict", { store: lock.store, name: lock.name, token: held.token, typed: typed.value });
+      if (done.released) dialog.close(); else said.textContent = "Nobody holds that token any more: nothing was done.";
+    } catch (error) { said.textContent = error.message; }
+  };
+  dialog.showModal();
+  typed.focus();
+}

@@ -1,0 +1,43 @@
+// The pieces that move, and those that all views have.
+import { ago, el, plain, set, svg } from "./elements.js";
+import { now, page } from "./state.js";
+
+export function age(since) {
+  const place = el("span", {});
+  const move = (at) => set(place, ago(at - since));
+  move(now());
+  page.ticks.push(move);
+  return place;
+}
+
+export function ttlBar(holder) {
+  const fill = el("i", {}), left = el("span", {});
+  const move = (at) => {
+    const rest = holder.ends - at, part = holder.ttl > 0 ? Math.min(1, Math.max(0, rest / holder.ttl)) : 0;
+    fill.style.transform = `scaleX(${part.toFixed(3)})`;
+    const kind = part > 0.5 ? "" : part > 0.25 ? "low" : "out";
+    if (fill.className !== kind) fill.className = kind;
+    set(left, rest > 0 ? `${ago(rest)} left` : "run out");
+  };
+  move(now());
+  page.ticks.push(move);
+  return el("span", { class: "ttl" }, el("span", { class: "bar", "aria-hidden": "true" }, fill), left);
+}
+
+export function badges(lock) {
+  return lock.attention.map((why) =>
+    el("span", { class: `badge ${why === "deadlock" ? "deadlock" : why === "in danger" ? "danger" : ""}` }, why));
+}
+
+export function spark(times) {
+  const picture = svg("svg", { width: 90, height: 16, role: "img", "aria-label": `${times.length} acquisitions seen lately` });
+  const at = now();
+  for (const one of times) {
+    const x = 89 - Math.min(89, ((at - one) / 600) * 89);
+    picture.append(svg("line", { x1: x, x2: x, y1: 2, y2: 14, class: "spark" }));
+  }
+  return picture;
+}
+
+export const lockLink = (store, name, kind) =>
+  el("a", { href: `#/lock?store=${encodeURIComponent(store)}&name=${encodeURIComponent(name)}`, class: kind || "name" }, plain(name));
