@@ -1,4 +1,7 @@
-"""A real etcd of three members passes the suite; also with one of them dead."""
+"""A real etcd of three members passes the suite, for a user who has what `holdfast migrate --acl` prints and nothing besides.
+
+Also with one of the members dead.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,22 @@ from holdfast.testing.conformance.tokens import Tokens
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
+from ..tenants import PASSWORD, guard_etcd, on_etcd
+
 pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
 def etcd() -> Iterator[Cluster[Etcd]]:
-    # No waiting for the disk, which is not what is tested here.
-    with servers.cluster("etcd", 3, "--unsafe-no-fsync") as cluster:
+    # No waiting for the disk, nor for a password's hash, neither of which is what is tested here.
+    with servers.cluster("etcd", 3, "--unsafe-no-fsync", "--bcrypt-cost=4") as cluster:
+        on_etcd(cluster.members[0], tenant(cluster))
+        guard_etcd(cluster.members)
         yield cluster
+
+
+def tenant(cluster: Cluster[Etcd], below: str = "") -> str:
+    return f"etcd://tenant:{PASSWORD}@{cluster.hosts}/tenant{below}"
 
 
 class TestEtcd(Suite):
@@ -33,7 +44,7 @@ class TestEtcd(Suite):
     @pytest.fixture
     def url(self, etcd: Cluster[Etcd], mended: Callable[[Cluster[Etcd]], None]) -> str:
         mended(etcd)
-        return f"{etcd.url}/{uuid4().hex[:8]}"
+        return tenant(etcd, f"/{uuid4().hex[:8]}")
 
 
 @pytest.fixture(scope="module")
@@ -54,4 +65,4 @@ class TestEtcdWithAMemberDown(Exclusion, Tokens, Deaths):
 
     @pytest.fixture
     def url(self, two_of_three: Cluster[Etcd]) -> str:
-        return f"{two_of_three.url}/{uuid4().hex[:8]}"
+        return tenant(two_of_three, f"/{uuid4().hex[:8]}")
