@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -99,3 +101,21 @@ def test_no_right_of_redis_is_a_category_or_a_wildcard(capsys: pytest.CaptureFix
 def test_a_store_without_users_of_its_own_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["migrate", "--acl", "--url", "sqlite:///tmp/locks.db"]) == exits.TROUBLE
     assert "its file's permissions" in capsys.readouterr().err
+
+
+SECURITY = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"), re.findall(r"migrate --acl --url '([^'\n]*)'\n```\n```\n(.*?)```", SECURITY, re.DOTALL)
+)
+def test_the_documented_rights_are_those_that_are_printed(
+    capsys: pytest.CaptureFixture[str], url: str, shown: str
+) -> None:
+    assert main(["migrate", "--acl", "--url", url]) == exits.OK
+    assert capsys.readouterr().out == shown
+
+
+def test_the_rights_of_every_store_are_documented() -> None:
+    told = re.findall(r"migrate --acl --url '(\w+)://", SECURITY)
+    assert {"redis", "redlock", "etcd", "zookeeper", "zookeepers", "consul", "postgresql", "mysql"} <= set(told)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pymysql
 import pytest
 
+import holdfast
 from holdfast.testing import servers
 from holdfast.testing.conformance import Suite
 from holdfast.testing.servers.mariadb import MariaDB
@@ -24,8 +25,8 @@ def mariadb() -> Iterator[MariaDB]:
         yield server
 
 
-def tenant(server: MariaDB) -> str:
-    return f"mysql://tenant:{PASSWORD}@127.0.0.1:{server.port}/holdfast"
+def tenant(server: MariaDB, user: str = "tenant", mode: str = "lease") -> str:
+    return f"mysql://{user}:{PASSWORD}@127.0.0.1:{server.port}/holdfast?mode={mode}"
 
 
 class TestMySql(Suite):
@@ -51,6 +52,7 @@ class TestMySql(Suite):
         "CREATE TABLE mine (i INT)",
         "SELECT * FROM sibling.holdfast_claims",
         "CALL sibling.holdfast_inspect_1('x')",
+        "CALL holdfast_sweep_1(0)",
         "SELECT * FROM mysql.user",
         "SET GLOBAL read_only = 1",
         "KILL {root}",
@@ -64,7 +66,20 @@ def test_a_tenant_may_touch_nothing_of_a_sibling(mariadb: MariaDB, forbidden: st
         ) as own,
         own.cursor() as cursor,
     ):
-        root.cursor().execute("CREATE DATABASE IF NOT EXISTS sibling")
+        admin = root.cursor()
+        admin.execute("CREATE DATABASE IF NOT EXISTS sibling")
+        admin.execute("SELECT CONNECTION_ID()")
+        (number,) = admin.fetchall()[0]
         with pytest.raises(pymysql.err.MySQLError) as refused:
-            cursor.execute(forbidden.format(root=root.thread_id()))
+            cursor.execute(forbidden.format(root=number))
         assert refused.value.args[0] in DENIED
+
+
+def test_session_locks_need_no_more(mariadb: MariaDB) -> None:
+    url = on_mysql(mariadb, tenant(mariadb, "other", "session"), "other")
+    with holdfast.connect(url) as locks, holdfast.connect(url) as others:
+        lease = locks.lock("x").acquire(timeout=20)
+        assert others.names() == ["x"]
+        assert [one.token for one in others.inspect("x").holders] == [lease.token]
+        assert others.force_release("x", token=lease.token)
+        assert others.lock("x").acquire(timeout=20).release()

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+import holdfast
 import redis as client
 from holdfast.testing import servers
 from holdfast.testing.conformance import Suite
@@ -79,3 +80,12 @@ def test_nor_with_a_script_of_its_own(redis: Redis) -> None:
             script = own.script_load(body)
             with pytest.raises(client.exceptions.ResponseError, match="executing the script can't"):
                 own.evalsha(script, 1, "t:{x}")
+
+
+def test_who_may_not_scan_has_all_but_the_names(redis: Redis) -> None:
+    url = tenant(redis, "s")
+    redis.execute("ACL", "SETUSER", "s", "-scan")
+    with holdfast.connect(url) as locks, locks.lock("x") as lease:
+        assert [one.token for one in locks.inspect("x").holders] == [lease.token]
+        with pytest.raises(holdfast.Misuse, match="migrate --acl"):
+            locks.names()

@@ -76,6 +76,8 @@ def _zookeeper(url: str) -> str:
     paths = ["/" + "/".join(parts[: at + 1]) for at in range(len(parts))]
     above = [f"create {path}" for path in paths[:-1]]
     first = "# Without this the first to come creates the node, as theirs."
+    if above:
+        first += " Whoever may write in those above can put nodes beside it."
     return "\n".join((who, first, *login, *above, f"create {target.root}", f"setAcl {target.root} {acl}"))
 
 
@@ -130,10 +132,13 @@ def _mysql(url: str) -> str:
     database = "`" + target.database.replace("`", "``") + "`"
     user = "'" + (target.user or DEFAULT_USER).replace("\\", "\\\\").replace("'", "''") + "'@'%'"
     lines = ["-- After `holdfast migrate --sql`. No table may be touched: the procedures run as their definer."]
-    return "\n".join(
-        [*lines, *(f"GRANT EXECUTE ON PROCEDURE {database}.{name} TO {user};" for name, _ in procedures())]
-    )
+    called = (name for name, _ in procedures() if name not in _CALLED_BY_OTHERS)
+    of_mode = (name for name in called if name.startswith("holdfast_session_") == (target.mode == "session"))
+    return "\n".join([*lines, *(f"GRANT EXECUTE ON PROCEDURE {database}.{name} TO {user};" for name in of_mode)])
 
+
+# Parts of the other procedures, which call them as their definer.
+_CALLED_BY_OTHERS = ("holdfast_heir_1", "holdfast_ring_1", "holdfast_sweep_1")
 
 _BY_STORE: dict[str, Callable[[str], str]] = {
     "redis": _redis,
