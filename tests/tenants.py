@@ -85,8 +85,9 @@ def on_etcd(member: Etcd, url: str) -> str:
     return url
 
 
-def ask_etcd(member: Etcd, path: str, **body: Any) -> Any:
-    return wire.http_json(member.address, "POST", path, body)
+def ask_etcd(member: Etcd, path: str, login: str = "", /, **body: Any) -> Any:
+    """`login`: what /v3/auth/authenticate gave."""
+    return wire.http_json(member.address, "POST", path, body, login=login)
 
 
 def text64(data: bytes) -> str:

@@ -15,10 +15,11 @@ from holdfast.testing.conformance import Suite
 from holdfast.testing.conformance.deaths import Deaths
 from holdfast.testing.conformance.exclusion import Exclusion
 from holdfast.testing.conformance.tokens import Tokens
+from holdfast.testing.servers import wire
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
-from ..tenants import PASSWORD, guard_etcd, on_etcd
+from ..tenants import PASSWORD, ask_etcd, guard_etcd, on_etcd, text64
 
 pytestmark = pytest.mark.server
 
@@ -45,6 +46,29 @@ class TestEtcd(Suite):
     def url(self, etcd: Cluster[Etcd], mended: Callable[[Cluster[Etcd]], None]) -> str:
         mended(etcd)
         return tenant(etcd, f"/{uuid4().hex[:8]}")
+
+
+def test_a_tenant_may_touch_nothing_of_a_sibling(etcd: Cluster[Etcd]) -> None:
+    member = etcd.members[0]
+    login = ask_etcd(member, "/v3/auth/authenticate", name="tenant", password=PASSWORD)["token"]
+    root = ask_etcd(member, "/v3/auth/authenticate", name="root", password=PASSWORD)["token"]
+    ask_etcd(member, "/v3/kv/put", root, key=text64(b"sibling/x"), value="")
+    for path, body in (
+        ("/v3/kv/range", {"key": text64(b"sibling/x")}),
+        ("/v3/kv/range", {"key": text64(b"\0"), "range_end": text64(b"\0")}),
+        ("/v3/kv/put", {"key": text64(b"sibling/y"), "value": ""}),
+        ("/v3/kv/put", {"key": text64(b"tenant2/x"), "value": ""}),
+        ("/v3/kv/deleterange", {"key": text64(b"sibling/x")}),
+        ("/v3/auth/user/add", {"name": "mine", "password": "mine"}),
+        ("/v3/auth/role/grant", {"name": "holdfast-tenant", "perm": {"key": text64(b"sibling/x")}}),
+        ("/v3/auth/disable", {}),
+        ("/v3/maintenance/snapshot", {}),
+    ):
+        with pytest.raises(wire.Refused, match="permission denied"):
+            ask_etcd(member, path, login, **body)
+    with pytest.raises(wire.Refused, match="user name is empty"):
+        ask_etcd(member, "/v3/kv/range", key=text64(b"sibling/x"))
+    assert etcd.whole()  # what mends it between tests needs no login
 
 
 @pytest.fixture(scope="module")
