@@ -1,5 +1,6 @@
 """A real PostgreSQL passes the suite with locks that live with a connection, but for what they do not give.
 
+As a role that has what `holdfast migrate --acl` prints, no more.
 A file of its own, so that it can run beside that of the lease table.
 """
 
@@ -9,12 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.stores.postgresql import schema
 from holdfast.testing import servers
 from holdfast.testing.conformance import Suite, World
 from holdfast.testing.conformance.answers import FAULTS
 from holdfast.testing.conformance.network import Network
 from holdfast.testing.servers.postgresql import PostgreSQL
+
+from ..tenants import on_postgresql
 
 pytestmark = pytest.mark.server
 
@@ -23,8 +25,12 @@ pytestmark = pytest.mark.server
 def postgresql() -> Iterator[PostgreSQL]:
     # What a power cut does is not asked here; a session lock is a connection, and there is a test with a hundred of them.
     with servers.start("postgresql", "-c", "fsync=off", "-c", "max_connections=200") as server:
-        server.query(schema(server.url))
+        on_postgresql(server, tenant(server), "tenant")
         yield server
+
+
+def tenant(server: PostgreSQL) -> str:
+    return f"postgresql://tenant@127.0.0.1:{server.port}/postgres?create=no&mode=session"
 
 
 # What session locks do not give, and say so: see "What it does not give" in docs/postgresql.md.
@@ -50,7 +56,7 @@ class TestPostgreSQLSessions(Suite):
     @pytest.fixture
     def url(self, postgresql: PostgreSQL) -> str:
         postgresql.query("TRUNCATE holdfast.locks")
-        return f"{postgresql.url}?mode=session"
+        return tenant(postgresql)
 
     @pytest.mark.parametrize("what", ["a lock", "a downgrade"])  # the others are several of these
     def test_cancelled_at_any_await_nothing_is_left(self, world: World, what: str) -> None:

@@ -5,6 +5,7 @@ Printed, not applied: whoever may grant is another than whoever holds locks. No 
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 
@@ -43,10 +44,13 @@ def _etcd(url: str) -> str:
 
     target = parse(url)
     user, role = shlex.quote(target.username or DEFAULT_USER), shlex.quote(f"holdfast-{target.prefix}")
+    login = "  # asks for the password"
+    if target.cert and not target.username:
+        login = " --no-password  # the name is the CN of the client's certificate; etcd runs with --client-cert-auth"
     return (
         f"etcdctl role add {role}\n"
         f"etcdctl role grant-permission {role} --prefix=true readwrite {shlex.quote(target.prefix + '/')}\n"
-        f"etcdctl user add {user}   # asks for the password\n"
+        f"etcdctl user add {user}{login}\n"
         f"etcdctl user grant-role {user} {role}\n"
         "# Nobody is held to it until: etcdctl auth enable"
     )
@@ -56,22 +60,24 @@ def _zookeeper(url: str) -> str:
     from ..stores.zookeeper.url import parse
 
     target = parse(url)
-    if target.cert and not target.username:
-        who = "# Over TLS with the client's certificate, of a server with ssl.clientAuth=need."
-        login, acl = (
-            [],
-            "x509:SUBJECT:cdrwa   # the certificate's subject, as in: openssl x509 -noout -subject -nameopt RFC2253",
+    who, login = "# For zkCli.sh.", []
+    if target.auth == "sasl":
+        acl = f"sasl:{target.username}:cdrwa"
+    elif target.cert and not target.username:
+        who = (
+            "# For zkCli.sh, of a server with ssl.clientAuth=need.\n"
+            "# SUBJECT: as printed by `openssl x509 -noout -subject -nameopt RFC2253 -in CERT`, after subject="
         )
+        acl = "x509:SUBJECT:cdrwa"
     else:
-        who, login, acl = (
-            "# For zkCli.sh.",
-            [f"addauth digest {target.username or DEFAULT_USER}:PASSWORD"],
-            "auth::cdrwa",
-        )
+        login = [f"addauth digest {target.username or DEFAULT_USER}:PASSWORD"]
+        acl = "auth::cdrwa"
     parts = target.root.strip("/").split("/")
     paths = ["/" + "/".join(parts[: at + 1]) for at in range(len(parts))]
     above = [f"create {path}" for path in paths[:-1]]
     first = "# Without this the first to come creates the node, as theirs."
+    if above:
+        first += " Whoever may write in those above can put nodes beside it."
     return "\n".join((who, first, *login, *above, f"create {target.root}", f"setAcl {target.root} {acl}"))
 
 
@@ -80,15 +86,19 @@ def _consul(url: str) -> str:
 
     target = parse(url)
     name = f"holdfast-{target.prefix.replace('/', '-')}"
-    # Sessions belong to the node of an agent; a policy names nodes by their beginning.
-    rules = (
-        f'key_prefix "{target.prefix}/" {{ policy = "write" }} session_prefix "{target.node}" {{ policy = "write" }}'
-    )
-    note = "" if target.node else "# Which nodes' sessions it may end is narrowed by ?node=… in the URL.\n"
-    return (
-        f"{note}consul acl policy create -name {shlex.quote(name)} -rules {shlex.quote(rules)}\n"
-        f"consul acl token create -policy-name {shlex.quote(name)}"
-    )
+    node = target.node or name
+    rules = f'key_prefix "{target.prefix}/" {{ policy = "write" }} session "{node}" {{ policy = "write" }}'
+    registered = json.dumps({"Node": node, "Address": "127.0.0.1"})
+    lines = [
+        f"consul acl policy create -name {shlex.quote(name)} -rules {shlex.quote(rules)}",
+        f"consul acl token create -policy-name {shlex.quote(name)}",
+        "# A node that is no machine, just a name for the sessions to belong to: whoever may write sessions of an agent's",
+        "# own node may end those of all who ask through that agent.",
+        f"curl -X PUT -H 'X-Consul-Token: ADMIN' -d {shlex.quote(registered)} http://localhost:8500/v1/catalog/register",
+    ]
+    if not target.node:
+        lines.append(f"# Add node={node} to the application's URL.")
+    return "\n".join(lines)
 
 
 def _postgresql(url: str) -> str:
@@ -97,11 +107,16 @@ def _postgresql(url: str) -> str:
     from ..stores.postgresql.url import parse
 
     target = parse(url)
-    role = _identifier(str(conninfo_to_dict(target.conninfo.plain).get("user") or DEFAULT_USER))
-    schema = _identifier(target.schema)
+    login = conninfo_to_dict(target.conninfo.plain)
+    role, schema = _identifier(str(login.get("user") or DEFAULT_USER)), _identifier(target.schema)
     lines = ["-- After `holdfast migrate --sql`, by the role that ran it. Add create=no to the application's URL."]
-    lines.append(f"GRANT USAGE ON SCHEMA {schema} TO {role};")
-    lines.append(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.locks TO {role};")
+    if login.get("dbname"):
+        lines.append(f"GRANT CONNECT ON DATABASE {_identifier(str(login['dbname']))} TO {role};")
+    lines += [
+        f"GRANT USAGE ON SCHEMA {schema} TO {role};",
+        f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.locks TO {role};",
+    ]
     return "\n".join(lines)
 
 
@@ -117,10 +132,13 @@ def _mysql(url: str) -> str:
     database = "`" + target.database.replace("`", "``") + "`"
     user = "'" + (target.user or DEFAULT_USER).replace("\\", "\\\\").replace("'", "''") + "'@'%'"
     lines = ["-- After `holdfast migrate --sql`. No table may be touched: the procedures run as their definer."]
-    return "\n".join(
-        [*lines, *(f"GRANT EXECUTE ON PROCEDURE {database}.{name} TO {user};" for name, _ in procedures())]
-    )
+    called = (name for name, _ in procedures() if name not in _CALLED_BY_OTHERS)
+    of_mode = (name for name in called if name.startswith("holdfast_session_") == (target.mode == "session"))
+    return "\n".join([*lines, *(f"GRANT EXECUTE ON PROCEDURE {database}.{name} TO {user};" for name in of_mode)])
 
+
+# Parts of the other procedures, which call them as their definer.
+_CALLED_BY_OTHERS = ("holdfast_heir_1", "holdfast_ring_1", "holdfast_sweep_1")
 
 _BY_STORE: dict[str, Callable[[str], str]] = {
     "redis": _redis,

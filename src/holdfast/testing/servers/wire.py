@@ -46,11 +46,14 @@ def _redis_reply(stream: BinaryIO) -> Reply:
     return stream.read(length + 2)[:-2]
 
 
-def http_json(address: Address, method: str, path: str, body: object = None, timeout: float = SECONDS) -> Any:
+def http_json(
+    address: Address, method: str, path: str, body: object = None, timeout: float = SECONDS, login: str = ""
+) -> Any:
     """One HTTP request to etcd's gateway or to Consul, and the JSON that it answers."""
     connection = http.client.HTTPConnection(*address, timeout=timeout)
     try:
-        connection.request(method, path, None if body is None else json.dumps(body))
+        headers = {"Authorization": login} if login else {}
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
         response = connection.getresponse()
         content = response.read()
     except http.client.HTTPException as error:
