@@ -21,8 +21,7 @@ from holdfast.cli import grants
 from holdfast.stores.mysql.definitions import schema as mysql_schema
 from holdfast.stores.postgresql import schema as postgresql_schema
 from holdfast.testing.servers import wire
-from holdfast.testing.servers.base import START_SECONDS
-from holdfast.testing.servers.clusters import poll
+from holdfast.testing.servers.base import START_SECONDS, poll
 from holdfast.testing.servers.consul import Consul
 from holdfast.testing.servers.etcd import Etcd
 from holdfast.testing.servers.mariadb import MariaDB
