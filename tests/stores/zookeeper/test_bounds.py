@@ -18,12 +18,13 @@ from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.zookeeper import ZooKeeper
 
-from .hands import Connect, Doing, session_of, until
+from .hands import SOON, Connect, Doing, session_of, until
 
 pytestmark = pytest.mark.server
 
 WITHIN = 0.4
-AT_MOST = WITHIN + 1.0  # a machine may be busy; without the bound it took three seconds and more
+PATIENT = "?timeout=30"  # which is how long it takes without the bound
+AT_MOST = WITHIN + 5.0  # a machine may be busy
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +62,16 @@ async def every_call_is_bounded(store: Any, mine: Claim) -> None:
 async def it_closes_soon(store: Any) -> None:
     began = time.monotonic()
     await store.close()
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5
 
 
 def test_a_silent_server_holds_up_no_call_in_threads(
     server: ZooKeeper, silent: Callable[[], None], connect: Connect, root: str
 ) -> None:
-    known, fresh = connect(server.url + root)._engine.store, connect(server.url + root)._engine.store
+    known, fresh = (
+        connect(server.url + root + PATIENT)._engine.store,
+        connect(server.url + root + PATIENT)._engine.store,
+    )
     mine = claim()
     finish(known.claim(mine))
     silent()
@@ -82,7 +86,7 @@ def test_a_silent_server_holds_up_no_call_in_threads(
 
 def test_a_silent_server_holds_up_no_call_in_asyncio(server: ZooKeeper, silent: Callable[[], None], root: str) -> None:
     async def main() -> None:
-        known, fresh = (aio.connect(server.url + root)._engine.store for _ in range(2))
+        known, fresh = (aio.connect(server.url + root + PATIENT)._engine.store for _ in range(2))
         mine = claim()
         await known.claim(mine)
         silent()
@@ -97,7 +101,7 @@ def test_a_silent_server_holds_up_no_call_in_asyncio(server: ZooKeeper, silent: 
 def test_a_silent_session_makes_its_own_leases_unknown_and_no_others(
     server: ZooKeeper, connect: Connect, root: str
 ) -> None:
-    locks = connect(server.url + root)
+    locks = connect(server.url + root + PATIENT)
     store: Any = locks._engine.store
     claims = [claim(f"x{number}", ttl) for number, ttl in enumerate((9, 20, 9, 20))]
     grants = [finish(store.claim(one)) for one in claims]
@@ -106,14 +110,16 @@ def test_a_silent_session_makes_its_own_leases_unknown_and_no_others(
     call = quiet.client.call
     quiet.client.call = lambda request, reply: None  # what it is asked is never answered
     began = time.monotonic()
-    verdicts = finish(store.renew(grants, WITHIN))
-    assert time.monotonic() - began < AT_MOST
+    verdicts = finish(store.renew(grants, 2.0))  # enough for the others to answer
+    assert time.monotonic() - began < AT_MOST + 2.0
     quiet.client.call = call
     assert isinstance(verdicts[0], Unavailable)
     assert isinstance(verdicts[2], Unavailable)
     assert verdicts[1] == grants[1]
     assert verdicts[3] is None
-    assert finish(store.renew(grants[:1], 3.0)) == [grants[0]]
+    until(
+        lambda: finish(store.renew(grants[:1], SOON)) == [grants[0]]
+    )  # over another connection, if it was silent for long
 
 
 def test_of_a_session_that_has_ended_the_leases_are_lost(server: ZooKeeper, connect: Connect, root: str) -> None:
@@ -121,7 +127,7 @@ def test_of_a_session_that_has_ended_the_leases_are_lost(server: ZooKeeper, conn
     store: Any = locks._engine.store
     short, long = finish(store.claim(claim("x", 9))), finish(store.claim(claim("y", 20)))
     store._sessions._open[12.0].end()
-    assert finish(store.renew([short, long], 3.0)) == [None, long]
+    assert finish(store.renew([short, long], SOON)) == [None, long]
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -129,7 +135,7 @@ def test_a_release_whose_connection_breaks_is_repeated_at_once(
     server: ZooKeeper, connect: Connect, root: str, reset: bool
 ) -> None:
     with Proxy(server.address) as proxy:
-        ours, theirs = connect(f"zookeeper://127.0.0.1:{proxy.port}{root}"), connect(server.url + root)
+        ours, theirs = connect(f"zookeeper://127.0.0.1:{proxy.port}{root}{PATIENT}"), connect(server.url + root)
         held = ours.lock("x", ttl=20).acquire()
         waiting = Doing(lambda: theirs.lock("x", ttl=20).acquire(timeout=30))
         until(lambda: theirs.inspect("x").waiters)
@@ -139,7 +145,7 @@ def test_a_release_whose_connection_breaks_is_repeated_at_once(
         cut = time.monotonic()
         proxy.cut(reset=reset)
         assert waiting.result().token > held.token
-        assert waiting.at - cut < 2.0  # and not three seconds, for which an unanswered request is waited for
+        assert waiting.at - cut < 10.0  # and not 30 seconds, for which an unanswered request is waited for
         assert releasing.result() is True
 
 
