@@ -19,6 +19,7 @@ from holdfast.testing.servers import wire
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
+from ..doctor.looking import levels, one, said
 from ..tenants import PASSWORD, ask_etcd, guard_etcd, on_etcd, text64
 
 pytestmark = pytest.mark.server
@@ -69,6 +70,12 @@ def test_a_tenant_may_touch_nothing_of_a_sibling(etcd: Cluster[Etcd]) -> None:
     with pytest.raises(wire.Refused, match="user name is empty"):
         ask_etcd(member, "/v3/kv/range", key=text64(b"sibling/x"))
     assert etcd.whole()  # what mends it between tests needs no login
+
+
+def test_the_doctor_tells_root_from_a_tenant(etcd: Cluster[Etcd]) -> None:
+    root = tenant(etcd).replace("//tenant:", "//root:")
+    assert "root may do everything" in said(one(root, "tls and login"), "warning")
+    assert levels(one(tenant(etcd), "tls and login")) == ["ok", "ok"]
 
 
 @pytest.fixture(scope="module")

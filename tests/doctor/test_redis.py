@@ -100,6 +100,7 @@ def test_who_may_only_hold_locks_is_told_what_could_not_be_seen(again: Redis) ->
     told = whole(url)
     assert levels(told["claims"]) == ["ok", "ok"]
     assert "could not look: 127.0.0.1" in said(told["persistence"], "warning")
+    assert "no administrator" in said(told["tls and login"], "ok")
     again.execute("ACL", "SETUSER", "locker", "-evalsha", "-script|load")
     assert "forbids what locks need" in said(whole(url)["connection"], "problem")
     again.execute("ACL", "DELUSER", "locker")
@@ -129,6 +130,7 @@ def test_whether_everybody_gets_in_is_seen(again: Redis) -> None:
     node.close()
     node = ward.node(parse(f"redis://:secret@127.0.0.1:{again.port}"), again.address)
     assert not ward._lets_anybody_in(node, node.config("requirepass"))
+    assert "the user default may do everything" in said(list(ward.rights(node)), "warning")
     node.ask("CONFIG", "SET", "requirepass", "")
     node.close()
 

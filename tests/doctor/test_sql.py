@@ -135,6 +135,7 @@ def test_a_role_that_may_only_hold_locks_is_well(postgresql: PostgreSQL) -> None
 def test_a_mariadb_is_well(mariadb: MariaDB) -> None:
     told = whole(mariadb.url)
     all_looked_at(told)
+    assert "root may do everything" in said(told.pop("rights"), "warning")
     assert {level for found in told.values() for level in levels(found)} == {"ok"}
 
 
@@ -163,6 +164,7 @@ def test_a_user_without_a_password_is_a_problem(
         run(root, "GRANT ALL ON holdfast.* TO 'guest'@'%'")
         guest = mariadb.url.replace("root@", "guest@")
         assert "could not look: " in said(one(guest, "users"), "warning")
+        assert "guest is no administrator" in said(one(guest, "rights"), "ok")
     finally:
         run(root, "DROP USER 'guest'@'%'")
 

@@ -11,6 +11,8 @@ from .spoiling import Mutant, must_be_found
 SECRETS = "tests/security/test_secrets.py::"
 URLS = SECRETS + "test_a_url_that_is_not_understood_shows_nothing_of_its_password"
 ROGUE = "tests/security/test_rogue_redis.py::"
+SIBLING = "::test_a_tenant_may_touch_nothing_of_a_sibling"
+PRINTED = "tests/cli/test_migrate.py::test_the_documented_rights_are_those_that_are_printed"
 
 MUTANTS = [
     Mutant("a ? in a password is not noticed", "secret.py", (('if "@" in query:', "if False:"),), URLS),
@@ -75,6 +77,36 @@ MUTANTS = [
         "stores/postgresql/greeting.py",
         (("        if owner:\n", "        if owner and not owner:\n"),),
         "tests/security/test_postgresql.py::test_a_superuser_does_not_execute_functions_that_others_own[lease]",
+    ),
+    # ---- rights that are more than it takes
+    Mutant(
+        "a tenant's keys are those of all whose prefix begins so",
+        "stores/redis/replies.py",
+        (('keys = f"~{target.prefix}:{{* &', 'keys = f"~{target.prefix}:* &'),),
+        f"tests/conformance/test_redis.py{SIBLING}",
+    ),
+    Mutant(
+        "whoever may load a script may flush them all",
+        "stores/redis/replies.py",
+        (
+            (
+                '"auth ping evalsha script|load get set setrange del exists pexpire pttl hget hset hdel hgetall zadd',
+                '"auth ping evalsha script get set setrange del exists pexpire pttl hget hset hdel hgetall zadd',
+            ),
+        ),
+        f"tests/conformance/test_redis.py{SIBLING}",
+    ),
+    Mutant(
+        "a node of Consul, and all whose name begins so",
+        "cli/grants.py",
+        (('session "{node}"', 'session_prefix "{node}"'),),
+        PRINTED,
+    ),
+    Mutant(
+        "what only procedures call may be called by everybody",
+        "cli/grants.py",
+        ((" if name not in _CALLED_BY_OTHERS", ""),),
+        PRINTED,
     ),
 ]
 

@@ -15,7 +15,7 @@ from ..stores.etcd.url import Target, parse
 from ..stores.etcd.wire import Wire
 from ..stores.kit.url import show, tls_context
 from .findings import Check, Finding, Ward, ok, problem, unseen, warning
-from .network import clocks, compare, http_time, is_local, members, secrecy
+from .network import almighty, clocks, compare, http_time, is_local, members, secrecy
 
 STATUS = b"/etcdserverpb.Maintenance/Status"
 MEMBER_LIST = b"/etcdserverpb.Cluster/MemberList"
@@ -121,7 +121,9 @@ class EtcdWard:
         hosts = [host for host, _ in target.addresses]
         login = bool(target.username or target.cert)
         yield from secrecy(hosts, tls=target.tls, login=login, scheme="etcds://")
-        if target.username:  # etcd refuses logins while it asks nobody for them
+        if target.username == "root":  # who alone may change users and roles
+            yield almighty("root")
+        elif target.username:  # etcd refuses logins while it asks nobody for them
             yield ok("etcd asks for a login, and gives each user rights")
         elif not target.cert and not all(map(is_local, hosts)):
             yield problem(

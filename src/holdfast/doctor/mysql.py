@@ -11,7 +11,7 @@ from ..stores.mysql.faults import ServerError
 from ..stores.mysql.line import dial
 from ..stores.mysql.url import Target, parse
 from .findings import Check, Finding, Ward, ok, problem, warning
-from .network import clocks, compare, secrecy
+from .network import almighty, clocks, compare, secrecy
 
 MATTERS = "leases end by the server's clock, and after a failover to one that lags, tokens may be refused for that long"
 _CROWDED = 0.9
@@ -40,6 +40,7 @@ class MySqlWard:
     def checks(self) -> Iterable[tuple[str, Check]]:
         return (
             ("version", lambda: [ok(f"{self.line.server} at {self.target.shown()}")]),
+            ("rights", self.rights),
             ("persistence", self.persistence),
             ("replicas", self.replicas),
             ("clock", self.clock),
@@ -51,6 +52,15 @@ class MySqlWard:
 
     def close(self) -> None:
         self.line.close()
+
+    def rights(self) -> Iterator[Finding]:
+        granted = [_text(line) for (line,) in self.ask("SHOW GRANTS")]
+        user = self.target.user or "this user"
+        everywhere = [line for line in granted if " ON *.* " in line]
+        if any("ALL PRIVILEGES" in line or "SUPER" in line for line in everywhere):
+            yield almighty(user)
+        else:
+            yield ok(f"{user} is no administrator of the server")
 
     def persistence(self) -> Iterator[Finding]:
         said = self.variables("innodb_flush_log_at_trx_commit", "innodb_doublewrite", "read_only", "super_read_only")

@@ -27,6 +27,13 @@ def is_local(host: str) -> bool:
         return False
 
 
+def almighty(user: str) -> Finding:
+    return warning(
+        f"{user} may do everything, also what is no business of locks",
+        "use a user with the rights that `holdfast migrate --acl` prints",
+    )
+
+
 def secrecy(hosts: Iterable[str], *, tls: bool, login: bool, scheme: str) -> Iterator[Finding]:
     """Clear text, and doors without a lock, on addresses that others can reach."""
     far = [host for host in hosts if not is_local(host)]

@@ -11,7 +11,7 @@ from ..errors import Unavailable
 from ..stores.postgresql.greeting import SHARING, is_lent
 from ..stores.postgresql.url import Target, parse
 from .findings import Check, Finding, Ward, ok, problem, warning
-from .network import clocks, compare, is_local
+from .network import almighty, clocks, compare, is_local
 
 MATTERS = "leases end by the server's clock, and after a failover to one that lags, tokens may be refused for that long"
 _CROWDED = 0.9
@@ -63,10 +63,7 @@ class PostgresWard:
     def rights(self) -> Iterator[Finding]:
         ((user, everything),) = self.ask("SELECT current_user, current_setting('is_superuser')")
         if everything == "on":
-            yield warning(
-                f"{user} is a superuser, and may do everything",
-                "use a role with the rights that `holdfast migrate --acl` prints",
-            )
+            yield almighty(f"{user} is a superuser, and")
         else:
             yield ok(f"{user} is no superuser")
 

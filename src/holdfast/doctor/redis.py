@@ -13,7 +13,7 @@ from ..stores.redis.replies import Reply, ReplyError
 from ..stores.redis.url import Address, Target, parse, show
 from ..stores.redis.wire import BlockingWire
 from .findings import Check, Finding, Ward, ok, problem, unseen, warning
-from .network import clocks, compare, is_local, members, secrecy
+from .network import almighty, clocks, compare, is_local, members, secrecy
 
 MATTERS = "leases end by the server's clock, and after a failover to one that lags, tokens may be refused for that long"
 _FULL = 0.9
@@ -111,6 +111,8 @@ class RedisWard:
         login = bool(target.password or target.cert)
         yield from secrecy(hosts, tls=target.tls, login=login, scheme=scheme)
         yield from each(self.nodes, open_doors)
+        if login:
+            yield from each(self.nodes, rights)
 
     def sentinels(self) -> Iterator[Finding]:
         there: list[str] = []
@@ -249,6 +251,21 @@ def open_doors(one: Node) -> Iterator[Finding]:
     said = one.config("bind", "requirepass", "protected-mode")
     if said:
         yield from listening(said.get("bind", ""), said.get("protected-mode") == "yes", _lets_anybody_in(one, said))
+
+
+def rights(one: Node) -> Iterator[Finding]:
+    """Of who has logged in. Who has not is told of elsewhere."""
+    try:
+        who = one.ask("ACL", "WHOAMI")
+        facts = _listed(one.ask("ACL", "GETUSER", who.decode()))
+    except Unavailable:
+        yield ok("this user is no administrator: it may not ask who it is")
+        return
+    said = dict(zip(facts[::2], facts[1::2], strict=False))
+    if said.get(b"commands") == b"+@all":
+        yield almighty(f"the user {who.decode()}")
+    else:
+        yield ok(f"the user {who.decode()} may not do everything")
 
 
 def _lets_anybody_in(one: Node, said: dict[str, str]) -> bool:

@@ -8,7 +8,7 @@ from ..errors import HoldfastError
 from ..stores.redis.url import Target, parse, show
 from .findings import Check, Finding, Ward, ok, problem, warning
 from .network import clocks, compare, members, secrecy
-from .redis import Node, each, eviction, node, open_doors, persistence, version
+from .redis import Node, each, eviction, node, open_doors, persistence, rights, version
 
 MATTERS = "a lease is counted by every node's own clock"
 _PATIENCE = 2.0  # seconds for one answer: the quarter of a second that a claim has is too little to judge by
@@ -77,6 +77,8 @@ class RedlockWard:
         login = bool(self.target.password or self.target.cert)
         yield from secrecy(hosts, tls=self.target.tls, login=login, scheme="redlocks://")
         yield from each(self.nodes, open_doors)
+        if login:
+            yield from each(self.nodes, rights)
 
 
 def admit(url: str) -> Ward:
