@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import importlib
 import multiprocessing
+import select
 import socket
 import statistics
 import time
@@ -17,7 +18,8 @@ import holdfast
 from holdfast import aio
 from holdfast.claim import Claim, Grant, new_holder
 from holdfast.drivers.base import finish
-from holdfast.stores.redis.keys import pack
+from holdfast.stores.redis.keys import message_pack, pack, word
+from holdfast.stores.redlock import scripts as redlock
 from holdfast.testing import servers
 from holdfast.testing.servers.redis import Redis
 
@@ -43,10 +45,15 @@ def main() -> bool:
 # ---- one thread, nobody else
 
 
-def floor(redis: Redis) -> Callable[[], object]:
-    """The least that two round trips take: a plain socket, and bytes packed beforehand."""
+def _plain_socket(redis: Redis) -> socket.socket:
     plain = socket.create_connection(redis.address)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return plain
+
+
+def floor(redis: Redis) -> Callable[[], object]:
+    """The least that two round trips take: a plain socket, and bytes packed beforehand."""
+    plain = _plain_socket(redis)
     redis.execute("SCRIPT", "LOAD", _DELETE)
     nonce = "x" * 32
     take = pack("SET", "floor", nonce, "NX", "PX", 30000)
@@ -62,6 +69,44 @@ def floor(redis: Redis) -> Callable[[], object]:
     return cycle
 
 
+def floor_of_a_majority(nodes: list[Redis]) -> Callable[[], object]:
+    """The least for a Redlock: its own requests, packed beforehand, to all nodes at once, until a majority has answered.
+
+    What comes later is read with the next answer.
+    """
+    sockets = {plain.fileno(): plain for plain in map(_plain_socket, nodes)}
+    for plain in sockets.values():
+        for script in (redlock.CLAIM, redlock.RELEASE):
+            plain.sendall(script.load)
+            plain.recv(4096)
+    keys = b"".join(map(word, (b"2", b"hf:redlock:{floor}", b"hf:redlock:{floor}:waiting")))
+    nonce, token, retention, terms = b"x" * 32, b"9" * 16, b"604800000000", message_pack(1, 1, True, b"somebody", b"")
+    take, rest = redlock.CLAIM.call(keys, nonce, token, b"30000000", retention, terms, b"", b"1").split(token)
+    leave = redlock.RELEASE.call(keys, nonce, retention, b"0", b"0")
+    owed = dict.fromkeys(sockets, 0)
+    poll = select.poll()
+    for descriptor in sockets:
+        poll.register(descriptor, select.POLLIN)
+
+    def ask(request: bytes) -> None:
+        for descriptor, plain in sockets.items():
+            plain.sendall(request)
+            owed[descriptor] += 1
+        answered = 0
+        while 2 * answered <= len(sockets):
+            for descriptor, _ in poll.poll():
+                data = sockets[descriptor].recv(4096)
+                assert data[:1] == b":", data
+                owed[descriptor] -= data.count(b"\n")
+                answered += owed[descriptor] == 0
+
+    def cycle() -> None:
+        ask(b"%b%d%b" % (take, time.time_ns() // 1000, rest))
+        ask(leave)
+
+    return cycle
+
+
 def uncontended(nodes: list[Redis]) -> list[Verdict]:
     redis = nodes[0]
     locks = holdfast.connect(redis.url)
@@ -69,6 +114,7 @@ def uncontended(nodes: list[Redis]) -> list[Verdict]:
     ours, majority = locks.lock("bench"), many.lock("bench")
     tasks: dict[str, Callable[[], object]] = {
         "floor": floor(redis),
+        "floor of 5": floor_of_a_majority(nodes),
         "holdfast": lambda: ours.acquire().release(),
         "redlock": lambda: majority.acquire().release(),
     }
@@ -94,10 +140,11 @@ def uncontended(nodes: list[Redis]) -> list[Verdict]:
             detail=f"floor {typical['floor']:.0f} µs; {shown}",
         ),
         Verdict(
-            "Redlock of 5 against single Redis",
-            times("redlock", "holdfast"),
-            2.5,
-            detail=f"{typical['redlock']:.0f} µs{pottery}",
+            "Redlock of 5 against its requests over five plain sockets, until three have answered",
+            times("redlock", "floor of 5"),
+            2,
+            detail=f"{typical['redlock']:.0f} µs; against single Redis {times('redlock', 'holdfast'):.1f}x, "
+            f"where the plain sockets take {times('floor of 5', 'floor'):.1f}x{pottery}",
         ),
     ]
 
