@@ -43,6 +43,14 @@ def next_token(last: int, wall_us: int, name: str) -> int:
     return token
 
 
+def given_token(token: int, where: str) -> int:
+    """A token as a server told it. None of ours gives another: 0 is nobody's, and one past the end, once it has been seen by
+    fenced storage, would shut everybody else out of it."""
+    if not 0 < token <= MAX_TOKEN:
+        raise Unavailable(f"what answers at {where} gave the token {token}, which no store gives")
+    return token
+
+
 def _kind(capacity: int) -> str:
     if capacity == EVERYBODY:
         return "readers and writers"

@@ -1,27 +1,24 @@
 """Any requests, in any order, against the gates: none older than one that was served is served, and nothing breaks.
 
-`HOLDFAST_EXAMPLES=20000` (make soak) for the long form.
+`make soak` has the long form.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_from_bytes
-
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from holdfast.drivers.base import finish
 from holdfast.errors import StaleToken
 from holdfast.fenced.http import FencingAuth, Signer, asgi, raise_if_stale, wsgi
 from holdfast.fenced.http.request import SAFE
 
-EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "60"))
-LONG = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from ..properties import examples, given, st
+
+LONG = examples(60)
 SIGNER = Signer({"fuzz": b"f" * 32})
 REFUSALS = {400, 403, 409, 422, 428, 503}
 NAMES = ["a", "invoice:42", "ü", "a,a", "a b", "%", "a\r\nb"]

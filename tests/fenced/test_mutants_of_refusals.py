@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
 
 from holdfast.databases import django, failures, mysql, postgresql, sqlalchemy, sqlite, wire
 from holdfast.fenced import files
@@ -16,6 +15,7 @@ from holdfast.fenced.http import request as request_parts
 from holdfast.fenced.sql import core, place
 from holdfast.sql import core as sql_core
 
+from ..properties import Phase, given, settings
 from ..sql import test_transaction_locks as transaction_locks
 from . import test_files_locked as locked_files
 from . import test_files_of_others as file_tests

@@ -7,9 +7,8 @@ import contextlib
 import itertools
 import resource
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -23,57 +22,8 @@ from holdfast.stores.redis.url import parse
 from holdfast.stores.redis.wire import BlockingWire
 from holdfast.stores.redis.wire_aio import AioWire
 
-from ..properties import given, settings, st
-
-Answer = Callable[[socket.socket], None]
-
-
-@contextlib.contextmanager
-def rogue(answer: Answer) -> Iterator[str]:
-    """A server that gives this answer to whatever it is told."""
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def converse(line: socket.socket) -> None:
-        with line, contextlib.suppress(OSError):
-            while line.recv(65536):
-                answer(line)
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=converse, args=(listening.accept()[0],), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    try:
-        yield f"redis://127.0.0.1:{listening.getsockname()[1]}?timeout=1"
-    finally:
-        listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
-
-
-def acquire(url: str) -> BaseException:
-    locks = holdfast.connect(url)
-    try:
-        locks.lock("x").acquire(timeout=0)
-    except Exception as error:
-        return error
-    finally:
-        locks.close(timeout=0)
-    raise AssertionError("it was granted")
-
-
-def acquire_a(url: str) -> BaseException:
-    async def main() -> BaseException:
-        locks = holdfast.aio.connect(url)
-        try:
-            await locks.lock("x").acquire(timeout=0)
-        except Exception as error:
-            return error
-        finally:
-            await locks.close(timeout=0)
-        raise AssertionError("it was granted")
-
-    return asyncio.run(main())
+from ..properties import examples, given, st
+from .rogue import WORLDS, Answer, rogue
 
 
 def endless(line: socket.socket) -> None:
@@ -98,12 +48,12 @@ BOMBS: dict[str, Answer] = {
 }
 
 
-@pytest.mark.parametrize("attempt", [acquire, acquire_a], ids=["threads", "asyncio"])
+@pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_bomb_is_unavailable_soon_and_costs_little(bomb: str, attempt: Callable[[str], BaseException]) -> None:
-    with rogue(BOMBS[bomb]) as url:
+def test_a_bomb_is_unavailable_soon_and_costs_little(bomb: str, world: str) -> None:
+    with rogue(BOMBS[bomb]) as address:
         before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-        error = attempt(url)
+        error = WORLDS[world](f"redis://{address}?timeout=1")
         assert time.monotonic() - started < 10
         assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 200  # MB
     assert isinstance(error, Unavailable)
@@ -120,7 +70,7 @@ def test_a_walk_through_names_that_goes_round_in_circles_ends(monkeypatch: pytes
             while line.recv(65536):
                 line.sendall(answer(None))
 
-        with rogue(converse) as url, holdfast.connect(url) as locks:
+        with rogue(converse) as address, holdfast.connect(f"redis://{address}?timeout=1") as locks:
             started = time.monotonic()
             with pytest.raises(Unavailable, match=r"127\.0\.0\.1:"):
                 locks.names()
@@ -145,7 +95,8 @@ def test_answers_are_short_but_those_to_a_look(monkeypatch: pytest.MonkeyPatch) 
     async def in_a_loop(url: str) -> None:
         await ask(AioWire(parse(url)))
 
-    with rogue(converse) as url:
+    with rogue(converse) as address:
+        url = f"redis://{address}?timeout=1"
         finish(ask(BlockingWire(parse(url))))
         asyncio.run(in_a_loop(url))
 
@@ -195,7 +146,7 @@ ASKED: dict[str, Callable[[holdfast.Locks], object]] = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=60)
+@examples(25)
 @given(reply=REPLIES, asked=st.sampled_from(sorted(ASKED)))
 def test_whatever_is_answered_nothing_but_our_own_errors_is_raised(reply: bytes, asked: str) -> None:
     """A first answer, to the greeting, that is in order; then this one, to everything."""
@@ -212,8 +163,8 @@ def test_whatever_is_answered_nothing_but_our_own_errors_is_raised(reply: bytes,
             greeted.add(line.fileno())
             line.sendall(b"+PONG\r\n" + reply)
 
-    with rogue(polite) as url:
-        locks = holdfast.connect(url.replace("timeout=1", "timeout=0.05"))
+    with rogue(polite) as address:
+        locks = holdfast.connect(f"redis://{address}?timeout=0.05")
         with contextlib.suppress(Unavailable, Misuse):
             ASKED[asked](locks)
         with contextlib.suppress(HoldfastError):

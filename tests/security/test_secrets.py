@@ -28,7 +28,7 @@ from holdfast.stores.zookeeper.url import parse as zookeeper
 from holdfast.testing import servers
 from holdfast.testing.conformance import claim
 
-from ..properties import example, given, settings, st
+from ..properties import example, examples, given, st
 from ..stores.contract import Hand
 
 PASSWORD = "hunter2"
@@ -116,7 +116,7 @@ PIECES = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(scheme=st.sampled_from(SCHEMES), before=PIECES, after=PIECES, tail=PIECES)
 @example(scheme="postgresql", before="", after="%zz", tail="")
 @example(scheme="redis", before="?", after="", tail="")
@@ -132,7 +132,7 @@ def test_whatever_a_password_is_made_of_it_is_in_no_error(scheme: str, before: s
     assert PASSWORD not in told
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(password=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20))
 def test_a_password_written_with_escapes_arrives_as_it_is(password: str) -> None:
     escaped = quote(password, safe="")

@@ -114,8 +114,11 @@ class ScriptedEtcd:
         streams.listen(address, process, self._serve)
         process.spawn(self._end_leases, "leases")
 
+    def _line(self, stream: SimulatedStream) -> Line:
+        return Line(stream)
+
     async def _serve(self, stream: SimulatedStream) -> None:
-        line = Line(stream)
+        line = self._line(stream)
         try:
             while received := await stream.receive(_EVER):
                 for number_, message in line.messages(received):

@@ -69,6 +69,7 @@ def test_the_parts_of_kazoo_that_we_use_are_there() -> None:
     assert parameters(client._safe_close) == []
     assert parameters(client._connection._connect) == ["host", "hostip", "port"]
     assert parameters(client._connection._read_socket) == ["read_timeout"]
+    assert parameters(client._connection._read) == ["length", "timeout"]
     assert issubclass(client.handler.timeout_exception, Exception)
     assert parameters(KazooClient._call) == ["self", "request", "async_object"]  # which `Client.call` stands for
     assert {"create_connection", "create_socket_pair", "start", "stop"} <= vars(SequentialThreadingHandler).keys()

@@ -21,6 +21,7 @@ from typing import Any
 from ... import rule
 from ...claim import Claim
 from ...errors import Misuse
+from .replies import SESSION_ID
 
 _PACKED_FROM = 600  # bytes; a short book stays readable for people
 # The capacity, those inside, those in line. (A line break within an entry is written as \\n, so these are ours.)
@@ -34,6 +35,8 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("units", "at", "token"), int),
     **dict.fromkeys(("ttl", "delay"), (int, float)),
 }
+_IN_LINE = re.compile(rf'\["[0-9a-f]{{20}}","{SESSION_ID}",[01],')
+_IDS = re.compile(f"[0-9a-f]{{20}} {SESSION_ID}")
 _MOST = 1 << 24  # bytes of a book, unpacked
 
 
@@ -77,7 +80,11 @@ class Entry:
             entry = cls(who, session, bool(fair), *rest)
         except (ValueError, TypeError, RecursionError):
             entry = None
-        if entry is None or not all(isinstance(getattr(entry, field), kind) for field, kind in _KINDS.items()):
+        if (
+            entry is None
+            or not all(isinstance(getattr(entry, field), kind) for field, kind in _KINDS.items())
+            or not _IDS.fullmatch(f"{entry.who} {entry.session}")
+        ):
             raise NotOurs("what stands in the book of this name in Consul was not written by holdfast")
         return entry
 
@@ -123,6 +130,8 @@ class Book:
             book.inside[entry.who] = entry
         if found[3]:
             book.line = {packed[WHO]: packed for packed in found[3].split(_NEXT)}
+            if not all(map(_IN_LINE.match, book.line.values())):
+                raise ValueError("no book")
         return book
 
     def packed(self) -> bytes:

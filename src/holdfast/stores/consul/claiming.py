@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from ... import rule
 from ...claim import Claim, Grant, Place
 from ...drivers.base import Bell, Driver
 from ...errors import Unavailable
@@ -148,6 +149,7 @@ class Claiming:
                 continue
             books.put(claim.name, book, self._session.id)
             if entry is not None:
+                rule.given_token(entry.token, store.wire.where)
                 if self._keep(entry.token) is not None:
                     return Grant(claim, entry.token, claim.ttl)
                 await self._on_a_new_session()  # it was let in by one that was ended meanwhile

@@ -15,6 +15,8 @@ from .wire import Wire
 
 Heard = Callable[[Answer], None]
 MOST = 32  # each has a connection of its own, and Consul lets one client have 200
+_BREATH = 0.002
+_UNASKED = 0.2  # after an answer that says nothing new, long before its time
 _WAIT = 15  # seconds for one query; Consul adds up to a sixteenth
 
 
@@ -69,6 +71,7 @@ class Ears:
         index = 0
         while self._wanted(ear):
             sign = "&" if "?" in ear.path else "?"
+            asked = self._driver.now()
             try:
                 path = f"{ear.path}{sign}index={index}&wait={_WAIT}s"
                 answer = checked(await self._ask(path), self._wire.where)
@@ -84,6 +87,10 @@ class Ears:
                 if ear.final:
                     return
                 await self._driver.sleep(0.05)  # Consul tells us also what does not concern this key
+            elif (
+                self._driver.now() - asked < _BREATH
+            ):  # much goes on there; or it is no Consul, and would keep us busy for ever
+                await self._driver.sleep(_BREATH if changed else _UNASKED)
             index = answer.at if answer.at >= index else 0
 
     async def _ask(self, path: str) -> Answer:

@@ -49,8 +49,10 @@ class Keys:
     def books(self, prefix: str) -> str:
         return self._locks + quote(prefix, safe="")
 
-    def name_of(self, key: str) -> str:
-        return unquote(key[len(self._locks) : -1])
+    def name_of(self, key: str) -> str | None:
+        """None: it is no book of ours, but of somebody whose prefix begins with ours."""
+        quoted = key[len(self._locks) :]
+        return unquote(quoted[:-1]) if quoted.endswith(":") and "/" not in quoted else None
 
     def eviction(self, name: str) -> str:
         return f"{self.evictions}{quote(name, safe='')}:"

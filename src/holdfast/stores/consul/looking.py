@@ -51,7 +51,7 @@ async def inspect(store: ConsulStore, name: str, deadline: float) -> Snapshot:
 
 async def names(store: ConsulStore, prefix: str, deadline: float) -> Sequence[str]:
     found = await store.wire.look([store.keys.books(prefix)], deadline)
-    books = {store.keys.name_of(item.key): open_book(store, item) for item in found}
+    books = {name: open_book(store, item) for item in found if (name := store.keys.name_of(item.key)) is not None}
     dead = await dead_among(store, set().union(*(book.sessions() for book in books.values())), deadline)
     for name, book in books.items():
         if book.without(dead, delayed=True) and book.empty:  # all have died: nobody else will tidy up

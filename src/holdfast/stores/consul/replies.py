@@ -20,6 +20,7 @@ MOST_LISTED = 1 << 26  # of one that lists books, or a session's mail
 T = TypeVar("T")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(;.*)?")
 _BODILESS = (204, 304)
+SESSION_ID = "[0-9a-f-]{36}"
 
 
 class Answer(NamedTuple):
@@ -179,7 +180,7 @@ def told(answer: Answer, where: str, read: Callable[[Any], T]) -> T:
     """What `read` makes of the answer's JSON; Unavailable, if it is not what was asked for."""
     try:
         return read(json.loads(answer.body))
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise Unavailable(f"what answers at {where} does not speak as Consul does: {error!r:.200}") from error
 
 
@@ -213,11 +214,25 @@ def items(said: Any) -> list[Item]:
 
 def _item(pair: Any) -> Item:
     value = base64.b64decode(pair["Value"] or "")
-    return Item(str(pair["Key"]), value, int(pair["ModifyIndex"]), str(pair.get("Session", "")))
+    return Item(str(pair["Key"]), value, _index(pair["ModifyIndex"]), str(pair.get("Session", "")))
+
+
+def _index(said: Any) -> int:
+    if type(said) is not int or said < 0:
+        raise ValueError("no index")
+    return said
+
+
+def session_id(said: Any) -> str:
+    """It becomes part of keys and of addresses."""
+    found = said["ID"]
+    if not re.fullmatch(SESSION_ID, found):
+        raise ValueError("no id of a session")
+    return str(found)
 
 
 def index(said: Any) -> int:
-    return max((int(result["KV"]["ModifyIndex"]) for result in said["Results"] or ()), default=0)
+    return max((_index(result["KV"]["ModifyIndex"]) for result in said["Results"] or ()), default=0)
 
 
 def first_error(said: Any) -> tuple[int, str]:

@@ -17,7 +17,7 @@ from ...drivers.base import Driver
 from ...errors import Unavailable
 from ..kit.turns import Turns
 from .keys import Keys, Step, hold
-from .replies import Answer, checked, told
+from .replies import Answer, checked, session_id, told
 from .url import Target
 from .wire import Failed, Wire
 
@@ -81,7 +81,7 @@ class Sessions:
         sent = self._driver.now()
         body = json.dumps(wish).encode()
         answer = checked(await self._ask("/v1/session/create", body, deadline), self._wire.where)
-        session = Session(ttl, sent, told(answer, self._wire.where, lambda said: str(said["ID"])))
+        session = Session(ttl, sent, told(answer, self._wire.where, session_id))
         try:
             await self.stamp(session, deadline)
         except BaseException:

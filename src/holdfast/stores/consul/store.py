@@ -89,7 +89,9 @@ class ConsulStore:
     async def try_again(self, name: str, tries: int, deadline: float) -> None:
         """Others were quicker to write in this book: a moment later, and not all at once."""
         if self.driver.now() >= deadline:
-            raise Unavailable(f"others were quicker to write {name!r} in Consul {tries + 1} times in a row")
+            raise Unavailable(
+                f"others were quicker to write {name!r} in Consul at {self.wire.where} {tries + 1} times in a row"
+            )
         await self.driver.sleep(self.driver.uniform(0, 0.005 * min(tries, 8)))
 
     @property

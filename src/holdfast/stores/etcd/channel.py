@@ -193,4 +193,6 @@ class Channel:
             code = found[b"grpc-status"]
             stream.status = Status(int(code) if code.isdigit() and len(code) < 4 else _RESET, message)
         elif found.get(b":status", b"200") != b"200":
-            stream.status = Status(UNAVAILABLE, f"HTTP {found[b':status'].decode()}: is this an etcd's client port?")
+            stream.status = Status(
+                UNAVAILABLE, f"HTTP {found[b':status'].decode(errors='replace')}: is this an etcd's client port?"
+            )

@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...claim import Eviction, Holding, Snapshot, Waiting
-from .keys import Keys, Span, everybody, read_json, read_number, read_terms, token_of
+from ...errors import Unavailable
+from .keys import Keys, everybody, read_json, read_number, read_terms, token_of
 from .replies import (
+    Garbled,
     KeyValue,
     read_lease,
     read_range,
+    revised,
 )
 from .requests import (
     ASCEND,
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 _REMEMBER_EVICTIONS = 24 * 3600
 _PAGE = 1000
+_ATTEMPTS = 20  # to evict one whose claim changes at the same time
+_LONGEST = 120.0  # seconds for all names: some ten million
 _MOST_LEASES = 32  # asked for their time to live; of further processes in line, what is left is not told exactly
 
 
@@ -91,7 +96,7 @@ async def evict(
 ) -> int | None:
     """In one transaction: the key goes, if it is still that grant's, and the record comes; its revision outranks the grant."""
     start, _ = keys.of(name)
-    while True:
+    for _ in range(_ATTEMPTS):
         done = await wire.transact(name, txn([], [op_range(range_of(*everybody(start)))]), soon())
         target = next((one for one in done.ranged(0) if token_of(one, read_terms(one)) == token), None)
         if target is None:
@@ -103,21 +108,26 @@ async def evict(
         operations = [op_delete(target.key), op_put(keys.evicted(name), record, granted.lease)]
         done = await wire.transact(name, txn([same], operations), soon())
         if done.succeeded:
-            return done.header.revision  # else it was downgraded, and stands elsewhere; or it has gone
+            return revised(done).header.revision  # else it was downgraded, and stands elsewhere; or it has gone
+    raise Unavailable(
+        f"{name!r} in etcd at {wire.where} changes too fast: {_ATTEMPTS} attempts to evict its holder failed"
+    )
 
 
-async def names(wire: Wire, keys: Keys, prefix: str, soon: Callable[[], float]) -> Sequence[str]:
+async def names(
+    wire: Wire, keys: Keys, prefix: str, now: Callable[[], float], soon: Callable[[], float]
+) -> Sequence[str]:
     found: set[str] = set()
-    for span in keys.spans(prefix):
-        await _names_in(wire, keys, span, found, soon)
+    give_up = now() + _LONGEST
+    for start, end in keys.spans(prefix):
+        more = True
+        while more:
+            page = read_range(await wire.ask(RANGE, range_of(start, end, limit=_PAGE, keys_only=True), soon()))
+            found.update(name for one in page.found if (name := keys.name_of(one.key)) is not None)
+            more = page.more and bool(page.found)
+            if more and page.found[-1].key < start:
+                raise Garbled("a list of keys goes round in circles")
+            if now() > give_up:
+                raise Unavailable(f"etcd at {wire.where} has too many names to look through in {_LONGEST:g} s")
+            start = page.found[-1].key + b"\0" if more else start
     return sorted(found)
-
-
-async def _names_in(wire: Wire, keys: Keys, span: Span, found: set[str], soon: Callable[[], float]) -> None:
-    start, end = span
-    while True:
-        page = read_range(await wire.ask(RANGE, range_of(start, end, limit=_PAGE, keys_only=True), soon()))
-        found.update(name for one in page.found if (name := keys.name_of(one.key)) is not None)
-        if not page.more or not page.found:
-            return
-        start = page.found[-1].key + b"\0"

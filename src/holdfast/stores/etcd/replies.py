@@ -170,6 +170,13 @@ def read_txn(message: bytes, deep: int = 0) -> Done:
     return Done(succeeded, tuple(answers), header)
 
 
+def revised(done: Done) -> Done:
+    """Of every transaction etcd says at which revision of its log it was: that is what tokens are."""
+    if done.header.revision < 1:
+        raise Garbled("a transaction without a revision")
+    return done
+
+
 def _answer(message: bytes, deep: int) -> Ranged | int | Done | None:
     for field, value in fields(message):
         if field == 1:

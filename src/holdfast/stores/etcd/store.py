@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
+from ... import rule
 from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
@@ -27,6 +28,7 @@ from .replies import (
     Refused,
     explained,
     garbled,
+    revised,
 )
 from .requests import (
     CREATE,
@@ -189,7 +191,8 @@ class EtcdStore:
         keys = (*self._keys.anywhere(claim), self._keys.in_line(claim))
         old = [[compare(key, MOD, LESS, entry.revision + 1)] for key in keys]
         gone = [op_txn(txn(only, [op_delete(key)])) for only, key in zip(old, keys, strict=True)]
-        done = await self._transact(claim.name, txn([], gone), self._by(ROUND))
+        with self._explained():
+            done = await self._transact(claim.name, txn([], gone), self._by(ROUND))
         entry.revision = done.header.revision
         if entry.watch is not None:
             await self._wire.ear.cancel(entry.watch)
@@ -210,8 +213,11 @@ class EtcdStore:
         woken = self._sleepers.woken
         try:
             while (left := give_up - self._driver.now()) > 0 and woken == self._sleepers.woken:
-                done = await self._transact(name, txn([], [op_range(range_of(*span))]), min(give_up, self._by(left)))
-                if max((token_of(one, read_terms(one)) for one in done.ranged(0)), default=0) != token:
+                with self._explained():
+                    reading = txn([], [op_range(range_of(*span))])
+                    done = await self._transact(name, reading, min(give_up, self._by(left)))
+                    inside = done.ranged(0)
+                if max((token_of(one, read_terms(one)) for one in inside), default=0) != token:
                     return
                 if watch is None:
                     with self._explained():
@@ -240,7 +246,7 @@ class EtcdStore:
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         with self._explained():
-            return await looking.names(self._wire, self._keys, prefix, lambda: self._by(ROUND))
+            return await looking.names(self._wire, self._keys, prefix, self._driver.now, lambda: self._by(ROUND))
 
     def proof(self, grant: Grant) -> tuple[bytes, int] | None:
         """The key of a grant of this connection, and the revision that created it: both are so only while it is held."""
@@ -306,6 +312,8 @@ class EtcdStore:
             doubtful, entry.doubtful = entry.doubtful, True  # until it is answered, however we are interrupted
             try:
                 done = await self._transact(claim.name, request, deadline)
+                with self._explained():
+                    sight = seen(entry, done) if only_look or not done.succeeded else None
             except Refused:  # the lease is gone: revoked, or it ran out. Nothing was done, our place is gone too
                 self._sessions.end(session)
                 entry.queued = counted_at = 0
@@ -314,9 +322,8 @@ class EtcdStore:
             entry.doubtful = doubtful
             entry.revision = done.header.revision
             session.confirm(done.header.term, sent)
-            if done.succeeded and not only_look:
+            if sight is None:
                 return await self._granted(entry, done.header.revision, done.header.revision, sent, deadline)
-            sight = seen(entry, done)
             if sight.inside is not None:
                 token = token_of(sight.inside, read_terms(sight.inside))
                 return await self._granted(entry, token, sight.inside.created, sent, deadline)
@@ -343,7 +350,12 @@ class EtcdStore:
         if token > MAX_TOKEN:
             await self._leave(claim, deadline)
             raise Unavailable(f"the revision of etcd is past {MAX_TOKEN}: tokens for {claim.name!r} are used up")
-        entry.token, entry.created, entry.queued, entry.until = token, created, 0, None
+        entry.token, entry.created, entry.queued, entry.until = (
+            rule.given_token(token, self._wire.where),
+            created,
+            0,
+            None,
+        )
         if entry.watch is not None:
             await self._wire.ear.cancel(entry.watch)
             entry.watch = None
@@ -414,7 +426,7 @@ class EtcdStore:
     async def _transact(self, name: str, transaction: bytes, deadline: float) -> Done:
         """Refused is raised only if a lease is gone; everything else is explained."""
         try:
-            return await self._wire.transact(name, transaction, deadline)
+            return revised(await self._wire.transact(name, transaction, deadline))
         except Refused as refused:
             if refused.is_lease_gone:
                 raise

@@ -129,8 +129,11 @@ class Wire:
                     elif number:
                         answers[number] = message
                 # What is to be said after the last answer (that we have read it) goes along with the next question.
-                if len(ends) < len(numbers) and (waiting := channel.outgoing()):
-                    await stream.send(waiting, deadline)
+                if len(ends) < len(numbers):
+                    if self._driver.now() >= deadline:  # it may have much to say, and never an answer
+                        raise TimeoutError
+                    if waiting := channel.outgoing():
+                        await stream.send(waiting, deadline)
         except OSError as error:
             trouble = self.pool.lost(connection, error, deadline - began)
         outcomes: list[Outcome] = []

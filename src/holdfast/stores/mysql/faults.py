@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from ...errors import HoldfastError, Misuse, Unavailable
 
 GRANTS = "GRANT EXECUTE ON `{database}`.* TO the user"
@@ -18,6 +20,10 @@ _GONE = {1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031}
 _FULL = {1040, 1203, 1226}
 _READ_ONLY = {1290, 1792, 1836, 1874, 3100}
 _STORAGE = {1021, 1030, 1114, 3, 28}
+
+
+# What the drivers raise when they take apart an answer that no MySQL gives.
+NONSENSE = (TypeError, LookupError, AttributeError, UnicodeError, struct.error)
 
 
 class ServerError(Exception):

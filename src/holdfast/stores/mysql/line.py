@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...drivers.base import boot_time
 from ...errors import Misuse, NotInstalled, Unavailable
-from .faults import ServerError, explained
+from .faults import NONSENSE, ServerError, explained
 from .pool import Line, Rows
 from .url import Target
 
@@ -27,6 +27,7 @@ except ImportError as error:
     raise NotInstalled("MySQL stores need the package PyMySQL: pip install 'holdfast[mysql]'") from error
 
 PING = "DO 1"
+MOST = 1 << 26  # bytes of an answer: a list of names
 _QUIT = b"\x01\x00\x00\x00\x01"
 
 
@@ -68,6 +69,7 @@ class _Connection(pymysql.connections.Connection):
     """PyMySQL's; but a conversation has one deadline, however often it reads, writes, or is interrupted by a signal."""
 
     deadline = 0.0
+    taken = 0  # bytes of this conversation
     _received = b""
     # Its own, private and without types: a test tells when they change.
     _sock: Any
@@ -91,7 +93,10 @@ class _Connection(pymysql.connections.Connection):
 
     def _read_bytes(self, num_bytes: int) -> bytes:
         received = self._received
+        self.taken += num_bytes
         try:
+            if self.taken > MOST:
+                raise ConnectionAbortedError(f"an answer of more than {MOST >> 20} MB, which no lock has")
             while len(received) < num_bytes:
                 self._sock.settimeout(self._left())
                 more = self._sock.recv(max(65536, num_bytes - len(received)))
@@ -176,6 +181,8 @@ async def dial(target: Target, within: float) -> Line:
         raise Misuse(f"no login to MySQL at {target.shown()}: {error}") from None
     except OSError as error:
         raise not_reached(error, target) from error
+    except NONSENSE as error:
+        raise Unavailable(f"what answers at {target.shown()} does not speak as MySQL does: {error!r:.200}") from error
     except (ValueError, RuntimeError) as error:  # a login that wants TLS
         raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
     line = BlockingLine(connection, target)
@@ -235,7 +242,7 @@ class BlockingLine:
     def _converse(self, statement: str | None, deadline: float) -> list[Rows]:
         """Without a statement: only read the answer that is owed."""
         connection = self._connection
-        connection.deadline = deadline
+        connection.deadline, connection.taken = deadline, 0
         self._busy = True
         try:
             if self._owed:
@@ -244,7 +251,7 @@ class BlockingLine:
             answers = [] if statement is None else self._read_answers(lambda: connection.query(statement))
             self._busy = False
             return answers
-        except (pymysql.err.MySQLError, OSError, AttributeError) as error:
+        except (pymysql.err.MySQLError, OSError, ValueError, *NONSENSE) as error:
             # AttributeError: another thread closed it meanwhile, and PyMySQL's socket is None.
             code = error.args[0] if error.args and type(error.args[0]) is int else 0
             if isinstance(error, pymysql.err.MySQLError) and connection.open and (0 < code < 2000 or code > 2999):
@@ -274,7 +281,7 @@ class BlockingLine:
         try:
             self._connection.rollback()
             self._busy = False
-        except (pymysql.err.MySQLError, OSError, AttributeError):
+        except (pymysql.err.MySQLError, OSError, ValueError, *NONSENSE):
             self.close()
 
     # ---- pings of many lines at once

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...drivers.base import boot_time
 from ...errors import Misuse, NotInstalled, Unavailable
-from .faults import ServerError, explained
+from .faults import NONSENSE, ServerError, explained
 from .pool import Line, Rows
 from .url import Target
 
@@ -51,6 +51,8 @@ async def dial(target: Target, within: float) -> Line:
         raise Misuse(f"no login to MySQL at {target.shown()}: {error}") from None
     except OSError as error:
         raise not_reached(error, target) from error
+    except NONSENSE as error:
+        raise Unavailable(f"what answers at {target.shown()} does not speak as MySQL does: {error!r:.200}") from error
     except (ValueError, RuntimeError) as error:
         raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
     line = AioLine(connection, target)
@@ -131,7 +133,7 @@ class AioLine:
             except ServerError:
                 self._busy = False
                 raise
-            except (MySQLError, OSError, RuntimeError, AttributeError, EOFError, IndexError) as error:
+            except (MySQLError, OSError, RuntimeError, ValueError, EOFError, *NONSENSE) as error:
                 self.close()
                 raise Unavailable(f"MySQL at {self._target.shown()} did not answer: {error!s:.200}") from error
             except BaseException:

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote
 
 from ...errors import Misuse
 from ...secret import Secret
+from ..kit.url import show
 
 DEFAULT_PORT = 3306
 _OPTIONS = "mode, durability, timeout, retention, pool, socket, ca, cert, cert_key, tls"
@@ -37,7 +38,7 @@ class Target(NamedTuple):
 
     def shown(self) -> str:
         """Fit to be shown."""
-        return f"{self.socket or f'{self.host}:{self.port}'}/{self.database}"
+        return f"{self.socket or show((self.host, self.port))}/{self.database}"
 
 
 def parse(url: str) -> Target:
@@ -46,7 +47,7 @@ def parse(url: str) -> Target:
     login, at, place = rest.rpartition("@")
     user, _, password = login.partition(":") if at else ("", "", "")
     host, _, database = place.partition("/")
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s,]*)(?::([0-9]+))?", host)
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s,]*)(?::([0-9]{1,5}))?", host)
     if found is None:
         raise Misuse(f"{scheme}://…: the host is no host or host:port")  # not shown: see plausible
     port = int(found[2]) if found[2] else DEFAULT_PORT

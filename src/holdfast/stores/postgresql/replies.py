@@ -24,6 +24,11 @@ READ_ONLY = "25006"
 # What no waiting cures: logins, names and rights. Whatever else there may be passes, or is somebody else's mistake.
 _WRONG = ("28", "3D", "42")
 
+# No PostgreSQL, or somebody in between, whatever else is said of TLS.
+_GARBLED = (
+    *("invalid response to SSL negotiation", "error response during SSL exchange", "wrong version number"),
+    *("expected authentication request", "unexpected message from server"),
+)
 _LOGIN = ("authentication", "password", "pg_hba.conf", 'role "', 'database "', "certificate", "SSL", "sslmode")
 
 
@@ -62,7 +67,7 @@ def not_created(error: ServerError, where: str, schema: str) -> HoldfastError:
 def not_connected(messages: Sequence[str], where: str) -> HoldfastError:
     """Of each host. libpq gives no code for a connection that failed, so its words decide whether trying again may help."""
     told = "; ".join(" ".join(message.split()) for message in messages)
-    if any(part in told for part in _LOGIN) and "starting up" not in told:
+    if any(part in told for part in _LOGIN) and not any(part in told for part in ("starting up", *_GARBLED)):
         hint = ""
         if "requested a cleartext password" in told or 'requirement "!password" failed' in told:
             hint = ". It would be readable on the way: add sslmode=verify-full (or allow it: require_auth=password)"

@@ -97,7 +97,7 @@ class RedisStore:
             reply = await self._wire.ask(request, within) if self._talk is None else self._talk(request, within)
         except Disconnected:
             reply = await self._ask(request, started + within)
-        if type(reply) is not int or bell is not None:
+        if type(reply) is not int or bell is not None or not 0 < reply <= MAX_TOKEN:
             return await self._claimed(claim, request, reply, started + within)
         return _tuple(Grant, (claim, reply, ttl))
 
@@ -188,7 +188,7 @@ class RedisStore:
         reply = await self._settled(request, await self._wire.ask(request, ROUND), name, deadline, once=True)
         if type(reply) is not int:
             self._answer(name, reply)
-        return reply or None
+        return rule.given_token(reply, self._wire.where) if reply else None
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         request = INSPECT.call(self._keys.counted(name, 5))
@@ -373,7 +373,7 @@ class RedisStore:
 
     async def _granted(self, claim: Claim, token: int) -> Grant:
         self._forget_bell(claim.holder)
-        return Grant(claim, token, claim.ttl)
+        return Grant(claim, rule.given_token(token, self._wire.where), claim.ttl)
 
     def _forget_bell(self, holder: str) -> None:
         bell = self._bells.get(holder)

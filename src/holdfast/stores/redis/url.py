@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote
 
 from ...errors import Misuse
 from ...secret import Secret
+from ..kit.url import show as show_host
 
 DEFAULT_PORT = 6379
 SENTINEL_PORT = 26379
@@ -57,8 +58,7 @@ _SCHEMES = {
 
 
 def show(address: Address) -> str:
-    host, port = address
-    return f"{host}:{port}" if port else host
+    return show_host(address) if address[1] else address[0]
 
 
 def parse(url: str) -> Target:
@@ -111,7 +111,7 @@ def _with_tls(scheme: str) -> str:
 
 
 def _address(text: str, default: int, scheme: str) -> Address:
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]+))?", text)
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]{1,5}))?", text)
     if found is None:
         raise Misuse(f"{scheme}://…: one of the hosts is no host or host:port")  # not shown: see plausible
     port = int(found[2]) if found[2] else default

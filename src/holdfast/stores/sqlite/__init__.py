@@ -29,4 +29,8 @@ def open_store(url: str, driver: Driver) -> SqliteStore:
             "current folder (processes in other folders would not find it). For locks in memory: memory://"
         )
     path = "/" + path.lstrip("/")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise Misuse(f"{redacted(url)!r}: no file can be called that") from None
     return SqliteStore(path, driver)

@@ -23,6 +23,7 @@ from ... import rule
 from ...claim import Claim
 
 _HALF = 2**31
+_DIGITS = 10  # of a number that we write
 _SHORT = 8
 _PLAIN, _TAG = ".1.1.", 32
 _PLAIN_END = _TAG + len(_PLAIN)
@@ -82,7 +83,7 @@ def read(children: Iterable[str]) -> list[Node]:
             passed.add(child[:-1])
         elif "~" in child:
             tag, _, units = child.partition("~")
-            if units.isdigit():
+            if units.isascii() and units.isdigit() and len(units) <= _DIGITS:
                 kept[tag] = min(int(units), kept.get(tag, _HALF))
     if kept or passed:
         nodes = [

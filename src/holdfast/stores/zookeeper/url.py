@@ -65,7 +65,7 @@ def parse(url: str) -> Target:
 
 
 def _address(text: str, scheme: str) -> tuple[str, int]:
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]+))?", text)
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]{1,5}))?", text)
     if found is None:
         raise Misuse(f"{scheme}://…: one of the hosts is no host or host:port")  # not shown: see plausible
     port = int(found[2]) if found[2] else DEFAULT_PORT

@@ -37,6 +37,8 @@ from .url import Target
 _log = logging.getLogger("holdfast.kazoo")
 _log.setLevel(logging.ERROR)
 
+MOST = 1 << 26  # bytes of a reply: a list of names, or of those in line
+
 _OVER = {
     KeeperState.AUTH_FAILED: exceptions.AuthFailedError,
     KeeperState.CLOSED: exceptions.ConnectionClosedError,
@@ -156,6 +158,13 @@ class Client(KazooClient):  # type: ignore[misc]
         self._connection._connect = self._connect_and_tell
         self._read_only = self._connection._read_socket
         self._connection._read_socket = self._read
+        self._read_all = self._connection._read
+        self._connection._read = self._read_bounded
+
+    def _read_bounded(self, length: int, timeout: float) -> Any:
+        if not 0 <= length <= MOST:
+            raise exceptions.ConnectionDropped(f"a reply of {length} bytes was announced")
+        return self._read_all(length, timeout)
 
     def _connect_and_tell(self, *args: Any) -> Any:
         answer = self._understood(self._connect_only, *args)

@@ -1,0 +1,97 @@
+"""What answers in the place of a server may say anything, in both worlds: it costs bounded time and memory, and is Unavailable.
+
+Redis has a file of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import resource
+import socket
+import struct
+import time
+
+import pytest
+
+from holdfast import Unavailable
+
+from .rogue import WORLDS, Answer, rogue
+
+URLS = {
+    "consul": "consul://{}?timeout=0.1",
+    "etcd": "etcd://{}?timeout=0.1",
+    "zookeeper": "zookeeper://{}?timeout=0.1",
+    "postgresql": "postgresql://me:pw@{}/db?timeout=0.1",
+    "mysql": "mysql://me:pw@{}/db?timeout=0.1",
+}
+NOISE = random.Random(7).randbytes(4096)
+
+
+def endlessly(start: bytes, more: bytes = b"x" * 65536) -> Answer:
+    def answer(line: socket.socket) -> None:
+        line.sendall(start)
+        while True:
+            line.sendall(more)
+
+    return answer
+
+
+def once(said: bytes) -> Answer:
+    return lambda line: line.sendall(said)
+
+
+def hang_up(line: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+
+
+SETTINGS = b"\0\0\0\x04\0\0\0\0\0"
+ANSWERS: dict[str, Answer] = {
+    "noise": once(NOISE),
+    "nothing but a goodbye": hang_up,
+    "noise without an end": endlessly(NOISE),
+}
+BOMBS: dict[str, dict[str, Answer]] = {
+    "consul": {
+        "a header without an end": endlessly(b"HTTP/1.1 200 OK\r\n", b"X: " + b"x" * 65530),
+        "chunks without an end": endlessly(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", (b"400\r\n" + b"x" * 1024 + b"\r\n") * 64
+        ),
+        "lists in lists": once(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200_000),
+    },
+    "etcd": {
+        "frames without an end": endlessly(SETTINGS, SETTINGS * 5000),
+        "pings without an end": endlessly(SETTINGS, (b"\0\0\x08\x06\0\0\0\0\0" + b"p" * 8) * 3000),
+        "a message of 4 GB": endlessly(SETTINGS + b"\0\0\5\0\0\0\0\0\1\0\xff\xff\xff\xff"),
+    },
+    "zookeeper": {
+        "a reply of 2 GB": endlessly(struct.pack(">i", 2**31 - 1)),
+        "a reply of less than nothing": once(struct.pack(">i", -5) + NOISE),
+    },
+    "postgresql": {
+        "a login without an end": endlessly(b"R" + struct.pack(">i", 2**31 - 1)),
+        "an error without an end": endlessly(b"E" + struct.pack(">i", 2**31 - 1)),
+    },
+    "mysql": {
+        "a greeting of 16 MB after another": endlessly(b"\xff\xff\xff\0", b"\x0a" * 65536),
+        "an empty greeting": once(b"\0\0\0\0"),
+        "half a greeting": once(b"\x05\0\0\0\x0a8.0\0"),
+    },
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize(("kind", "said"), [(kind, said) for kind in URLS for said in (*ANSWERS, *BOMBS[kind])])
+def test_whatever_answers_is_unavailable_soon_and_costs_little(kind: str, said: str, world: str) -> None:
+    answer = ANSWERS.get(said) or BOMBS[kind][said]
+    with rogue(answer, speaks_first=kind == "mysql") as address:
+        before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+        error = WORLDS[world](URLS[kind].format(address))
+        took = time.monotonic() - started
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024  # MB
+    assert isinstance(error, Unavailable), repr(error)
+    assert address in str(error), error
+    assert "pw" not in str(error)
+    assert took < 10
+    assert grown < 200, f"{grown:.0f} MB"
