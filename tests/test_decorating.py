@@ -98,9 +98,34 @@ def test_a_name_that_cannot_be_filled_in_is_refused_when_decorating(locks: Locks
         locks.lock(name)(work)
 
 
-def test_a_name_with_braces_is_literal_where_there_are_no_arguments(locks: Locks) -> None:
-    with locks.lock("invoice:{id}") as lease:
+def test_a_name_with_braces_is_literal_where_there_are_no_arguments_and_that_is_told(locks: Locks) -> None:
+    lock = locks.lock("invoice:{id}")
+    with pytest.warns(UserWarning, match="is taken as it is") as told, lock as lease:
         assert lease.name == "invoice:{id}"
+    with pytest.warns(UserWarning, match="f-string") as more:
+        taken = lock.try_acquire()
+    assert taken is not None
+    assert [one.filename for one in [*told, *more]] == [__file__] * 2, "it is told of the line that took it"
+
+
+def test_a_template_is_told_of_in_asyncio_too() -> None:
+    async def take(lock: aio.Lock) -> None:
+        async with lock:
+            pass
+
+    async def main() -> None:
+        async with aio.connect("memory://") as locks:
+            with pytest.warns(UserWarning, match="taken as it is") as told:
+                await take(locks.lock("invoice:{order.id}"))
+            assert [one.filename for one in told] == [__file__]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["{", "}", "{}", "{7}", "{user:42}:cart", "{{id}}", "{a b}"])
+def test_braces_that_are_no_template_are_taken_without_a_word(locks: Locks, name: str) -> None:
+    with locks.lock(name) as lease:
+        assert lease.name == name
 
 
 def test_a_name_made_of_arguments_is_checked_like_any_other(locks: Locks) -> None:

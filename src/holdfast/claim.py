@@ -10,6 +10,7 @@ import math
 import os
 from typing import NamedTuple
 
+from .drivers.system import at_fork
 from .errors import Misuse, Unavailable
 
 MAX_NAME_BYTES = 512
@@ -146,7 +147,7 @@ def new_holder() -> str:
         return noise[:32]
 
 
-os.register_at_fork(after_in_child=_nonces.clear)
+at_fork(after_in_child=_nonces.clear)
 
 
 def valid_name(name: object, what: str = "name") -> str:

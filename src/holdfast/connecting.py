@@ -107,17 +107,25 @@ def _embedded_url() -> str:
         # Whoever has not imported it has not asked to be told either, and need not pay for the import.
         if (logging := sys.modules.get("logging")) is not None:
             logging.getLogger("holdfast").info("no store was named: locks are those of this user, in %s", path)
-    return f"sqlite://{quote(path)}"
+    return file_url(path)
 
 
 def _home() -> str:
     """Of the user, and not of the process: with another HOME (sudo, cron, a service) it would have other locks, silently."""
-    import pwd
-
     try:
+        import pwd
+
         return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:  # a user without an entry, as in some containers
+    except (
+        KeyError,
+        ImportError,
+    ):  # a user without an entry, as in some containers; Windows, where HOME changes nothing
         return os.path.expanduser("~")
+
+
+def file_url(path: str) -> str:
+    """Of an absolute path: on Windows, `sqlite:///C:/Users/…`."""
+    return f"sqlite:///{quote(path.replace(os.sep, '/').lstrip('/'))}"
 
 
 def quote(path: str) -> str:
@@ -171,5 +179,5 @@ def _meant(url: str) -> str:
         scheme = _USUAL_PORTS.get(host[2])
         return f"{scheme}://{host[0]}" if scheme else f"redis://{host[0]}, with the scheme of the store that it is"
     if url.startswith("/"):
-        return f"sqlite://{quote(url)}"
+        return file_url(url)
     return "sqlite:///path/to/file or memory://"

@@ -7,6 +7,8 @@ with the arguments of each call.
 from __future__ import annotations
 
 import functools
+import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +18,7 @@ from .errors import Misuse
 if TYPE_CHECKING:
     from inspect import Signature
 
+_HERE = os.path.dirname(__file__) + os.sep
 wraps = functools.wraps
 Key = Callable[..., str]
 
@@ -97,3 +100,27 @@ def _check(template: str, function: Callable[..., Any], signature: Signature) ->
                 f"the lock's name {template!r} has {{{field}}}, but {function.__qualname__}() has no such parameter "
                 f"(it has: {known}); a literal brace is written twice"
             )
+
+
+def is_template(name: str) -> bool:
+    """Does it look as if arguments were to be filled in? Braces may be there for other reasons: `{}`, `{7}`, `{user:7}`."""
+    import re
+
+    return re.search(r"(?<!\{)\{[^\W\d]\w*([.\[!][^{}:]*)?\}(?!\})", name) is not None
+
+
+def warn_as_it_is() -> None:
+    """Taken by `with` or `acquire()`, it is one lock for all: safe, but hardly what was meant.
+
+    The name is not told: Python remembers every text that it warned with, and names may come from strangers.
+    """
+    import warnings
+
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(
+        "a name like 'invoice:{id}' is taken as it is, braces included: only a decorated function fills it in. "
+        "Here, write it as an f-string",
+        stacklevel=level,
+    )

@@ -17,6 +17,7 @@ from . import events
 from .asking import Ask, GiveUp
 from .claim import ROUND, Claim, Grant, Place, new_holder, printable
 from .drivers.base import Bell, Driver
+from .drivers.system import host_name
 from .errors import Misuse, NotAcquired, Unavailable
 from .events import Hook, contained
 from .in_the_way import in_the_way
@@ -51,7 +52,7 @@ class Engine:
         self._start()
 
     def _start(self) -> None:
-        self._whereabouts = f"{os.uname().nodename}/{os.getpid()}/"
+        self._whereabouts = f"{host_name()}/{os.getpid()}/"
         self._owners: dict[str, str] = {}
         self.mine = Mine(self.driver, self.mutex)
         # Holders of claims that are made or released just now, and watches; close() waits for them.

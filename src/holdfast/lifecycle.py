@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from .drivers.system import at_fork
+
 _engines: WeakKeyDictionary[Any, Callable[[Any], None]] = WeakKeyDictionary()
 _looked_after: set[int] = set()  # the process in which multiprocessing was asked to tell of the end
 
@@ -48,5 +50,5 @@ def _exit() -> None:
             continue  # the ttl ends it
 
 
-os.register_at_fork(after_in_child=_forked)
+at_fork(after_in_child=_forked)
 atexit.register(_exit)

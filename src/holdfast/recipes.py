@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 from weakref import ref
 
-from . import events, rule, words
+from . import decorating, events, rule, words
 from .asking import Ask, GiveUp
 from .claim import (
     MAX_CAPACITY,
@@ -114,6 +114,7 @@ class Guard(Generic[L]):
 
     lease_type: type[L]
     _refusal = ""  # why it cannot be taken, but only decorate
+    _template = False  # is its name one that only a decorator fills in?
 
     def __init__(self, engine: Engine, ask: Ask, timeout: float | None = None, key: Key | None = None) -> None:
         self._engine = engine
@@ -121,6 +122,8 @@ class Guard(Generic[L]):
         self._timeout = valid_timeout(timeout)
         self._key = key
         self._scopes = Scopes(engine.driver, ask.name)
+        if "{" in ask.name:
+            self._template = decorating.is_template(ask.name)
         if not ask.name:
             self._refusal = (
                 "a lock without a name is for decorators, and named by the function: name it to take it here"
@@ -136,6 +139,8 @@ class Guard(Generic[L]):
             words.refuse("acquire()", foreign)
         if self._refusal:
             raise Misuse(self._refusal)
+        if self._template:
+            decorating.warn_as_it_is()
         return self._timeout if isinstance(timeout, Unset) else valid_timeout(timeout)
 
     def _left_by_hand(self) -> Scope:
@@ -154,6 +159,8 @@ class Guard(Generic[L]):
     async def _try_acquire(self, units: int | None = None) -> L | None:
         if not self._ask.name:
             raise Misuse(self._refusal)
+        if self._template:
+            decorating.warn_as_it_is()
         try:
             return await self._acquire(0, units)
         except NotAcquired:

@@ -71,6 +71,10 @@ def _dispatch(options: Options) -> int:
         from .passwords import collect
 
         collect(options)
+    if options.command in ("run", "demo") and not hasattr(os, "fork"):
+        return _fail(
+            f"holdfast {options.command}: it needs POSIX (fork and process groups), which this system does not have"
+        )
     if options.command == "run":
         from .run import run
 

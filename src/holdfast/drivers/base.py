@@ -6,21 +6,15 @@ import os
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from .system import boot_time as boot_time
 
 if TYPE_CHECKING:  # `ssl` takes longer to import than the rest of holdfast
     from ssl import SSLContext
 
 T = TypeVar("T")
 Address = tuple[str, int]
-
-# A clock that goes on while the machine is suspended, where there is one: a lease does not outlive its ttl in a closed laptop.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-# Seconds, by a clock that nobody can set and that counts suspend too.
-boot_time: Callable[[], float] = partial(time.clock_gettime, _CLOCK)
 
 
 def wall_us() -> int:

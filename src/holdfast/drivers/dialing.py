@@ -9,7 +9,6 @@ executor, whose threads do: `asyncio.run` would wait for them.) An address in nu
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable
@@ -17,6 +16,7 @@ from ssl import SSLEOFError, SSLError, SSLSyscallError, SSLZeroReturnError
 from typing import Any, TypeVar
 
 from .base import Address, Bell, boot_time
+from .system import at_fork
 
 S = TypeVar("S")
 Found = list[tuple[Any, Any, int, str, Any]]
@@ -54,7 +54,7 @@ def _forked() -> None:
     _lookups.clear()  # their threads stayed with the parent
 
 
-os.register_at_fork(after_in_child=_forked)
+at_fork(after_in_child=_forked)
 
 
 async def look_up(address: Address, bell: Bell, deadline: float) -> Found:

@@ -43,6 +43,8 @@ class Socket:
     def __init__(self, beside: str) -> None:
         self._beside = beside
         self._pid = os.getpid()
+        if not hasattr(socket, "AF_UNIX"):
+            raise OSError("this system has no sockets that lie beside a file")
         rights = os.stat(beside)
         folder = _make_folder(beside, rights)
         self.address = os.urandom(8).hex()
@@ -91,7 +93,7 @@ class SocketBell(Socket):
 
 def ring(address: str, beside: str) -> bool | None:
     """True: it will wake. False: nobody is there. None: not to be reached from here."""
-    if not address.isalnum():
+    if not address.isalnum() or not hasattr(socket, "AF_UNIX"):
         return None
     folder = f"{beside}-bells"
     try:

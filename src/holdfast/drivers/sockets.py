@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import select
 import socket
 import ssl
 import threading
@@ -14,24 +13,26 @@ from typing import Any
 
 from .base import Address, Bell, boot_time
 from .dialing import dial
+from .polling import POLLIN, POLLOUT, poll
 
 CHUNK = 65536
+_UNDER_WAY = (0, errno.EINPROGRESS, getattr(errno, "WSAEWOULDBLOCK", 0))  # the last is how Windows says it
 
 
 def until(plain: socket.socket, event: int, deadline: float) -> None:
     """Until it is ready. TimeoutError: it was not, by then."""
-    poll = select.poll()
-    poll.register(plain, event)
+    ready = poll()
+    ready.register(plain, event)
     left = deadline - boot_time()
-    if not poll.poll(max(left, 0.0) * 1000):
+    if not ready.poll(max(left, 0.0) * 1000):
         raise TimeoutError("no answer in time")
 
 
 def has_something(plain: Any) -> bool:
     """Bytes, or the end: to be read without waiting."""
-    poll = select.poll()
-    poll.register(plain, select.POLLIN)
-    return bool(poll.poll(0))
+    ready = poll()
+    ready.register(plain, POLLIN)
+    return bool(ready.poll(0))
 
 
 class SocketStream:
@@ -47,11 +48,11 @@ class SocketStream:
                 sent += self._socket.send(data[sent:] if sent else data)
             if sent == len(data):
                 return
-            until(self._socket, select.POLLOUT, deadline)
+            until(self._socket, POLLOUT, deadline)
 
     async def receive(self, deadline: float) -> bytes:
         while True:
-            until(self._socket, select.POLLIN, deadline)
+            until(self._socket, POLLIN, deadline)
             with contextlib.suppress(BlockingIOError):  # it was a false alarm
                 return self._socket.recv(CHUNK)
 
@@ -83,9 +84,9 @@ class TlsStream(SocketStream):
                 with self._mutex:
                     sent += self._tls.send(data[sent:])
             except ssl.SSLWantReadError:
-                until(self._tls, select.POLLIN, deadline)
+                until(self._tls, POLLIN, deadline)
             except ssl.SSLWantWriteError:
-                until(self._tls, select.POLLOUT, deadline)
+                until(self._tls, POLLOUT, deadline)
 
     async def receive(self, deadline: float) -> bytes:
         while True:  # TLS may have some bytes already that the socket does not show any more
@@ -93,9 +94,9 @@ class TlsStream(SocketStream):
                 with self._mutex:
                     return self._tls.recv(CHUNK)
             except ssl.SSLWantReadError:
-                until(self._tls, select.POLLIN, deadline)
+                until(self._tls, POLLIN, deadline)
             except ssl.SSLWantWriteError:
-                until(self._tls, select.POLLOUT, deadline)
+                until(self._tls, POLLOUT, deadline)
 
     def is_stale(self) -> bool:
         try:
@@ -111,9 +112,9 @@ class TlsStream(SocketStream):
 async def connect(address: Address, tls: ssl.SSLContext | None, deadline: float, bell: Bell) -> SocketStream:
     async def open_one(plain: socket.socket, where: Any, share: float) -> SocketStream:
         trouble = plain.connect_ex(where)
-        if trouble and trouble != errno.EINPROGRESS:
+        if trouble not in _UNDER_WAY:
             raise OSError(trouble, os.strerror(trouble))
-        until(plain, select.POLLOUT, share)
+        until(plain, POLLOUT, share)
         trouble = plain.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if trouble:
             raise OSError(trouble, os.strerror(trouble))
@@ -130,9 +131,9 @@ def _shake_hands(plain: socket.socket, tls: ssl.SSLContext, host: str, deadline:
                 wrapped.do_handshake()
                 return wrapped
             except ssl.SSLWantReadError:
-                until(wrapped, select.POLLIN, deadline)
+                until(wrapped, POLLIN, deadline)
             except ssl.SSLWantWriteError:
-                until(wrapped, select.POLLOUT, deadline)
+                until(wrapped, POLLOUT, deadline)
     except BaseException:
         wrapped.close()
         raise

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -21,6 +20,11 @@ import stat
 import time
 from collections.abc import Iterator
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from ..errors import Misuse, Unavailable
 from .mark import Mark, Ticket, mark_of, refusal, valid_token
@@ -35,6 +39,8 @@ class File:
     """One file and one lease. For the processes of one machine, on a local file system."""
 
     def __init__(self, path: str | os.PathLike[str], ticket: Ticket) -> None:
+        if fcntl is None:
+            raise Misuse("a fenced file needs the locks of POSIX (flock), which this system does not have")
         self._mark = mark_of(ticket)
         self._path = os.path.realpath(os.fspath(path))
         self._folder, name = os.path.split(self._path)

@@ -9,7 +9,6 @@ Rule 2: nothing here blocks, and nothing is computed that can wait for a scrape.
 
 from __future__ import annotations
 
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from .. import events
+from ..drivers.system import at_fork
 from ..errors import Misuse
 from ..events import Event
 from . import Subscribable
@@ -239,4 +239,4 @@ def _forked() -> None:
         exporter.forked()
 
 
-os.register_at_fork(after_in_child=_forked)
+at_fork(after_in_child=_forked)

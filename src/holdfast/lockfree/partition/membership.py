@@ -16,6 +16,7 @@ from typing import Any
 from ...claim import valid_name, valid_note, valid_timeout, valid_ttl
 from ...databases.wire import settle
 from ...drivers.base import boot_time
+from ...drivers.system import host_name
 from ...errors import HoldfastError, Misuse, NotOwner, Unavailable
 from .ring import Ring, partition_of, valid_partitions
 
@@ -85,9 +86,7 @@ class Member:
 
     def __init__(self, plan: Plan, worker: str | None, gained: OnChange | None, lost: OnChange | None) -> None:
         self.plan = plan
-        self.worker = valid_note(
-            worker or f"{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}", "a worker's name"
-        )
+        self.worker = valid_note(worker or f"{host_name()}-{os.getpid()}-{os.urandom(4).hex()}", "a worker's name")
         valid_name(plan.badge(self.worker), "worker's name, with the group's,")
         self.ring = Ring([self.worker])
         self.partitions: dict[int, Owned] = {}

@@ -338,7 +338,8 @@ class BlockingLine:
         def wait() -> None:
             if plug is not None and plug.fileno() >= 0:
                 poll = select.poll()
-                poll.register(plug, select.POLLRDHUP)
+                # Only Linux has it. Elsewhere: an end in both directions, which poll() tells of without being asked.
+                poll.register(plug, getattr(select, "POLLRDHUP", 0))
                 poll.poll()
             on_end()
 

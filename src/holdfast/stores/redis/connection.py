@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import select
 import socket
 import ssl
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 
 from ...drivers.base import boot_time, finish
 from ...drivers.dialing import look_up
+from ...drivers.polling import POLLIN, POLLOUT, poll
 from ...drivers.threads import ThreadBell
 from ...errors import HoldfastError, Misuse, Unavailable
 from ..kit.url import tls_context
@@ -32,6 +32,9 @@ _WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _CONNECTING, _SHAKING_HANDS, _OPEN = "connecting", "shaking hands", "open"
 _clock = time.monotonic
+_UNIX = getattr(socket, "AF_UNIX", None)
+# The last is how Windows says it.
+_UNDER_WAY = (errno.EINPROGRESS, errno.EALREADY, getattr(errno, "WSAEWOULDBLOCK", errno.EALREADY))
 
 
 class Disconnected(Unavailable):
@@ -59,7 +62,7 @@ class Connection:
         self._greeting, self._greeted = len(words), list[Reply]()
         self._out = b"".join(words)
         self._mutex = threading.Lock()  # an ear is read by one thread while another sends, and TLS bears no two at once
-        self.wants = select.POLLOUT  # what poll() should wait for before `step`
+        self.wants = POLLOUT  # what poll() should wait for before `step`
         self._state = _CONNECTING
         self._places = _places(address, _clock() + target.timeout if deadline is None else deadline)
         self._guarded(self._next_place)
@@ -80,7 +83,7 @@ class Connection:
 
     def _connect(self) -> None:
         code = self._socket.connect_ex(self._place)
-        if code in (errno.EINPROGRESS, errno.EALREADY):
+        if code in _UNDER_WAY:
             return
         if code not in (0, errno.EISCONN):
             self._socket.close()
@@ -89,7 +92,7 @@ class Connection:
                 raise Unavailable(f"cannot connect to Redis at {show(self.address)}: {why}")
             self._next_place()
             return
-        if self._socket.family != socket.AF_UNIX:
+        if self._socket.family != _UNIX:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._target.tls:
@@ -113,9 +116,9 @@ class Connection:
         try:
             self._socket.do_handshake()
         except ssl.SSLWantReadError:
-            self.wants = select.POLLIN
+            self.wants = POLLIN
         except ssl.SSLWantWriteError:
-            self.wants = select.POLLOUT
+            self.wants = POLLOUT
         except ssl.SSLError as error:
             raise no_tls(error, self.address) from error
         else:
@@ -215,9 +218,9 @@ class Connection:
 
     def wait(self, deadline: float) -> bool:
         """Until there is something to do; False: the deadline came first."""
-        poll = select.poll()
-        poll.register(self._socket, self.wants)
-        return bool(poll.poll(max(0.0, deadline - _clock()) * 1000))
+        ready = poll()
+        ready.register(self._socket, self.wants)
+        return bool(ready.poll(max(0.0, deadline - _clock()) * 1000))
 
     def _go_on(self) -> None:
         if self._state is _OPEN:
@@ -247,9 +250,9 @@ class Connection:
             while self._out:
                 self._out = self._out[self._socket.send(self._out) :]
         except _WAIT:
-            self.wants = select.POLLIN | select.POLLOUT
+            self.wants = POLLIN | POLLOUT
         else:
-            self.wants = select.POLLIN
+            self.wants = POLLIN
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
@@ -313,10 +316,10 @@ def together(talks: Sequence[Talk], within: float) -> None:
     """Read whoever answers, until all have, or it is time. Trouble of one is its own, and stands in its `trouble`."""
     deadline = _clock() + within
     while open_ := {talk.connection.fileno(): talk for talk in talks if not talk.is_over}:
-        poll = select.poll()
+        waiting = poll()
         for descriptor, talk in open_.items():
-            poll.register(descriptor, talk.connection.wants)
-        ready = poll.poll(max(0.0, deadline - _clock()) * 1000)
+            waiting.register(descriptor, talk.connection.wants)
+        ready = waiting.poll(max(0.0, deadline - _clock()) * 1000)
         for descriptor, _ in ready:
             open_[descriptor].step()
         if not ready:
@@ -330,7 +333,11 @@ def _end() -> bytes:
 
 def _places(address: Address, deadline: float) -> list[tuple[int, Any]]:
     if not address[1]:
-        return [(socket.AF_UNIX, address[0])]
+        if _UNIX is None:
+            raise Misuse(
+                f"there are no Unix sockets for Python on this system: reach Redis at {show(address)} by host and port"
+            )
+        return [(_UNIX, address[0])]
     try:
         found = finish(look_up(address, ThreadBell(), boot_time() + deadline - _clock()))
     except OSError as error:

@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from ...claim import ROUND
 from ...drivers.base import Driver
+from ...drivers.system import at_fork
 from ...errors import HoldfastError, Misuse, Unavailable
 from .machine import LOCAL_FILE_SYSTEMS, NETWORK_FILE_SYSTEMS, file_system_of
 
@@ -61,7 +62,7 @@ def _after_fork() -> None:
     _forking.release()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 class Database:

@@ -73,6 +73,6 @@ def file_system_of(folder: str, mounts: str = "/proc/self/mountinfo") -> str:
                 point = point.replace("\\040", " ").rstrip("/") + "/"
                 if real.startswith(point) and len(point) >= len(best):
                     best, kind = point, rest.split()[0]
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError, AttributeError):  # the last: a system that numbers no devices
         return ""
     return kind

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
+import pytest
+
 from .world import World
 
 ODD = [
@@ -56,6 +58,7 @@ ODD = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:a name like .* is taken as it is")  # some look like templates
 class Names:
     def test_odd_names_are_names_and_each_is_its_own(self, world: World) -> None:
         a, b = world.actors("a", "b")

@@ -1,0 +1,36 @@
+"""poll(), and where there is none (Windows), select() that looks like it. For sockets: other files cannot be waited for there."""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import Any
+
+POLLIN: int = getattr(select, "POLLIN", 1)
+POLLOUT: int = getattr(select, "POLLOUT", 4)
+POLLERR: int = getattr(select, "POLLERR", 8)
+
+
+class BySelect:
+    def __init__(self) -> None:
+        self._wanted: dict[int, int] = {}
+
+    def register(self, what: Any, events: int) -> None:
+        self._wanted[what if isinstance(what, int) else what.fileno()] = events
+
+    def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+        if not self._wanted:  # which Windows refuses
+            time.sleep(milliseconds / 1000)
+            return []
+        readable = [one for one, events in self._wanted.items() if events & POLLIN]
+        writable = [one for one, events in self._wanted.items() if events & POLLOUT]
+        # A connection that was refused is exceptional on Windows, and nothing else.
+        ready = select.select(readable, writable, list(self._wanted), milliseconds / 1000)
+        found: dict[int, int] = {}
+        for which, event in zip(ready, (POLLIN, POLLOUT, POLLERR), strict=True):
+            for one in which:
+                found[one] = found.get(one, 0) | event
+        return list(found.items())
+
+
+poll: Any = getattr(select, "poll", BySelect)
