@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Locks
+from holdfast.testing.manual import Manual, connect
+
 # A shell starts what runs in its background deaf to Ctrl-C, and children inherit that: tests of signals need ears.
 for _ignored, _usual in (
     (signal.SIGINT, signal.default_int_handler),
@@ -28,6 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -tests[item.path] * (12 if any(word in item.path.name for word in SLOW) else 1))
 
 
+def pytest_collection_finish() -> None:
+    """A dozen thousand tests are a great many objects. Whenever garbage is collected, and some tests ask for that, they would all
+    be looked through, for seconds each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A copy of the source, to make a mistake in: see mutants/spoiling.py."""
@@ -35,8 +45,12 @@ def source(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pytest_collection_finish() -> None:
-    """A dozen thousand tests are a great many objects. Whenever garbage is collected, and some tests ask for that, they would all
-    be looked through, for seconds each time."""
-    gc.collect()
-    gc.freeze()
+@pytest.fixture
+def driver() -> Manual:
+    """The clock in hand."""
+    return Manual()
+
+
+@pytest.fixture
+def locks(driver: Manual) -> Locks:
+    return connect(driver)

@@ -17,16 +17,6 @@ from holdfast import Lease, Locks, Misuse, NotAcquired, aio
 from holdfast.testing.manual import Manual, connect
 
 
-@pytest.fixture
-def driver() -> Manual:
-    return Manual()
-
-
-@pytest.fixture
-def locks(driver: Manual) -> Locks:
-    return connect(driver)
-
-
 class Order:
     def __init__(self, number: int) -> None:
         self.number = number

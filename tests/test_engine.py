@@ -16,16 +16,6 @@ from holdfast.testing.conformance import tamper
 from holdfast.testing.manual import Manual, connect
 
 
-@pytest.fixture
-def driver() -> Manual:
-    return Manual()
-
-
-@pytest.fixture
-def locks(driver: Manual) -> Locks:
-    return connect(driver)
-
-
 def test_a_deadline_is_carried_and_not_restarted_on_each_wake(driver: Manual, locks: Locks) -> None:
     """Elsewhere (kazoo's Lock): the timeout began anew at every wake."""
     other = connect(driver)
@@ -411,3 +401,28 @@ def test_closing_waits_for_the_renewer_to_end() -> None:
         threading.Timer(0.2, go_on.set).start()
         locks.close(timeout=20)
         assert locks._engine.renewer._bell is None
+
+
+def test_who_would_wait_for_itself_is_refused_at_once(driver: Manual, locks: Locks) -> None:
+    both = locks.rwlock("x")
+    with both.write() as writing:
+        for again, what in ((both.write(), "write again"), (both.read(), "read")):
+            with pytest.raises(Misuse, match=f"a writer that asks to {what} would wait for itself"):
+                again.acquire()
+        writing.downgrade()
+        with both.read() as reading:
+            assert reading is writing
+        with pytest.raises(Misuse, match="a reader that asks to write"):
+            both.write().acquire()
+    with both.write():
+        pass
+    election = locks.election("y")
+    with election.lead():
+        with pytest.raises(Misuse, match="'y' is led from here already"):
+            election.lead().acquire()
+        driver.myself = object()
+        with pytest.raises(NotAcquired):
+            election.lead(timeout=1).acquire()
+        driver.myself = driver
+    with election.lead():
+        pass

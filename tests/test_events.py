@@ -10,16 +10,6 @@ from holdfast.testing.conformance import tamper
 from holdfast.testing.manual import Manual, connect
 
 
-@pytest.fixture
-def driver() -> Manual:
-    return Manual()
-
-
-@pytest.fixture
-def locks(driver: Manual) -> Locks:
-    return connect(driver)
-
-
 def test_a_life_is_told_in_order(driver: Manual, locks: Locks) -> None:
     told: list[Event] = []
     locks.subscribe(told.append)

@@ -13,17 +13,7 @@ import holdfast
 from holdfast import LeaseLost, Locks, NotAcquired, StaleToken, Unavailable, aio
 from holdfast.sync import Loss
 from holdfast.testing.conformance import tamper
-from holdfast.testing.manual import Manual, connect
-
-
-@pytest.fixture
-def driver() -> Manual:
-    return Manual()
-
-
-@pytest.fixture
-def locks(driver: Manual) -> Locks:
-    return connect(driver)
+from holdfast.testing.manual import Manual
 
 
 def test_a_lease_knows_its_name_its_token_its_owner_and_its_time(driver: Manual, locks: Locks) -> None:

@@ -15,16 +15,6 @@ from holdfast.testing.conformance import tamper
 from holdfast.testing.manual import Manual, connect
 
 
-@pytest.fixture
-def driver() -> Manual:
-    return Manual()
-
-
-@pytest.fixture
-def locks(driver: Manual) -> Locks:
-    return connect(driver)
-
-
 def test_every_lock_is_units_of_a_capacity() -> None:
     assert recipes.lock_ask("x", 30, True, False, True) == Ask("x", 30.0)
     assert recipes.semaphore_ask("x", 4, 30, True, True)[:4] == ("x", 30.0, 1, 4)

@@ -293,13 +293,13 @@ MUTANTS = [
         "a renewer that keeps alive what nobody has",
         "renewal.py",
         (("            same[id(lease)] = ref(lease)\n", "            same[id(lease)] = lambda: lease\n"),),
-        LEAVING + "test_a_dropped_lease_is_told_as_an_event_and_forgotten",
+        "tests/test_dropped.py::test_a_dropped_lease_is_told_as_an_event_and_forgotten",
     ),
     Mutant(
         "renewal that ends with its task",
         "renewal.py",
         ((", lambda: self._needed(bell))", ")"),),
-        LEAVING + "test_who_cancels_all_tasks_does_not_end_renewal",
+        "tests/test_dropped.py::test_who_cancels_all_tasks_does_not_end_renewal",
     ),
     Mutant(
         "unknown taken for lost",
@@ -316,7 +316,7 @@ MUTANTS = [
         "a writer that waits for itself",
         "mine.py",
         (("(ask.alone or claim.units > 1)", "(ask.alone and claim.units == 1)"),),
-        LEAVING + "test_who_would_wait_for_itself_is_refused_at_once",
+        "tests/test_engine.py::test_who_would_wait_for_itself_is_refused_at_once",
     ),
     Mutant(
         "a connection that is closed under its users",

@@ -106,7 +106,7 @@ MUTANTS = [
                 "            self._leaving.owe(dropped.owed())\n        self._leaving.go_on()\n",
             ),
         ),
-        "tests/test_leaving.py::test_a_lease_that_is_dropped_while_everything_is_closed_is_released_all_the_same",
+        "tests/test_dropped.py::test_a_lease_that_is_dropped_while_everything_is_closed_is_released_all_the_same",
     ),
     # ---- interrupts
     Mutant(

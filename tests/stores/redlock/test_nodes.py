@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +14,8 @@ from holdfast.sync import Lease, Locks
 from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
+
+from .hands import until, url_of
 
 pytestmark = pytest.mark.server
 
@@ -30,17 +32,6 @@ def nodes() -> Iterator[list[Redis]]:
 def locks(nodes: list[Redis]) -> Iterator[Locks]:
     with holdfast.connect(url_of(nodes)) as connected:
         yield connected
-
-
-def url_of(nodes: list[Redis], options: str = "") -> str:
-    return "redlock://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes) + options
-
-
-def until(condition: Callable[[], bool], within: float = 10.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def more(tokens: list[int]) -> None:
