@@ -88,8 +88,8 @@ def test_a_dropped_lease_of_an_at_least_stays_taken_until_then(driver: Manual, l
 
 def test_what_has_ended_or_was_given_back_is_dropped_without_a_word(driver: Manual, locks: Locks) -> None:
     gc.collect()  # what other tests have dropped is not ours
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         locks.lock("released").acquire().release()
         over = locks.lock("over", ttl=30).acquire()
         driver.move(31)
@@ -99,6 +99,7 @@ def test_what_has_ended_or_was_given_back_is_dropped_without_a_word(driver: Manu
         closed.close()
         del held
         gc.collect()
+    assert warned == []
 
 
 def test_a_lease_that_only_its_own_loss_refers_to_is_let_go(driver: Manual, locks: Locks) -> None:
