@@ -122,7 +122,7 @@ def test_a_wait_is_given_up_when_another_thread_says_so(tmp_path: object) -> Non
         stop.set()
         thread.join(10)
         assert time.monotonic() - began < 1.5
-        assert "gave up waiting for 'x': told to" in str(outcome[0])
+        assert "gave up waiting for 'x': what was passed as cancel= is set" in str(outcome[0])
         assert locks.inspect("x").waiters == ()
 
 

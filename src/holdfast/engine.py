@@ -215,7 +215,7 @@ class Engine:
                 raise self._closed(claim.name)
             if cancel is not None and cancel.is_set():
                 self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=now() - started)
-                raise NotAcquired(f"gave up waiting for {claim.name!r}: told to, by cancel=", claim.name)
+                raise NotAcquired(f"gave up waiting for {claim.name!r}: what was passed as cancel= is set", claim.name)
             left = PATIENCE if give_up is None else give_up - now()
             if cancel is not None:  # an event cannot wake us in whatever we sleep, so we look at it now and then
                 left = min(left, FIND_OUT / 2)
@@ -230,7 +230,7 @@ class Engine:
                     sent = now()
                 if claim.holder not in self._under_way:
                     raise Misuse(
-                        f"{claim.name!r} is waited for by the process that this one was forked from, and not here"
+                        f"{claim.name!r} is waited for by the process that this one was forked from: acquire it here anew"
                     )
                 unanswered = self._under_way[claim.holder]
                 self._under_way[claim.holder] = True
@@ -387,7 +387,7 @@ class Engine:
     def _closed(self, name: str) -> BaseException:
         if self.exiting and threading.current_thread() is not threading.main_thread():
             return SystemExit()  # which ends a thread without a word: it was left behind, and the process ends
-        return Misuse(f"cannot acquire {name!r}: this connection was closed")
+        return Misuse(f"cannot acquire {name!r}: this connection was closed; connect() again")
 
     async def close(self, timeout: float = CLOSING) -> None:
         """Release what is held, stop renewing, disconnect: all of it within `timeout`. What is left ends by its ttl."""

@@ -85,7 +85,7 @@ class Renewer:
     def add(self, lease: Lease) -> None:
         with self._mutex:
             if self._closed:
-                raise Misuse(f"cannot acquire {lease.name!r}: this connection was closed")
+                raise Misuse(f"cannot acquire {lease.name!r}: this connection was closed; connect() again")
             ttl = lease._grant.ttl
             due = lease._since + ttl / 3
             if lease._limit is None and ttl in self._by_ttl and due > self._latest.get(ttl, _NEVER):  # as nearly always
