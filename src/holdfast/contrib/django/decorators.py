@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Never, TypeVar, overload
+from typing import Any, Literal, Never, TypedDict, TypeVar, Unpack, overload
 
 from ...decorating import Key
 from ...errors import NotAcquired
@@ -15,39 +15,34 @@ from .urls_of_stores import DEFAULT
 D = TypeVar("D")
 
 
+class Options(TypedDict, total=False):
+    key: Key | None
+    using: str
+
+
+class LockOptions(Options, total=False):
+    ttl: float
+    timeout: float | None
+
+
+class OnceOptions(Options, total=False):
+    at_least: float
+    at_most: float
+
+
 @overload
 def lock(
-    name: str | Unset = UNSET,
-    *,
-    key: Key | None = None,
-    using: str = DEFAULT,
-    ttl: float = DEFAULT_TTL,
-    timeout: float | None = None,
-    otherwise: Literal["raise"] = "raise",
+    name: str | Unset = UNSET, *, otherwise: Literal["raise"] = "raise", **options: Unpack[LockOptions]
 ) -> Late[Never]: ...
 
 
 @overload
-def lock(
-    name: str | Unset = UNSET,
-    *,
-    key: Key | None = None,
-    using: str = DEFAULT,
-    ttl: float = DEFAULT_TTL,
-    timeout: float | None = None,
-    otherwise: Literal["skip"],
-) -> Late[None]: ...
+def lock(name: str | Unset = UNSET, *, otherwise: Literal["skip"], **options: Unpack[LockOptions]) -> Late[None]: ...
 
 
 @overload
 def lock(
-    name: str | Unset = UNSET,
-    *,
-    key: Key | None = None,
-    using: str = DEFAULT,
-    ttl: float = DEFAULT_TTL,
-    timeout: float | None = None,
-    otherwise: Callable[[NotAcquired], D],
+    name: str | Unset = UNSET, *, otherwise: Callable[[NotAcquired], D], **options: Unpack[LockOptions]
 ) -> Late[D]: ...
 
 
@@ -66,37 +61,17 @@ def lock(
 
 @overload
 def once(
-    name: str | Unset = UNSET,
-    *,
-    key: Key | None = None,
-    using: str = DEFAULT,
-    at_least: float = 0.0,
-    at_most: float = 3600.0,
-    otherwise: Literal["skip"] = "skip",
+    name: str | Unset = UNSET, *, otherwise: Literal["skip"] = "skip", **options: Unpack[OnceOptions]
 ) -> Late[None]: ...
 
 
 @overload
-def once(
-    name: str | Unset = UNSET,
-    *,
-    key: Key | None = None,
-    using: str = DEFAULT,
-    at_least: float = 0.0,
-    at_most: float = 3600.0,
-    otherwise: Literal["raise"],
-) -> Late[Never]: ...
+def once(name: str | Unset = UNSET, *, otherwise: Literal["raise"], **options: Unpack[OnceOptions]) -> Late[Never]: ...
 
 
 @overload
 def once(
-    name: str | Unset = UNSET,
-    *,
-    key: Key | None = None,
-    using: str = DEFAULT,
-    at_least: float = 0.0,
-    at_most: float = 3600.0,
-    otherwise: Callable[[NotAcquired], D],
+    name: str | Unset = UNSET, *, otherwise: Callable[[NotAcquired], D], **options: Unpack[OnceOptions]
 ) -> Late[D]: ...
 
 

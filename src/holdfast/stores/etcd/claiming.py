@@ -28,24 +28,8 @@ from ...claim import Claim, new_holder
 from ...drivers.base import Bell
 from .ear import Watch
 from .keys import HOLDER, PART, READER, WHOLE, Keys, Span, everybody, in_the_way, kind_of, read_terms
-from .replies import (
-    Done,
-    KeyValue,
-)
-from .requests import (
-    CREATE,
-    DESCEND,
-    EQUAL,
-    LESS,
-    MOD,
-    compare,
-    op_delete,
-    op_put,
-    op_range,
-    op_txn,
-    range_of,
-    txn,
-)
+from .replies import Done, KeyValue
+from .requests import CREATE, DESCEND, EQUAL, LESS, MOD, compare, op_delete, op_put, op_range, op_txn, range_of, txn
 from .sessions import Session
 
 
