@@ -112,6 +112,10 @@ def _dispatch(options: Options) -> int:
         from .doctor import doctor
 
         return doctor(options)
+    if options.command == "verify":
+        from .verify import verify
+
+        return verify(options)
     if options.command == "dashboard":
         from .dashboard import dashboard
 

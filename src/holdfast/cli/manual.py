@@ -16,6 +16,7 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast migrate --sql                 print what a SQL store creates in its database; --acl: the rights that it needs
   holdfast dashboard [URL]               a page: who holds what, who waits for whom, what needs attention
   holdfast doctor [URL]                  is the store fit to keep locks? What is wrong, and what to do
+  holdfast verify [URL]                  attack it: are the promises kept while workers are paused and killed, answers lost?
   holdfast observe grafana|alerts        print a Grafana board, or alert rules for Prometheus
   holdfast demo                          see updates get lost, and then not (10 s)
   holdfast COMMAND --help                more, with examples; `holdfast help COMMAND` is the same
@@ -28,8 +29,8 @@ Everywhere:
   --json       print JSON
   --version    print the version
 
-Exit codes: 0 fine · 1 `release` found nobody, or was told not to · 125 holdfast itself failed · of `run` and `doctor`,
-see there"""
+Exit codes: 0 fine · 1 `release` found nobody, or was told not to · 125 holdfast itself failed · of `run`, `doctor`
+and `verify`, see there"""
 
 RUN = """\
 holdfast run NAME [options] [--] cmd …   run a command while holding the lock NAME
@@ -224,6 +225,36 @@ Examples:
   holdfast doctor redis://cache.internal
   holdfast doctor --url-file /run/secrets/locks --json | jq -r '.findings[] | select(.level != "ok") | .text'"""
 
+VERIFY = """\
+holdfast verify [URL] [options]           attack a store that you have
+holdfast verify --own KIND [options]      attack servers that it starts and ends itself
+holdfast verify --check FILE [options]    judge a history again that --keep has kept
+
+Worker processes take locks of every kind and change a register that checks tokens (an SQLite file in a temporary folder), while
+a nemesis strikes. All of it is written down, then judged: no stale write accepted, no update lost, nobody refused without cause,
+tokens in order, the register linearizable, no lease that says held when it is over, every waiter served in time.
+Your own locks are left alone: its names have a prefix of its own, and it goes out of all of them at the end.
+
+  --seconds S     how long faults are struck (default 10)
+  --workers N     how many processes (default 4)
+  --faults A,B    only these, or none. Else all that can be struck:
+                  pause, kill            workers of its own
+                  cut, delay, drop       connections and answers between its workers and your servers, by a proxy
+                  restart, pause-server, leader    only servers of its own (--own)
+  --own KIND      redis, valkey, redlock, etcd, zookeeper, consul, postgresql, mariadb; three members where there are three
+  --ttl S         of the locks (default 1; more where the store wants more)
+  --seed N        the same plan again (the machine's own timing is not in it)
+  --no-fence      the register checks no tokens: to see what is lost then
+  --keep FILE     keep the history
+  --report FILE   a page (HTML, in one file) with the verdict, a timeline of holds and faults, waits, refusals
+
+Exit codes: 0 all kept · 1 a promise was broken · 2 too little happened to conclude anything · 125 it could not be run
+
+Examples:
+  holdfast verify redis://cache.internal --faults pause,kill --seconds 60 --report verdict.html
+  holdfast verify --own etcd --seconds 30
+  holdfast verify sqlite:////tmp/locks.db --no-fence --faults pause"""
+
 OBSERVE = """\
 holdfast observe grafana   print a board for Grafana (JSON, to be imported)
 holdfast observe alerts    print alert rules for Prometheus (YAML, for its rule_files)
@@ -253,6 +284,7 @@ PAGES = {
     "doctor": DOCTOR,
     "migrate": MIGRATE,
     "observe": OBSERVE,
+    "verify": VERIFY,
     "watch": WATCH,
     "fence": FENCE,
     "run": RUN,

@@ -140,6 +140,19 @@ DASHBOARD: Spec = {
 REPEATED = ("--also",)
 MIGRATE: Spec = {"--sql": ("sql", None), "--acl": ("acl", None)}
 
+VERIFY: Spec = {
+    "--own": ("own", str),
+    "--seconds": ("seconds", _seconds),
+    "--seed": ("seed", _whole(0, 2**53, "a whole number")),
+    "--workers": ("workers", _whole(2, 64, "2 to 64 workers")),
+    "--faults": ("faults", str),
+    "--ttl": ("ttl", _seconds),
+    "--no-fence": ("no_fence", None),
+    "--keep": ("keep", str),
+    "--check": ("check", str),
+    "--report": ("report", str),
+}
+
 LS: Spec = {"--older-than": ("older_than", _seconds)}
 
 COMMANDS: dict[str, Spec] = {
@@ -155,6 +168,7 @@ COMMANDS: dict[str, Spec] = {
     "observe": {},
     "watch": WATCH,
     "doctor": {},
+    "verify": VERIFY,
     "completion": {},
     "help": {},
     "version": {},
@@ -253,10 +267,14 @@ def _check(options: Options) -> None:
         raise Usage("what is to be done? Say `fence install`, `fence remove` or `fence table`")
     if options.command == "release" and options.get("token") is None:
         raise Usage("which grant? Say --token T, as `holdfast show NAME` prints it: only that one will be released")
-    if options.command in ("doctor", "dashboard") and options.named:
+    if options.command in ("doctor", "dashboard", "verify") and options.named:
         if options.get("url") is not None:
             raise Usage("which store? It is named twice, with --url too")
         options.put("url", options.name)
+    if options.command == "verify":
+        stores = [flag for flag in ("url", "url_file", "own", "check") if options.get(flag) is not None]
+        if len(stores) > 1:
+            raise Usage("a URL, --own and --check name what to look at: say one of them")
     if options.command == "completion" and options.name not in SHELLS:
         raise Usage(f"for which shell? There are: {', '.join(SHELLS)}")
     if options.command == "help" and options.named and options.name not in COMMANDS:

@@ -57,10 +57,33 @@ def check_safety(history: History) -> list[Finding]:
 
 def check_storage(history: History) -> Iterator[Finding]:
     """Accepted tokens never decrease, no acknowledged update is lost, and nobody is refused without cause."""
-    for resource in history.names(READ, WRITE):
-        touches = [one for one in history.of(READ, WRITE) if one.name == resource and one.token]
-        yield from _lost_updates(history, resource, touches)
+    yield from check_updates(history)
+    yield from check_order(history)
+    yield from check_refusals(history)
+
+
+def check_updates(history: History) -> Iterator[Finding]:
+    """No acknowledged update is lost."""
+    for resource, touches in _touches(history):
+        final = history.final.get(resource)
+        kept = set(final or ())
+        for one in touches:
+            if final is not None and one.kind == WRITE and one.outcome == DONE and not kept.issuperset(one.value):
+                yield Finding("storage", resource, f"an acknowledged update was lost: {one}; at the end: {final}")
+
+
+def check_order(history: History) -> Iterator[Finding]:
+    """No stale write is accepted: tokens never decrease, neither as they were answered nor in what is there at the end."""
+    for resource, touches in _touches(history):
+        tokens = [token for _, token in history.final.get(resource, ())]
+        if tokens != sorted(tokens):
+            yield Finding("storage", resource, f"an older token wrote after a newer one: {history.final[resource]}")
         yield from _tokens_going_back(resource, touches)
+
+
+def check_refusals(history: History) -> Iterator[Finding]:
+    """Nobody is refused without cause."""
+    for resource, touches in _touches(history):
         for one in touches:
             if one.outcome == STALE and not any(
                 other.token > one.token and other.invoked <= one.returned for other in touches
@@ -68,16 +91,9 @@ def check_storage(history: History) -> Iterator[Finding]:
                 yield Finding("storage", resource, f"refused, though nobody had come with a newer token: {one}")
 
 
-def _lost_updates(history: History, resource: str, touches: Iterable[Operation]) -> Iterator[Finding]:
-    final = history.final.get(resource)
-    if final is None:
-        return
-    for one in touches:
-        if one.kind == WRITE and one.outcome == DONE and not set(one.value) <= set(final):
-            yield Finding("storage", resource, f"an acknowledged update was lost: {one}; at the end: {final}")
-    tokens = [token for _, token in final]
-    if tokens != sorted(tokens):
-        yield Finding("storage", resource, f"an older token wrote after a newer one: {final}")
+def _touches(history: History) -> Iterator[tuple[str, list[Operation]]]:
+    for resource in history.names(READ, WRITE):
+        yield resource, [one for one in history.of(READ, WRITE) if one.name == resource and one.token]
 
 
 def _tokens_going_back(resource: str, touches: Iterable[Operation]) -> Iterator[Finding]:

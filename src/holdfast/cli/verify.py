@@ -1,0 +1,157 @@
+"""`holdfast verify URL`: the attack of `holdfast.verify`, told while it runs; then the verdict, which is the exit code."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from ..connecting import resolve
+from .options import Options, Usage
+from .terminal import Paint
+from .text import line
+
+if TYPE_CHECKING:
+    from ..testing.history import History
+    from ..verify.crew import Crew
+    from ..verify.judging import Judgement
+    from ..verify.nemesis import Nemesis
+
+_STYLES = {"kept": "green", "broken": "red", "undecided": "yellow"}
+_SENTENCES = {
+    "kept": "All promises were kept.",
+    "broken": "A promise was broken.",
+    "undecided": "Nothing was found, but too little happened to conclude anything.",
+}
+_EVERY = 5.0  # seconds between lines where no terminal is there to write one line over and over
+_FINDINGS = 3  # of a promise that are printed; all are in the report
+
+
+def verify(options: Options) -> int:
+    from .. import verify as verifying
+
+    _writable(options)
+    if (file := options.get("check")) is not None:
+        history, about = verifying.kept(Path(file))
+    else:
+        history, about = _run(options)
+    judgement = verifying.judge(history, about)
+    if (keep := options.get("keep")) is not None:
+        verifying.keep(history, about, Path(keep))
+    if (report := options.get("report")) is not None:
+        from ..verify.report import page
+
+        Path(report).write_text(page(history, about, judgement), encoding="utf-8")
+    _tell(options, about, judgement)
+    return judgement.exit_code
+
+
+def _run(options: Options) -> tuple[History, dict[str, Any]]:
+    from .. import verify as verifying
+
+    faults = options.get("faults")
+    seed = options.get("seed")
+    said = {key: options.get(key) for key in ("seconds", "workers", "ttl") if options.get(key) is not None}
+    seed = random.SystemRandom().randrange(10**6) if seed is None else seed
+    plan = verifying.Plan(seed=seed, fenced=not options.flag("no_fence"), **said)
+    asked = None if faults is None else [one for one in faults.split(",") if one not in ("", "none")]
+    own = options.get("own")
+    before = signal.signal(signal.SIGTERM, _interrupt)  # what was started and taken has to go, whoever ends us
+    live = _Live(plan.seconds)
+    try:
+        return verifying.run(None if own else resolve(options.get("url")), own, plan, asked, live.show)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        live.over()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _writable(options: Options) -> None:
+    """Now, rather than after a run of an hour."""
+    for key in ("keep", "report"):
+        path = options.get(key)
+        if path is not None and not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
+            raise Usage(f"--{key}: nothing can be written at {path!r}", options.command)
+
+
+class _Live:
+    """One line on standard error that is written over and over; without a terminal, one every few seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._terminal = sys.stderr.isatty()
+        self._next = 0.0
+        self._began: float | None = None
+
+    def show(self, crew: Crew, nemesis: Nemesis, started: float) -> None:
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now
+            self._next = 0.0 if self._terminal else now + _EVERY
+        if now < self._next:
+            return
+        self._next = now + (0.2 if self._terminal else _EVERY)
+        crew.follow()
+        workers = crew.workers
+        acquired = sum(one.granted for one in workers)
+        text = (
+            f"{now - self._began:.0f} of {self._seconds:g} s · {acquired} acquired ({acquired / max(now - started, 1):.0f}/s) · "
+            f"{sum(one.updates for one in workers)} updates · {len(nemesis.notes)} faults · "
+            f"{sum(one.refused for one in workers)} refused · worst wait {max(one.worst_wait for one in workers):.2f} s"
+        )
+        print(
+            f"\r\x1b[2K{text}" if self._terminal else text,
+            end="" if self._terminal else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def over(self) -> None:
+        if self._terminal and self._began is not None:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+def _tell(options: Options, about: dict[str, Any], judgement: Judgement) -> None:
+    if options.flag("json"):
+        import json
+
+        print(json.dumps({**judgement.as_json(), "run": about}, indent=2))
+        return
+    paint = Paint(sys.stdout)
+    figures = judgement.figures
+    print(paint("bold", paint(_STYLES[judgement.verdict], _SENTENCES[judgement.verdict])))
+    for promise, found in judgement.promises.items():
+        print(f"  {paint('red', 'broken') if found else paint('green', 'kept  ')}  {promise}{_times(found)}")
+        for one in found[:_FINDINGS]:
+            print(f"          {line(str(one)):.300}")
+    for why in judgement.undecided:
+        print(f"  {paint('yellow', 'unclear')} {why}")
+    faults = ", ".join(f"{fault} {count}" for fault, count in sorted(figures["faults"].items())) or "none"
+    print(
+        f"{figures['acquired']} times a lock was acquired and {figures['updates']} updates made, with {about['workers']} workers "
+        f"in {about['seconds']:g} s on {line(about['store'])}."
+    )
+    print(f"Faults: {faults}.")
+    print(
+        f"Overlaps: {figures['overlaps']} (the longest {figures['longest overlap']:.2f} s). Two may both believe that they hold "
+        f"a lock; {figures['refused']} times the storage refused the one who was overtaken."
+    )
+    print(
+        f"Waits: half below {figures['wait p50']:.3f} s, 99 % below {figures['wait p99']:.2f} s, the longest "
+        f"{figures['wait max']:.2f} s; once all had healed, {about['bound']:.1f} s were allowed."
+    )
+    if not about["fenced"]:
+        print("The register did not check tokens (--no-fence): what was lost is what a lock without a fence loses.")
+    print(f"Again with the same plan: --seed {about['seed']}")
+
+
+def _times(found: list[Any]) -> str:
+    return f" ({len(found)} findings)" if len(found) > 1 else ""

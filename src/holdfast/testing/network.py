@@ -1,0 +1,108 @@
+"""The way to the servers that a URL names, with a proxy before each: what is done to one is done to all.
+
+A store that keeps its promises only on a perfect network keeps none, so every theme of faults is run on these.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from .proxy import Direction, Proxy
+
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s,:@/?#\[\]]+):(\d+)")
+
+
+class Network:
+    """`url` leads through the proxies, to the same space as the URL that it was made of."""
+
+    def __init__(self, url: str) -> None:
+        self.proxies: list[Proxy] = []
+        scheme, slashes, rest = url.partition("://")
+        end = min((rest.find(mark) for mark in "/?#" if mark in rest), default=len(rest))
+        user, at, hosts = rest[:end].rpartition("@")
+        self.url = f"{scheme}{slashes}{user}{at}{_ADDRESS.sub(self._before, hosts)}{rest[end:]}"
+
+    def _before(self, address: re.Match[str]) -> str:
+        proxy = Proxy((address[1].strip("[]"), int(address[2])))
+        self.proxies.append(proxy)
+        return f"{proxy.address[0]}:{proxy.port}"
+
+    def __bool__(self) -> bool:
+        """False: the URL names no server."""
+        return bool(self.proxies)
+
+    @property
+    def clients(self) -> int:
+        """Connections that nobody of ours has hung up. (Consul keeps its own end of some for 15 s more.)"""
+        return sum(proxy.clients for proxy in self.proxies)
+
+    def silence(self) -> None:
+        """As if all servers were stopped: connections are accepted, and nothing comes back."""
+        for proxy in self.proxies:
+            proxy.to_server.hold()
+            proxy.to_client.hold()
+
+    def heal(self) -> None:
+        """What was held goes on its way."""
+        for proxy in self.proxies:
+            proxy.flow()
+
+    def cut(self) -> None:
+        """Reset every connection; what was held on it is lost."""
+        for proxy in self.proxies:
+            proxy.cut(reset=True)
+
+    def hold_answers(self, after: int) -> Catch:
+        """Let so many pieces through to the clients, and hold all that follow."""
+        return Catch([proxy.to_client for proxy in self.proxies], after)
+
+    def hold_requests(self, after: int) -> Catch:
+        return Catch([proxy.to_server for proxy in self.proxies], after)
+
+    def close(self) -> None:
+        for proxy in self.proxies:
+            proxy.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Catch:
+    """A trap that is laid in several directions at once and counts over all of them."""
+
+    def __init__(self, directions: list[Direction], after: int) -> None:
+        self._passing = after
+        self._lock = threading.Lock()
+        self._directions = [(each, each.caught.chunks) for each in directions]
+        for each in directions:
+            each.hold(when=self._strikes)
+
+    def _strikes(self, _: bytes) -> bool:
+        with self._lock:
+            self._passing -= 1
+            return self._passing < 0
+
+    @property
+    def caught(self) -> bool:
+        return any(each.caught.chunks > before for each, before in self._directions)
+
+    def caught_before(self, over: Callable[..., bool], grace: float = 0.25) -> bool:
+        """Wait until something was caught, or until what is watched is over and nothing more came of it for a moment."""
+        since: float | None = None
+        end = time.monotonic() + 10
+        while not self.caught:
+            now = time.monotonic()
+            since = (since or now) if over() else None
+            if since is not None and now > since + grace:
+                return False
+            assert now < end, "neither was a piece caught, nor was it over"
+            time.sleep(0.002)
+        return True

@@ -1,0 +1,189 @@
+"""The worker processes, from outside: started, followed by what they write down, paused, killed, stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..secret import Secret
+from ..testing.history import ACQUIRE, CHECK, CRASHED, DONE, FAILED, GRANTED, RENEW, STALE, WRITE, Note
+from .journal import Tail
+from .plan import Plan
+from .turns import IN_THE_GAP
+from .worker import ASYNCIO, STOP, THREADS
+
+_STOPPING = 10.0
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, name: str, way: int, folder: Path, told: dict[str, Any]) -> None:
+        self.name = name
+        self.way = way
+        self.journal = folder / f"{name}.jsonl"
+        self.errors = folder / f"{name}.err"
+        self.granted = 0
+        self.updates = 0
+        self.refused = 0
+        self.worst_wait = 0.0
+        self.last_granted = 0.0
+        self._last: dict[str, Any] = {}
+        self._tail = Tail(self.journal, self._seen)
+        with self.errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", "holdfast.verify.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                process_group=0,  # Ctrl-C is for the one who started them
+            )
+        self._say(json.dumps({**told, "process": name, "journal": str(self.journal)}))
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def code(self) -> int | None:
+        return self._process.poll()
+
+    def follow(self) -> None:
+        self._tail.read()
+
+    def in_the_gap(self) -> str | None:
+        """The name that it has looked at for the last time before it writes, if it is just there."""
+        self.follow()
+        last = self._last
+        return last["name"] if (last.get("kind"), last.get("detail"), last.get("outcome")) == _GAP else None
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._hang_up()
+
+    def ask_to_stop(self) -> None:
+        self._say(STOP)
+
+    def wait(self, until: float) -> bool:
+        try:
+            self._process.wait(max(0.05, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return False
+        self._hang_up()
+        return True
+
+    def _seen(self, step: dict[str, Any]) -> None:
+        if "kind" not in step or step["kind"] == RENEW:  # by another thread of it
+            return
+        self._last = step
+        if step["kind"] == ACQUIRE and step["outcome"] in (GRANTED, FAILED):
+            self.worst_wait = max(self.worst_wait, step["returned"] - step["invoked"])
+            if step["outcome"] == GRANTED:
+                self.granted += 1
+                self.last_granted = step["invoked"]
+        elif step["outcome"] == STALE:
+            self.refused += 1
+        elif step["kind"] == WRITE and step["outcome"] == DONE:
+            self.updates += 1
+
+    def _say(self, word: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{word}\n".encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return  # it has ended, and its exit code tells
+
+    def _hang_up(self) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.close()
+        except BrokenPipeError:
+            return
+
+    def _signal(self, number: int) -> None:
+        if self.alive:
+            os.kill(self._process.pid, number)
+
+
+_GAP = (CHECK, IN_THE_GAP, DONE)
+
+
+class Crew:
+    """All of them, those that were killed too."""
+
+    def __init__(self, plan: Plan, ways: Sequence[str], register: Path, prefix: str, folder: Path) -> None:
+        self._plan = plan
+        self._ways = ways
+        self._folder = folder
+        self._told = {
+            "register": str(register),
+            "prefix": prefix,
+            "fenced": plan.fenced,
+            "ttl": plan.ttl,
+            "era": plan.era,
+            "patience": plan.bound + 2,
+            "start": time.monotonic(),
+        }
+        self.workers: list[Worker] = []
+        self.notes: list[Note] = []
+
+    @property
+    def living(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.alive]
+
+    def start(self) -> Worker:
+        number = len(self.workers)
+        way = number % len(self._ways)
+        told = {
+            **self._told,
+            "url": Secret(self._ways[way]).plain,
+            "flavour": (THREADS, ASYNCIO)[number // len(self._ways) % 2],
+        }
+        worker = Worker(f"w{number}", way, self._folder, told)
+        self.workers.append(worker)
+        return worker
+
+    def kill(self, worker: Worker) -> None:
+        worker.kill()
+        self.notes.append(Note(time.monotonic(), worker.name, CRASHED))
+
+    def follow(self) -> None:
+        for worker in self.workers:
+            worker.follow()
+
+    def stop(self) -> list[str]:
+        """Ask all to end, and wait; those that do not are killed. What went wrong with workers themselves."""
+        until = time.monotonic() + self._plan.bound + _STOPPING
+        wrong = []
+        for worker in self.living:
+            worker.resume()
+            worker.ask_to_stop()
+        crashed = {note.process for note in self.notes}
+        for worker in self.workers:
+            if not worker.wait(until):
+                self.kill(worker)
+                wrong.append(f"{worker.name} did not end when it was told to")
+            elif worker.code and worker.name not in crashed:
+                last = worker.errors.read_text(errors="replace").strip().splitlines()[-1:]
+                wrong.append(f"{worker.name} failed: {' '.join(last) or f'exit code {worker.code}'}")
+        return wrong
+
+    def end(self) -> None:
+        """At once, whatever they do."""
+        for worker in self.living:
+            worker.kill()

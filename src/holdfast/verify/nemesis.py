@@ -1,0 +1,159 @@
+"""Strikes, one fault after the other, only with what the user allows; then heals all of it.
+
+Everything is drawn from one seed. What the machine makes of it is not: a seed repeats the plan, not the run.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from ..testing.history import Note
+from .crew import Crew, Worker
+from .own import Own
+from .plan import Plan
+from .register import Register
+from .ways import Ways
+
+FAULT = "fault "  # begins what a note says
+_AIMING = 0.5  # seconds it looks for somebody who is just about to write
+_REST = (0.02, 0.25)
+
+
+class Nemesis:
+    def __init__(
+        self, plan: Plan, crew: Crew, ways: Ways, own: Own | None, register: Register, tick: Callable[[], None]
+    ) -> None:
+        self._plan = plan
+        self._crew = crew
+        self._ways = ways
+        self._own = own
+        self._register = register
+        self._tick = tick
+        self._random = random.Random(plan.seed)
+        self._pauses = 0
+        self.notes: list[Note] = []
+
+    def run(self) -> None:
+        """For as long as was asked. Every fault has its turn before any has another."""
+        end = time.monotonic() + self._plan.seconds
+        deck: list[str] = []
+        while (left := end - time.monotonic()) > 0:
+            if not self._plan.faults:
+                self._sleep(left)
+                return
+            self._sleep(min(left, self._random.uniform(*_REST)))
+            if not deck:
+                deck = list(self._plan.faults)
+                self._random.shuffle(deck)
+            self._strike(deck.pop())
+
+    def heal(self) -> float:
+        """When everything had healed."""
+        for worker in self._crew.living:
+            worker.resume()
+        self._ways.heal()
+        if self._own is not None:
+            self._own.heal()
+        return time.monotonic()
+
+    def _strike(self, fault: str) -> None:
+        since = time.monotonic()
+        target = getattr(self, f"_{fault.replace('-', '_')}")()
+        if target:
+            self.notes.append(
+                Note(since, target, f"{FAULT}{fault}", detail=f"for {max(0.0, time.monotonic() - since):.3f} s")
+            )
+
+    # ---- workers
+
+    def _pause(self) -> str:
+        """Between its last look at the lease and the write, until somebody else has written; or anywhere, for any time."""
+        ttl = self._plan.ttl
+        self._pauses += 1
+        worker, name = (None, "") if self._pauses % 4 == 0 else self._aim()
+        if worker is None:
+            worker = self._random.choice(self._crew.living)
+            worker.pause()
+            self._sleep(self._random.uniform(0.1, 1.5) * ttl)
+        else:
+            before = self._register.look(name)
+            give_up = time.monotonic() + 3 * ttl + 1
+            while self._register.look(name) == before and time.monotonic() < give_up:
+                self._sleep(0.01)
+        worker.resume()
+        return worker.name
+
+    def _aim(self) -> tuple[Worker | None, str]:
+        """Somebody who stands still in that moment, and the name."""
+        give_up = time.monotonic() + _AIMING
+        while time.monotonic() < give_up:
+            for worker in self._crew.living:
+                if worker.in_the_gap() is None:
+                    continue
+                worker.pause()
+                # Stopping takes a moment, in which it may have gone on; a stopped process writes nothing more.
+                time.sleep(0.005)
+                name = worker.in_the_gap()
+                if name is not None:
+                    return worker, name
+                worker.resume()
+            time.sleep(0.001)
+        return None, ""
+
+    def _kill(self) -> str:
+        worker = self._random.choice(self._crew.living)
+        self._crew.kill(worker)
+        self._crew.start()
+        return worker.name
+
+    # ---- the way
+
+    def _cut(self) -> str:
+        number = self._one_way()
+        self._ways.networks[number].cut()
+        return f"way {number + 1}"
+
+    def _delay(self) -> str:
+        number = self._one_way()
+        network = self._ways.networks[number]
+        for proxy in network.proxies:
+            proxy.to_client.delay(self._random.uniform(0.01, 0.5) * self._plan.ttl)
+        self._sleep(self._random.uniform(0.2, 1.5) * self._plan.ttl)
+        network.heal()
+        return f"way {number + 1}"
+
+    def _drop(self) -> str:
+        """Answers are lost as TCP loses them: they do not come, and then the connection is gone."""
+        number = self._one_way()
+        network = self._ways.networks[number]
+        for proxy in network.proxies:
+            proxy.to_client.hold()
+        self._sleep(self._random.uniform(0.02, 1.2) * self._plan.ttl)
+        network.cut()
+        network.heal()
+        return f"way {number + 1}"
+
+    def _one_way(self) -> int:
+        return self._random.randrange(len(self._ways.networks))
+
+    # ---- servers of its own
+
+    def _restart(self) -> str:
+        assert self._own is not None
+        return self._own.restart(self._random, self._sleep)
+
+    def _leader(self) -> str:
+        assert self._own is not None
+        return self._own.leader(self._random, self._sleep)
+
+    def _pause_server(self) -> str:
+        assert self._own is not None
+        return self._own.pause(self._random, self._sleep, 1.5 * self._plan.ttl)
+
+    def _sleep(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._tick()
+            time.sleep(min(left, 0.1))

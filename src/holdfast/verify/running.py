@@ -1,0 +1,126 @@
+"""One run: servers, proxies and workers are started, struck and healed; then all ends, is cleaned up, and is judged."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .. import __version__, sync
+from ..errors import Misuse
+from ..secret import Secret, redacted
+from ..testing.history import History
+from . import register as registers
+from .cleaning import clean
+from .crew import Crew
+from .journal import gathered
+from .nemesis import Nemesis
+from .own import Own
+from .plan import Plan, allowed, possible
+from .ways import Ways
+
+PREFIX = "holdfast-verify/"
+_CONNECTING = 30.0
+
+Show = Callable[[Crew, Nemesis, float], None]  # what is told while it runs
+
+
+def run(
+    url: Secret | None, own: str | None, plan: Plan, faults: Sequence[str] | None, show: Show
+) -> tuple[History, dict[str, Any]]:
+    """The history, and what the run knows of itself. `faults` None: all that can be struck."""
+    with ExitStack() as until_the_end:
+        servers = until_the_end.enter_context(Own(own)) if own is not None else None
+        url = Secret(servers.url) if servers is not None else url
+        assert url is not None
+        traits = _looked_at(url)
+        ways = until_the_end.enter_context(Ways(url.plain, plan.workers))
+        can = possible(bool(ways), servers is not None, servers is not None and servers.has_leader)
+        plan = replace(plan, faults=allowed(faults, can), ttl=max(plan.ttl, traits.min_ttl))
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-verify-"))
+        until_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
+        return _struck(url, servers, plan, ways, folder, show)
+
+
+def _looked_at(url: Secret) -> Any:
+    with sync.connect(url, label="holdfast verify") as locks:
+        if locks.traits.scope == "process":
+            raise Misuse(
+                "these locks are those of one process: there is nobody to verify them with. Name another store"
+            )
+        locks.ping()  # Unavailable now, rather than in every worker
+        return locks.traits
+
+
+def _struck(
+    url: Secret, servers: Own | None, plan: Plan, ways: Ways, folder: Path, show: Show
+) -> tuple[History, dict[str, Any]]:
+    prefix = f"{PREFIX}{os.urandom(4).hex()}/"
+    file = folder / "register.db"
+    registers.create(file)
+    register = registers.Register(file, plan.fenced)
+    started = time.monotonic()
+    crew = Crew(plan, ways.urls, file, prefix, folder)
+    nemesis = Nemesis(plan, crew, ways, servers, register, lambda: show(crew, nemesis, started))
+    wrong: list[str] = []
+    try:
+        for _ in range(plan.workers):
+            crew.start()
+        _until(lambda: all(worker.last_granted for worker in crew.workers), _CONNECTING, crew)
+        begun = time.monotonic()
+        nemesis.run()
+        healed = nemesis.heal()
+        _until(lambda: all(worker.last_granted > healed for worker in crew.living), plan.bound, crew)
+        wrong += crew.stop()
+        history = gathered(worker.journal for worker in crew.workers if worker.journal.exists())
+        history.notes = sorted([*history.notes, *crew.notes, *nemesis.notes])
+        history.final = register.kept()
+    finally:
+        crew.end()
+        ways.heal()
+        left = clean(url, prefix, 2 * plan.ttl + 10)
+        register.close()
+    wrong += left
+    return history, about(url, servers, plan, begun, healed, wrong)
+
+
+def _until(condition: Callable[[], bool], seconds: float, crew: Crew) -> None:
+    """Look for so long; what has not come by then is for the checkers to find."""
+    end = time.monotonic() + seconds
+    crew.follow()
+    while not condition() and time.monotonic() < end and crew.living:
+        time.sleep(0.02)
+        crew.follow()
+
+
+def about(
+    url: Secret, servers: Own | None, plan: Plan, begun: float, healed: float, wrong: list[str]
+) -> dict[str, Any]:
+    return {
+        "store": redacted(url.plain),
+        "own": servers.kind if servers is not None else None,
+        "seconds": plan.seconds,
+        "seed": plan.seed,
+        "workers": plan.workers,
+        "ttl": plan.ttl,
+        "fenced": plan.fenced,
+        "allowed": list(plan.faults),
+        "bound": plan.bound,
+        "begun": begun,
+        "healed": healed,
+        "wrong": wrong,
+        "environment": {
+            "holdfast": __version__,
+            "python": platform.python_version(),
+            "system": f"{platform.system()} {platform.release()}",
+            "cpus": os.cpu_count() or 0,
+            "load": round(os.getloadavg()[0], 1),
+        },
+    }

@@ -1,0 +1,167 @@
+"""What a worker does, again and again: take a lock of some kind, read the register under its token, think, write.
+
+Between the last look at the lease and the write there is a moment in which everything can happen, here as in any program. The
+nemesis knows that moment by what is written down (`IN_THE_GAP`), and likes to strike there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import HoldfastError, LeaseLost, StaleToken
+from ..testing.history import ACQUIRE, CHECK, DONE, FAILED, GRANTED, LOST, READ, RELEASE, STALE, WRITE, Operation
+from .journal import Journal
+from .plan import HOLD
+from .register import Register
+
+MUTEX, REENTRANT, RWLOCK, SEMAPHORE, ALL_OF = KINDS = ("mutex", "reentrant", "rwlock", "semaphore", "all_of")
+PLACES = 2  # of the semaphore
+IN_THE_GAP = "the last look before a write"
+
+
+class Turns:
+    def __init__(
+        self, locks: Any, register: Register, journal: Journal, prefix: str, ttl: float, patience: float
+    ) -> None:
+        self._locks = locks
+        self._register = register
+        self._journal = journal
+        self._prefix = prefix
+        self._ttl = ttl
+        self._patience = patience
+        self._random = random.Random(journal.process)
+        self._count = 0
+
+    async def one(self, era: int) -> None:
+        """A turn. What goes wrong with locks and storage is in the history, and no failure of the worker."""
+        self._count += 1
+        kind = self._random.choice(KINDS)
+        takes, changes = self._choose(kind, era)
+        held = await self._acquire(kind, takes)
+        if held is None:
+            return
+        leases = tuple(held) if kind == ALL_OF else (held,)
+        for lease in leases:
+            lease.on_lost(lambda lost: self._journal.tell(LOST, lost.name, lost.token))
+        try:
+            await self._inside(leases, changes)
+        except (LeaseLost, StaleToken):
+            return  # it is in the history
+        finally:
+            await self._release(held, leases)
+
+    def _choose(self, kind: str, era: int) -> tuple[Callable[[], Any], bool]:
+        """What to take, and whether whoever has it is alone and may write."""
+        locks, ttl = self._locks, self._ttl
+        name = f"{self._prefix}{kind}.{era}"
+        if kind == REENTRANT:
+            return lambda: locks.lock(name, ttl=ttl, reentrant=True), True
+        if kind == SEMAPHORE:
+            return lambda: locks.semaphore(name, PLACES, ttl=ttl), False
+        if kind == RWLOCK:
+            writes = self._random.random() < 0.5
+            both = locks.rwlock(name, ttl=ttl)
+            return (both.write if writes else both.read), writes
+        mutex = f"{self._prefix}{MUTEX}.{era}"
+        if kind == ALL_OF:  # one of the two is the mutex that others take alone
+            return lambda: locks.all_of(mutex, name, ttl=ttl), True
+        return lambda: locks.lock(mutex, ttl=ttl), True
+
+    async def _acquire(self, kind: str, take: Callable[[], Any]) -> Any:
+        made = take()
+        names = [ask.name for ask in made._asks] if kind == ALL_OF else [made._ask.name]
+        steps = [self._journal.step(ACQUIRE, name, ttl=self._ttl, detail=kind) for name in names]
+        try:
+            held = await settled(made.acquire(timeout=self._patience))
+        except HoldfastError as error:
+            for step in steps:
+                step.detail = f"{kind}: {type(error).__name__}"
+                step.end(time.monotonic(), FAILED)
+            return None
+        for step, lease in zip(steps, held if kind == ALL_OF else (held,), strict=True):
+            claim = lease._grant.claim
+            step.holder, step.units, step.capacity = self._journal.alias(claim.holder), claim.units, claim.capacity
+            step.end(time.monotonic(), GRANTED, lease.token)
+        if kind == REENTRANT:  # the same lease once more: it keeps its token
+            again = await settled(made.acquire(timeout=self._patience))
+            await settled(again.release())
+        return held
+
+    async def _inside(self, leases: tuple[Any, ...], changes: bool) -> None:
+        self._check(leases)
+        if not changes:
+            self._look(leases[0].name)
+            await self._think()
+            self._check(leases)
+            return
+        tokens = {lease.name: lease.token for lease in leases}
+        steps = [self._journal.step(READ, name, token=token) for name, token in tokens.items()]
+        bases = self._touch(steps, lambda: self._register.read(tokens))
+        await self._think()
+        self._check(leases, IN_THE_GAP)
+        await self._think()
+        entry = f"{self._journal.process}.{self._count}"
+        steps = [
+            self._journal.step(
+                WRITE, name, token=token, value=((entry, token),), detail=f"after {bases[name] or 'none'}"
+            )
+            for name, token in tokens.items()
+        ]
+        self._touch(steps, lambda: self._register.write(tokens, bases, entry))
+        await self._think()
+        self._check(leases)
+
+    def _check(self, leases: tuple[Any, ...], detail: str = "") -> None:
+        for lease in leases:
+            holder = self._journal.alias(lease._grant.claim.holder)
+            step = self._journal.step(CHECK, lease.name, holder=holder, token=lease.token, detail=detail)
+            try:
+                lease.check()
+            except LeaseLost:
+                step.end(time.monotonic(), LOST)
+                raise
+            step.end(time.monotonic(), DONE)
+
+    def _look(self, name: str) -> None:
+        """Those who share read without a token: the order in which they do is nobody's business."""
+        step = self._journal.step(READ, name)
+        last = self._register.look(name)
+        step.value = ((last, 0),) if last else ()
+        step.end(time.monotonic(), DONE)
+
+    def _touch(self, steps: list[Operation], touch: Callable[[], dict[str, str] | None]) -> dict[str, str]:
+        """Of the register; of several at once, all or none."""
+        try:
+            found = touch() or {}
+        except (StaleToken, sqlite3.OperationalError) as error:
+            refused = getattr(error, "resource", None)
+            for step in steps:
+                if step.name == refused and isinstance(error, StaleToken):
+                    step.detail = f"{step.detail} seen {error.seen}".strip()
+                step.end(time.monotonic(), STALE if step.name == refused else FAILED)
+            raise
+        for step in steps:
+            if step.kind == READ and found[step.name]:
+                step.value = ((found[step.name], 0),)
+            step.end(time.monotonic(), DONE)
+        return found
+
+    async def _release(self, held: Any, leases: tuple[Any, ...]) -> None:
+        try:
+            await settled(held.release())
+        except HoldfastError as error:  # it goes on in the background, and ends with the ttl
+            for lease in leases:
+                self._journal.tell(f"{RELEASE}: {type(error).__name__}", lease.name, lease.token)
+
+    async def _think(self) -> None:
+        await self._locks._engine.driver.sleep(self._random.uniform(0, HOLD))
+
+
+async def settled(step: Any) -> Any:
+    """The answer, of threads or of asyncio."""
+    return await step if inspect.isawaitable(step) else step

@@ -1,0 +1,153 @@
+"""The parts of a run, one by one: what may be struck, the journal, the register, the ways, the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import Misuse, StaleToken
+from holdfast.testing.history import ACQUIRE, DONE, GRANTED, OPEN, WRITE, Note
+from holdfast.verify import Plan, judge, keep, kept, register
+from holdfast.verify.journal import Journal, Tail, gathered
+from holdfast.verify.plan import allowed, possible
+from holdfast.verify.register import Register
+from holdfast.verify.report import page
+from holdfast.verify.ways import Ways, with_ports
+
+from .test_checkers import ABOUT, an_acknowledged_update_is_gone, good
+
+RUN: dict[str, Any] = {
+    **ABOUT,
+    "store": "redis://somebody:***@cache/",
+    "own": None,
+    "seed": 1,
+    "seconds": 9.0,
+    "workers": 2,
+    "fenced": True,
+    "allowed": ["pause"],
+    "environment": {"system": "<Linux>"},
+}
+
+
+def test_only_what_can_be_struck_is_and_only_what_is_allowed() -> None:
+    assert possible(proxied=False, own=False, leader=False) == ("pause", "kill")
+    assert possible(proxied=True, own=False, leader=False) == ("pause", "kill", "cut", "delay", "drop")
+    assert "leader" not in possible(proxied=True, own=True, leader=False)
+    can = possible(proxied=True, own=True, leader=True)
+    assert allowed(None, can) == can
+    assert allowed(["kill", "pause"], can) == ("pause", "kill")
+    assert allowed([], can) == ()
+
+
+@pytest.mark.parametrize("fault", ["restart", "cut", "fire"])
+def test_what_cannot_be_struck_is_refused_and_not_passed_over(fault: str) -> None:
+    with pytest.raises(Misuse, match=fault):
+        allowed([fault], possible(proxied=False, own=False, leader=False))
+
+
+def test_a_store_in_a_file_and_tls_have_no_proxy_in_between() -> None:
+    for url in (
+        "sqlite:////tmp/x.db",
+        "rediss://cache",
+        "redis+sentinel://a:1/main",
+        "postgresql://h/db?sslmode=require",
+    ):
+        with Ways(url, 4) as ways:
+            assert not ways
+            assert ways.urls == [url]
+
+
+def test_a_port_that_is_not_said_is_the_usual_one() -> None:
+    assert with_ports("redis://user:pw@cache/2?x=1", 6379) == "redis://user:pw@cache:6379/2?x=1"
+    assert with_ports("etcd://a,[::1],b:1", 2379) == "etcd://a:2379,[::1]:2379,b:1"
+
+
+def test_what_a_killed_worker_wrote_is_all_there_and_its_last_step_stays_open(tmp_path: Path) -> None:
+    path = tmp_path / "w0.jsonl"
+    journal = Journal("w0", path)
+    journal.step(ACQUIRE, "x").end(2.0, GRANTED, 7)
+    journal.tell("lost", "x", 7)
+    journal.step(WRITE, "x", token=7, value=(("w0.1", 7),))
+    journal.close()
+    with path.open("ab") as file:
+        file.write(b'{"number": 2, "process": "w')  # killed in mid-line
+    history = gathered([path])
+    acquire, write = history.operations
+    assert (acquire.outcome, acquire.token, acquire.returned) == (GRANTED, 7, 2.0)
+    assert (write.returned, write.value) == (OPEN, (("w0.1", 7),))
+    assert [(note.what, note.token) for note in history.notes] == [("lost", 7)]
+
+
+def test_every_step_is_on_file_before_it_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "w0.jsonl"
+    journal = Journal("w0", path)
+    seen: list[dict[str, Any]] = []
+    tail = Tail(path, seen.append)
+    step = journal.step(WRITE, "x")
+    tail.read()
+    assert [one["outcome"] for one in seen] == ["unknown"]
+    step.end(1.0, DONE)
+    tail.read()
+    assert [one["outcome"] for one in seen] == ["unknown", DONE]
+    journal.close()
+
+
+def test_a_history_that_was_kept_is_judged_as_the_run_was(tmp_path: Path) -> None:
+    history = good()
+    an_acknowledged_update_is_gone(history)
+    history.notes.append(Note(1.0, "w0", "fault pause", detail="for 0.500 s"))
+    keep(history, RUN, tmp_path / "kept")
+    again, about = kept(tmp_path / "kept")
+    assert about == RUN
+    assert judge(again, about).as_json() == judge(history, RUN).as_json()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "no json", '{"holdfast verify": 99}', '{"holdfast verify": 1}\n[]'])
+def test_what_is_no_history_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(Misuse, match="file"):
+        kept(tmp_path / "file")
+
+
+def test_the_register_refuses_who_was_overtaken_and_knows_what_was_lost(tmp_path: Path) -> None:
+    register.create(tmp_path / "r")
+    fenced = Register(tmp_path / "r")
+    fenced.write({"x": 1}, fenced.read({"x": 1}), "a")
+    before = fenced.read({"x": 2})
+    fenced.write({"x": 3}, fenced.read({"x": 3}), "b")
+    with pytest.raises(StaleToken):
+        fenced.write({"x": 2}, before, "c")
+    assert fenced.kept() == {"x": (("a", 1), ("b", 3))}
+    fenced.close()
+    plain = Register(tmp_path / "r", fence=False)
+    plain.write({"x": 2}, before, "c")
+    assert plain.kept() == {"x": (("a", 1), ("c", 2))}  # b was overwritten by one who had not read it
+    plain.close()
+
+
+def test_the_page_says_the_verdict_first_and_needs_nothing_from_elsewhere() -> None:
+    history = good()
+    an_acknowledged_update_is_gone(history)
+    history.notes.append(Note(1.0, "w0<b>", "fault pause", detail="for 0.500 s"))
+    text = page(history, RUN, judge(history, RUN))
+    body = text.partition("<body>")[2]
+    assert body.lstrip().startswith('<h1 class="broken">A promise was broken</h1>')
+    assert "w0<b>" not in text
+    assert "<Linux>" not in text
+    assert text.count("<svg") == 2
+    for outside in ("http://", "https://", "<script", "<link", "src=", "@import"):
+        assert outside not in text
+
+
+def test_the_bound_that_is_stated_grows_with_the_ttl_and_the_line() -> None:
+    assert Plan(ttl=10).bound > Plan(ttl=1).bound
+    assert Plan(workers=40).bound > Plan(workers=4).bound
+
+
+def test_the_verdict_is_plain_json() -> None:
+    told = json.loads(json.dumps(judge(good(), ABOUT).as_json()))
+    assert told["verdict"] == "kept"
+    assert all(promise["kept"] for promise in told["promises"].values())
