@@ -251,6 +251,12 @@ def test_overlaps_are_counted_and_break_no_promise() -> None:
     assert judgement.verdict == KEPT
 
 
+def test_a_release_that_is_repeated_in_the_background_is_no_overlap() -> None:
+    history = good()
+    add(history, "w0", RELEASE, 7.0, "gone", 100, holder="h0")
+    assert judge(history, ABOUT).figures["overlaps"] == 0
+
+
 def test_too_little_is_no_proof() -> None:
     history = good()
     history.operations = [one for one in history.operations if one.invoked < 20]

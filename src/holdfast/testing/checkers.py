@@ -219,7 +219,8 @@ def _believed(history: History, taken: Operation) -> Iterator[_Hold]:
         for one in history.of(CHECK, RELEASE, CLAIM)
         if one.name == taken.name and one.holder == taken.holder and one.invoked >= taken.returned
     ]
-    until = max((one.invoked for one in mine), default=taken.returned)
+    asked = [one.invoked for one in mine if one.kind == RELEASE]  # repeated until it is answered: the first time counts
+    until = min(asked) if asked else max((one.invoked for one in mine), default=taken.returned)
     fewer = next((one for one in mine if one.kind == CLAIM and one.units < taken.units), None)
     if fewer is None:
         yield _Hold(taken.returned, until, taken.units, taken.process)

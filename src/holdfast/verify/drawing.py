@@ -31,7 +31,7 @@ def timeline(history: History, about: dict[str, Any]) -> str:
         return _LEFT + (min(max(at, since), end) - since) * scale
 
     parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="Holds and faults over {end - since:.0f} seconds">',
+        f'<svg viewBox="0 0 {_WIDTH + 30} {height}" role="img" aria-label="Holds and faults over {end - since:.0f} seconds">',
         *(_label(name, lane) for name, lane in {"faults": 0, **lanes}.items()),
         *_faults(history, since, x, height - _LANE),
         *_holds(history, since, lanes, x),
@@ -83,7 +83,9 @@ def _faults(history: History, since: float, x: Position, height: int) -> Iterato
 
 def _holds(history: History, since: float, lanes: dict[str, int], x: Position) -> Iterator[str]:
     last: dict[tuple[str, str, str], float] = {}
-    for one in history.of(CHECK, RELEASE):
+    for one in history.of(CHECK):
+        last[one.process, one.name, one.holder] = one.invoked
+    for one in reversed(list(history.of(RELEASE))):  # repeated until it is answered: the first time counts
         last[one.process, one.name, one.holder] = one.invoked
     for one in history.of(ACQUIRE):
         if one.outcome == GRANTED and one.returned >= since:

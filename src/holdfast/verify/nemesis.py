@@ -39,7 +39,7 @@ class Nemesis:
         """For as long as was asked. Every fault has its turn before any has another."""
         end = time.monotonic() + self._plan.seconds
         deck: list[str] = []
-        while (left := end - time.monotonic()) > 0:
+        while (left := end - time.monotonic()) > 0 and self._crew.living:  # workers that all failed are told of later
             if not self._plan.faults:
                 self._sleep(left)
                 return
