@@ -251,6 +251,15 @@ def test_overlaps_are_counted_and_break_no_promise() -> None:
     assert judgement.verdict == KEPT
 
 
+def test_who_still_writes_believes_though_it_is_refused() -> None:
+    history = good()
+    add(history, "w9", ACQUIRE, 3.0, GRANTED, 90, holder="h99", detail="mutex")
+    add(history, "w9", WRITE, 6.5, STALE, 90, holder="h99", value=(("w9.1", 90),))
+    judgement = judge(history, ABOUT)
+    assert judgement.figures["overlaps"] == 1
+    assert judgement.verdict == KEPT
+
+
 def test_a_release_that_is_repeated_in_the_background_is_no_overlap() -> None:
     history = good()
     add(history, "w0", RELEASE, 7.0, "gone", 100, holder="h0")

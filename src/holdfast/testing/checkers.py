@@ -213,10 +213,10 @@ def overlaps(history: History) -> list[Overlap]:
 
 
 def _believed(history: History, taken: Operation) -> Iterator[_Hold]:
-    """From being told until its user last saw it held, or asked to release it; after a downgrade, with fewer units."""
+    """From being told until its user last saw it held, used it, or asked to release it; after a downgrade, with fewer units."""
     mine = [
         one
-        for one in history.of(CHECK, RELEASE, CLAIM)
+        for one in history.of(CHECK, READ, WRITE, RELEASE, CLAIM)
         if one.name == taken.name and one.holder == taken.holder and one.invoked >= taken.returned
     ]
     asked = [one.invoked for one in mine if one.kind == RELEASE]  # repeated until it is answered: the first time counts

@@ -11,6 +11,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ..errors import HoldfastError, LeaseLost, StaleToken
@@ -42,13 +43,18 @@ class Turns:
         self._count += 1
         kind = self._random.choice(KINDS)
         takes, changes = self._choose(kind, era)
-        held = await self._acquire(kind, takes)
+        made = takes()
+        held = await self._acquire(kind, made)
         if held is None:
+            await self._think()
             return
         leases = tuple(held) if kind == ALL_OF else (held,)
         for lease in leases:
             lease.on_lost(lambda lost: self._journal.tell(LOST, lost.name, lost.token))
         try:
+            if kind == REENTRANT:
+                with suppress(HoldfastError):  # the same once more, and out again; what is outside stays held
+                    await settled((await settled(made.acquire(timeout=self._patience))).release())
             await self._inside(leases, changes)
         except (LeaseLost, StaleToken):
             return  # it is in the history
@@ -72,8 +78,7 @@ class Turns:
             return lambda: locks.all_of(mutex, name, ttl=ttl), True
         return lambda: locks.lock(mutex, ttl=ttl), True
 
-    async def _acquire(self, kind: str, take: Callable[[], Any]) -> Any:
-        made = take()
+    async def _acquire(self, kind: str, made: Any) -> Any:
         names = [ask.name for ask in made._asks] if kind == ALL_OF else [made._ask.name]
         steps = [self._journal.step(ACQUIRE, name, ttl=self._ttl, detail=kind) for name in names]
         try:
@@ -85,11 +90,8 @@ class Turns:
             return None
         for step, lease in zip(steps, held if kind == ALL_OF else (held,), strict=True):
             claim = lease._grant.claim
-            step.holder, step.units, step.capacity = self._journal.alias(claim.holder), claim.units, claim.capacity
+            step.holder, step.units, step.capacity = self._holder(lease), claim.units, claim.capacity
             step.end(time.monotonic(), GRANTED, lease.token)
-        if kind == REENTRANT:  # the same lease once more: it keeps its token
-            again = await settled(made.acquire(timeout=self._patience))
-            await settled(again.release())
         return held
 
     async def _inside(self, leases: tuple[Any, ...], changes: bool) -> None:
@@ -100,7 +102,9 @@ class Turns:
             self._check(leases)
             return
         tokens = {lease.name: lease.token for lease in leases}
-        steps = [self._journal.step(READ, name, token=token) for name, token in tokens.items()]
+        steps = [
+            self._journal.step(READ, lease.name, token=lease.token, holder=self._holder(lease)) for lease in leases
+        ]
         bases = self._touch(steps, lambda: self._register.read(tokens))
         await self._think()
         self._check(leases, IN_THE_GAP)
@@ -108,9 +112,14 @@ class Turns:
         entry = f"{self._journal.process}.{self._count}"
         steps = [
             self._journal.step(
-                WRITE, name, token=token, value=((entry, token),), detail=f"after {bases[name] or 'none'}"
+                WRITE,
+                lease.name,
+                token=lease.token,
+                holder=self._holder(lease),
+                value=((entry, lease.token),),
+                detail=f"after {bases[lease.name] or 'none'}",
             )
-            for name, token in tokens.items()
+            for lease in leases
         ]
         self._touch(steps, lambda: self._register.write(tokens, bases, entry))
         await self._think()
@@ -118,14 +127,16 @@ class Turns:
 
     def _check(self, leases: tuple[Any, ...], detail: str = "") -> None:
         for lease in leases:
-            holder = self._journal.alias(lease._grant.claim.holder)
-            step = self._journal.step(CHECK, lease.name, holder=holder, token=lease.token, detail=detail)
+            step = self._journal.step(CHECK, lease.name, holder=self._holder(lease), token=lease.token, detail=detail)
             try:
                 lease.check()
             except LeaseLost:
                 step.end(time.monotonic(), LOST)
                 raise
             step.end(time.monotonic(), DONE)
+
+    def _holder(self, lease: Any) -> str:
+        return self._journal.alias(lease._grant.claim.holder)
 
     def _look(self, name: str) -> None:
         """Those who share read without a token: the order in which they do is nobody's business."""
