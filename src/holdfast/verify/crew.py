@@ -14,6 +14,7 @@ from typing import Any
 
 from ..secret import Secret
 from ..testing.history import ACQUIRE, CHECK, CRASHED, DONE, FAILED, GRANTED, RENEW, STALE, WRITE, Note
+from ..testing.servers.process import standing
 from .journal import Tail
 from .plan import Plan
 from .turns import IN_THE_GAP
@@ -65,7 +66,11 @@ class Worker:
         return last["name"] if (last.get("kind"), last.get("detail"), last.get("outcome")) == _GAP else None
 
     def pause(self) -> None:
+        """It stands still, and writes nothing more, when this returns."""
         self._signal(signal.SIGSTOP)
+        until = time.monotonic() + _STOPPING
+        while self.alive and not standing(self._process.pid) and time.monotonic() < until:
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

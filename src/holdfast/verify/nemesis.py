@@ -92,9 +92,7 @@ class Nemesis:
             for worker in self._crew.living:
                 if worker.in_the_gap() is None:
                     continue
-                worker.pause()
-                # Stopping takes a moment, in which it may have gone on; a stopped process writes nothing more.
-                time.sleep(0.005)
+                worker.pause()  # which takes a moment, and it may have gone on meanwhile
                 name = worker.in_the_gap()
                 if name is not None:
                     return worker, name

@@ -57,12 +57,8 @@ class Own:
         return self._called(member)
 
     def heal(self) -> None:
-        """Everything runs again, and a cluster has its leader."""
-        for member in self.members:
-            if not member.running:
-                member.restart()
-        if self.has_leader:
-            self._stack.leader()
+        """Everything runs again and takes writes."""
+        self._stack.mend()
 
     def stop(self) -> None:
         self._stack.stop()
