@@ -38,7 +38,7 @@ POSIX_ONLY: dict[Any, str] = {
     time: "clock_gettime clock_gettime_ns CLOCK_MONOTONIC CLOCK_REALTIME",
     os: (
         "register_at_fork fork forkpty uname getuid geteuid getgid getegid getpgid setsid killpg fchmod fchown chown lchown "
-        "statvfs fstatvfs major minor makedev mkfifo O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK O_SYNC WNOHANG wait4 "
+        "statvfs fstatvfs major minor makedev mkfifo O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_SYNC WNOHANG wait4 "
         "getpgrp setpgid tcgetpgrp tcsetpgrp getloadavg sysconf pread pwrite"
     ),
     socket: "AF_UNIX MSG_DONTWAIT",
