@@ -85,7 +85,7 @@ def test_a_command_that_needs_posix_says_so_on_windows(command: list[str]) -> No
 IMPORTS = """
 from tests.platforms import without
 without.become(without.os.environ["PLATFORM"])
-import holdfast.aio, holdfast.compat.filelock, holdfast.compat.redis_py, holdfast.fenced.aio, holdfast.lockfree, holdfast.sql.aio
+import holdfast.aio, holdfast.compat.filelock, holdfast.fenced.aio, holdfast.lockfree, holdfast.sql.aio
 import holdfast.doctor, holdfast.observe.book, holdfast.stores.etcd, holdfast.stores.consul, holdfast.stores.redlock
 try:
     holdfast.fenced.files.File("x", 1)

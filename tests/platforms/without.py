@@ -10,16 +10,20 @@ import builtins
 import errno
 import io
 import logging.handlers
+import mimetypes
 import multiprocessing
 import multiprocessing.util
 import os
+import platform
 import select
+import shutil
 import signal
 import socket
 import sqlite3
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -98,10 +102,14 @@ def become(system: str) -> None:
 ALREADY_THERE = (
     asyncio,
     logging.handlers,
+    mimetypes,
     multiprocessing.util,
+    platform,
+    shutil,
     sqlite3,
     ssl,
     subprocess,
+    tempfile,
     threading,
     traceback,
     urllib.parse,
