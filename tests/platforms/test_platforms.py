@@ -104,7 +104,7 @@ def test_all_of_it_can_be_imported_on_windows_and_a_fenced_file_says_what_it_lac
 
 
 def test_a_file_on_windows_has_a_url_and_the_url_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    windows = SimpleNamespace(path=ntpath, sep="\\")
+    windows = SimpleNamespace(path=ntpath, sep="\\", fsencode=os.fsencode)
     monkeypatch.setattr(connecting, "os", windows)
     monkeypatch.setattr(sqlite, "os", windows)
     url = connecting.file_url(r"C:\Users\Zoë 100%?\locks.db")
