@@ -85,7 +85,7 @@ def test_a_command_that_needs_posix_says_so_on_windows(command: list[str]) -> No
 IMPORTS = """
 from tests.platforms import without
 without.become(without.os.environ["PLATFORM"])
-import holdfast.aio, holdfast.compat.filelock, holdfast.compat.redis_py, holdfast.fenced.aio, holdfast.lockfree, holdfast.sql.aio
+import holdfast.aio, holdfast.compat.filelock, holdfast.fenced.aio, holdfast.lockfree, holdfast.sql.aio
 import holdfast.doctor, holdfast.observe.book, holdfast.stores.etcd, holdfast.stores.consul, holdfast.stores.redlock
 try:
     holdfast.fenced.files.File("x", 1)
@@ -104,7 +104,7 @@ def test_all_of_it_can_be_imported_on_windows_and_a_fenced_file_says_what_it_lac
 
 
 def test_a_file_on_windows_has_a_url_and_the_url_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    windows = SimpleNamespace(path=ntpath, sep="\\")
+    windows = SimpleNamespace(path=ntpath, sep="\\", fsencode=os.fsencode)
     monkeypatch.setattr(connecting, "os", windows)
     monkeypatch.setattr(sqlite, "os", windows)
     url = connecting.file_url(r"C:\Users\Zoë 100%?\locks.db")

@@ -10,16 +10,20 @@ import builtins
 import errno
 import io
 import logging.handlers
+import mimetypes
 import multiprocessing
 import multiprocessing.util
 import os
+import platform
 import select
+import shutil
 import signal
 import socket
 import sqlite3
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -38,7 +42,7 @@ POSIX_ONLY: dict[Any, str] = {
     time: "clock_gettime clock_gettime_ns CLOCK_MONOTONIC CLOCK_REALTIME",
     os: (
         "register_at_fork fork forkpty uname getuid geteuid getgid getegid getpgid setsid killpg fchmod fchown chown lchown "
-        "statvfs fstatvfs major minor makedev mkfifo O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK O_SYNC WNOHANG wait4 "
+        "statvfs fstatvfs major minor makedev mkfifo O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_SYNC WNOHANG wait4 "
         "getpgrp setpgid tcgetpgrp tcsetpgrp getloadavg sysconf pread pwrite"
     ),
     socket: "AF_UNIX MSG_DONTWAIT",
@@ -98,10 +102,14 @@ def become(system: str) -> None:
 ALREADY_THERE = (
     asyncio,
     logging.handlers,
+    mimetypes,
     multiprocessing.util,
+    platform,
+    shutil,
     sqlite3,
     ssl,
     subprocess,
+    tempfile,
     threading,
     traceback,
     urllib.parse,
