@@ -56,19 +56,22 @@ class Strays:
             bell.ring()
 
     def add(self, claim: Claim, token: int, answers: list[Reply]) -> None:
-        with self._mutex:
-            if len(self._owed) >= _MOST:
-                self._drop_heard()
-            if len(self._owed) >= _MOST:
-                del self._owed[next(iter(self._owed))]
-            self._owed[claim.holder, token] = Stray(claim, self._driver.now(), answers)
-            if self._bell is not None and not self._bell.gone:
-                return
-            self._bell = bell = self._driver.bell()
+        bell: Bell | None = None
         try:
+            with self._mutex:
+                if len(self._owed) >= _MOST:
+                    self._drop_heard()
+                if len(self._owed) >= _MOST:
+                    del self._owed[next(iter(self._owed))]
+                self._owed[claim.holder, token] = Stray(claim, self._driver.now(), answers)
+                if self._bell is not None and not self._bell.gone:
+                    return
+                bell = self._driver.bell()
+                self._bell = bell
             self._driver.spawn(partial(self._work, bell), "holdfast-strays")
         except BaseException as error:
-            self._bell = None
+            if self._bell is bell:
+                self._bell = None  # whoever comes next begins anew
             if not isinstance(error, RuntimeError):  # no thread to be had
                 raise
 

@@ -112,7 +112,8 @@ class Claims:
         hand.before = hand.after = lambda method: world.pause(0.6 * world.ttl_short) if method == "claim" else None
         with pytest.raises(NotAcquired):
             a.do(lambda locks: locks.lock("x", ttl=world.ttl_short).acquire(timeout=timeout))
-        assert world.names() == []
+        # Given back in the background, if the pauses took all the time there was; a ghost would stay a little longer.
+        world.until(lambda: world.names() == [], within=0.3 * world.ttl_short)
 
     def test_deadlines_count_from_before_the_request_was_sent(self, world: World) -> None:
         """Elsewhere: counted from the answer, the holder believed longer than the server."""
