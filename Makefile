@@ -13,7 +13,7 @@ help:
 	@echo "make demo      three ways to update a balance; only the last loses nothing"
 	@echo "make test      everything that must hold: check, all tests, the oldest and the newest Python found"
 	@echo "               SERVERS=none: what needs no server; names what it left out"
-	@echo "make check     ruff, mypy --strict, import-linter"
+	@echo "make check     ruff, mypy --strict, import-linter; known holes in what we use"
 	@echo "make versions  the tests on other versions of Python; VERSIONS=all for every one that is found"
 	@echo "make soak      the slow searches: SECONDS=600 by default"
 	@echo "make dist      wheel and sdist, tried in a bare environment"
@@ -33,6 +33,7 @@ check: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/audit
 
 servers: $(VENV)/ready
 	$(BIN)/python -m holdfast.testing.servers install
@@ -56,7 +57,7 @@ versions: $(VENV)/ready
 soak: $(VENV)/ready
 	$(BIN)/python -m holdfast.testing.simulation --seconds $(or $(SECONDS),600)
 	HOLDFAST_ROUNDS=200 $(BIN)/python -m pytest --timeout=1800 tests/fenced/test_end_to_end.py tests/lockfree -k 'end_to_end or fire'
-	HOLDFAST_EXAMPLES=20000 $(BIN)/python -m pytest --timeout=1800 tests/fenced/test_http_fuzz.py
+	HOLDFAST_EXAMPLES=100 $(BIN)/python -m pytest --timeout=3600 tests/fenced/test_http_fuzz.py tests/security -m "not server" --deselect tests/security/test_mutants.py
 
 bench: $(VENV)/ready
 	scripts/make-venv $(PYTHON) $(VENV) '.[all,testing]' bench

