@@ -17,7 +17,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
 
 from . import changing, connecting, decorating, events, lifecycle, recipes, waitfor, words
 from .asking import Ask, GiveUp
@@ -34,6 +34,9 @@ from .lease import Lease as CoreLease
 from .observe import Observers
 from .recipes import DEFAULT_TTL, UNSET, Instead, Leader, Otherwise, Unset
 from .scope import Exit, LeaseExit, Scope, Scopes
+
+if TYPE_CHECKING:
+    from .options import LockOptions, OnceOptions, Options
 
 __all__ = [
     "connect",
@@ -549,44 +552,17 @@ class Locks:
 
     @overload
     def lock(
-        self,
-        name: str | Unset = UNSET,
-        *,
-        key: Key | None = None,
-        ttl: float = DEFAULT_TTL,
-        timeout: float | None = None,
-        fair: bool = True,
-        reentrant: bool = False,
-        renew: bool = True,
-        otherwise: Literal["raise"] = "raise",
+        self, name: str | Unset = UNSET, *, otherwise: Literal["raise"] = "raise", **options: Unpack[LockOptions]
     ) -> Lock: ...
 
     @overload
     def lock(
-        self,
-        name: str | Unset = UNSET,
-        *,
-        key: Key | None = None,
-        ttl: float = DEFAULT_TTL,
-        timeout: float | None = None,
-        fair: bool = True,
-        reentrant: bool = False,
-        renew: bool = True,
-        otherwise: Literal["skip"],
+        self, name: str | Unset = UNSET, *, otherwise: Literal["skip"], **options: Unpack[LockOptions]
     ) -> LockOr[None]: ...
 
     @overload
     def lock(
-        self,
-        name: str | Unset = UNSET,
-        *,
-        key: Key | None = None,
-        ttl: float = DEFAULT_TTL,
-        timeout: float | None = None,
-        fair: bool = True,
-        reentrant: bool = False,
-        renew: bool = True,
-        otherwise: Callable[[NotAcquired], D],
+        self, name: str | Unset = UNSET, *, otherwise: Callable[[NotAcquired], D], **options: Unpack[LockOptions]
     ) -> LockOr[D]: ...
 
     def lock(
@@ -617,41 +593,17 @@ class Locks:
 
     @overload
     def semaphore(
-        self,
-        name: str,
-        capacity: int,
-        *,
-        ttl: float = DEFAULT_TTL,
-        timeout: float | None = None,
-        fair: bool = True,
-        renew: bool = True,
-        otherwise: Literal["raise"] = "raise",
+        self, name: str, capacity: int, *, otherwise: Literal["raise"] = "raise", **options: Unpack[Options]
     ) -> Semaphore: ...
 
     @overload
     def semaphore(
-        self,
-        name: str,
-        capacity: int,
-        *,
-        ttl: float = DEFAULT_TTL,
-        timeout: float | None = None,
-        fair: bool = True,
-        renew: bool = True,
-        otherwise: Literal["skip"],
+        self, name: str, capacity: int, *, otherwise: Literal["skip"], **options: Unpack[Options]
     ) -> LockOr[None]: ...
 
     @overload
     def semaphore(
-        self,
-        name: str,
-        capacity: int,
-        *,
-        ttl: float = DEFAULT_TTL,
-        timeout: float | None = None,
-        fair: bool = True,
-        renew: bool = True,
-        otherwise: Callable[[NotAcquired], D],
+        self, name: str, capacity: int, *, otherwise: Callable[[NotAcquired], D], **options: Unpack[Options]
     ) -> LockOr[D]: ...
 
     def semaphore(
@@ -674,38 +626,15 @@ class Locks:
 
     @overload
     def rwlock(
-        self,
-        name: str,
-        *,
-        ttl: float = DEFAULT_TTL,
-        timeout: float | None = None,
-        fair: bool = True,
-        renew: bool = True,
-        otherwise: Literal["raise"] = "raise",
+        self, name: str, *, otherwise: Literal["raise"] = "raise", **options: Unpack[Options]
     ) -> RWLock[Lock]: ...
 
     @overload
-    def rwlock(
-        self,
-        name: str,
-        *,
-        ttl: float = DEFAULT_TTL,
-        timeout: float | None = None,
-        fair: bool = True,
-        renew: bool = True,
-        otherwise: Literal["skip"],
-    ) -> RWLock[LockOr[None]]: ...
+    def rwlock(self, name: str, *, otherwise: Literal["skip"], **options: Unpack[Options]) -> RWLock[LockOr[None]]: ...
 
     @overload
     def rwlock(
-        self,
-        name: str,
-        *,
-        ttl: float = DEFAULT_TTL,
-        timeout: float | None = None,
-        fair: bool = True,
-        renew: bool = True,
-        otherwise: Callable[[NotAcquired], D],
+        self, name: str, *, otherwise: Callable[[NotAcquired], D], **options: Unpack[Options]
     ) -> RWLock[LockOr[D]]: ...
 
     def rwlock(
@@ -743,35 +672,17 @@ class Locks:
 
     @overload
     def once(
-        self,
-        name: str | Unset = UNSET,
-        *,
-        key: Key | None = None,
-        at_least: float = 0.0,
-        at_most: float = 3600.0,
-        otherwise: Literal["skip"] = "skip",
+        self, name: str | Unset = UNSET, *, otherwise: Literal["skip"] = "skip", **options: Unpack[OnceOptions]
     ) -> LockOr[None]: ...
 
     @overload
     def once(
-        self,
-        name: str | Unset = UNSET,
-        *,
-        key: Key | None = None,
-        at_least: float = 0.0,
-        at_most: float = 3600.0,
-        otherwise: Literal["raise"],
+        self, name: str | Unset = UNSET, *, otherwise: Literal["raise"], **options: Unpack[OnceOptions]
     ) -> Lock: ...
 
     @overload
     def once(
-        self,
-        name: str | Unset = UNSET,
-        *,
-        key: Key | None = None,
-        at_least: float = 0.0,
-        at_most: float = 3600.0,
-        otherwise: Callable[[NotAcquired], D],
+        self, name: str | Unset = UNSET, *, otherwise: Callable[[NotAcquired], D], **options: Unpack[OnceOptions]
     ) -> LockOr[D]: ...
 
     def once(
