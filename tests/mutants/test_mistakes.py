@@ -148,7 +148,7 @@ MUTANTS = [
     ),
     Mutant(
         "the wall clock",
-        "drivers/base.py",
+        "drivers/system.py",
         (('getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)', "time.CLOCK_REALTIME"),),
         "tests/drivers/test_clock.py",
     ),
