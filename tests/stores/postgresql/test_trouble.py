@@ -21,9 +21,10 @@ import pytest
 
 from holdfast import Unavailable
 from holdfast.claim import Claim, Grant, Place, new_holder
-from holdfast.drivers.base import finish
+from holdfast.drivers.base import boot_time, finish
+from holdfast.drivers.threads import Threads
+from holdfast.stores.kit.hands import Hand, Pool
 from holdfast.stores.postgresql import store as postgresql_store
-from holdfast.stores.postgresql.pool import Hand, Pool
 from holdfast.testing.alarms import alarms
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
@@ -426,14 +427,14 @@ def test_who_waits_is_let_in_after_all_were_woken(postgresql: PostgreSQL, opened
 
 
 def test_connections_are_handed_over_in_the_order_of_asking(postgresql: PostgreSQL) -> None:
-    pool: Pool[Any] = Pool(1)
+    pool: Pool[Any] = Pool(1, Threads())
     taken = Hand()
     assert pool.take(taken)
     order: list[int] = []
 
     def take(number: int) -> None:
         hand = Hand()
-        pool.wait(hand, LONG, AssertionError)
+        finish(pool.wait(hand, boot_time() + LONG, AssertionError))
         order.append(number)
         pool.put_back(hand)
 
@@ -451,11 +452,11 @@ def test_connections_are_handed_over_in_the_order_of_asking(postgresql: PostgreS
 
 
 def test_whoever_gives_up_waiting_for_a_connection_leaves_none_behind() -> None:
-    pool: Pool[Any] = Pool(1)
+    pool: Pool[Any] = Pool(1, Threads())
     taken = Hand()
     assert pool.take(taken)
     with pytest.raises(Unavailable):
-        pool.wait(Hand(), 0.05, lambda waited: Unavailable("busy"))
+        finish(pool.wait(Hand(), boot_time() + 0.05, lambda waited: Unavailable("busy")))
     pool.put_back(taken)
     assert len(pool._lying) == 1
     assert not pool._line_up
@@ -498,13 +499,14 @@ def test_who_waits_is_not_forgotten_when_a_newcomer_was_faster() -> None:
             self.clear()
             raise IndexError
 
-    pool: Pool[Any] = Pool(1)
+    pool: Pool[Any] = Pool(1, Threads())
     taken, waiting = Hand(), Hand()
     assert pool.take(taken)
     pool._lying = Snatched([None])
-    thread = threading.Thread(target=lambda: pool.wait(waiting, SOON, lambda waited: Unavailable("busy")))
+    waits = pool.wait(waiting, boot_time() + SOON, lambda waited: Unavailable("busy"))
+    thread = threading.Thread(target=lambda: finish(waits))
     thread.start()
-    until(lambda: pool._line_up and not pool._lying)  # type: ignore[arg-type, return-value]
+    until(lambda: bool(pool._line_up) and not pool._lying)
     pool._lying = []
     pool.put_back(taken)
     thread.join(SOON)

@@ -1,4 +1,6 @@
-"""So many connections and no more, for threads; whoever waits for one is served in the order of coming.
+"""So many connections and no more, for threads and tasks alike; whoever waits for one is served in the order of coming.
+
+For stores whose connections are a driver's own (libpq, PyMySQL, asyncmy): the pool neither opens nor asks them.
 
 What is taken is in the taker's hand, and put back from there, in one line each: an interruption falls before it or after it,
 and whoever is interrupted puts back what is in the hand.
@@ -7,11 +9,11 @@ and whoever is interrupted puts back what is in the hand.
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
+
+from ...drivers.base import Bell, Driver
 
 
 class Closable(Protocol):
@@ -42,19 +44,19 @@ class _Turn:
 
     __slots__ = ("bell", "given")
 
-    def __init__(self) -> None:
+    def __init__(self, bell: Bell) -> None:
         self.given = NOTHING
-        self.bell = threading.Lock()
-        self.bell.acquire()
+        self.bell = bell
 
 
 class Pool(Generic[AnyLine]):
     """What lies here may be taken: connections first, the last put back before the others; then leave to open one."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, driver: Driver) -> None:
+        self._driver = driver
         self._lying: list[AnyLine | None] = [None] * size
         self._line_up: deque[_Turn] = deque()
-        self._mutex = threading.Lock()
+        self._mutex = driver.mutex()
 
     def take(self, hand: Hand) -> bool:
         """False if all are in use, or others wait already."""
@@ -66,21 +68,23 @@ class Pool(Generic[AnyLine]):
             return False
         return True
 
-    def wait(self, hand: Hand, timeout: float, too_late: Callable[[float], Exception]) -> None:
+    async def wait(self, hand: Hand, deadline: float, too_late: Callable[[float], Exception]) -> None:
         """Whoever puts one back looks for us after that, and we for it after saying that we wait."""
-        began = time.monotonic()
-        turn = _Turn()
+        now = self._driver.now
+        began = now()
+        turn = _Turn(self._driver.bell())
         try:
             self._line_up.append(turn)
             self._serve()
-            turn.bell.acquire(timeout=max(0.0, timeout))
+            while turn.given is NOTHING and (left := deadline - now()) > 0:
+                await turn.bell.wait(left)
         finally:
             with self._mutex:
                 if turn in self._line_up:
                     self._line_up.remove(turn)
             hand.line = turn.given
         if hand.line is NOTHING:
-            raise too_late(time.monotonic() - began)
+            raise too_late(now() - began)
 
     def put_back(self, hand: Hand) -> None:
         if hand.line is None:
@@ -107,7 +111,8 @@ class Pool(Generic[AnyLine]):
                     except IndexError:
                         return  # one who came when nobody waited has just taken it
                 self._line_up.popleft()
-                turn.bell.release()
+                if not turn.bell.ring():  # of an event loop that was closed under it
+                    self._lying[:0] = [turn.given]
 
     def idle(self) -> list[AnyLine]:
         return [one for one in self._lying if one is not None]
