@@ -27,17 +27,17 @@ class Mutant(NamedTuple):
 MUTANTS = [
     Mutant(
         "a newcomer takes what was given back",
-        "pool.py",
-        "if self._waiting or len(self._out) >= self._size:",
-        "if len(self._out) - len(self._idle) - 1 >= self._size:",
-        "test_pool.py::test_a_connection_is_handed_to_who_waits_and_no_newcomer_is_faster",
+        "../kit/hands.py",
+        "        if self._line_up:\n            return False\n",
+        "",
+        "../kit/test_hands.py::test_a_connection_is_handed_to_who_waits_and_no_newcomer_is_faster",
     ),
     Mutant(
-        "lost turns are counted for ever",
-        "pool.py",
-        "self._out: weakref.WeakSet[Turn] = weakref.WeakSet()",
-        "self._out: set[Turn] = set()",
-        "test_pool.py::test_a_turn_that_an_interruption_lost_sight_of_is_not_counted",
+        "who is interrupted keeps what it was given",
+        "../kit/hands.py",
+        "            hand.line = turn.given\n",
+        "            hand.line = turn.given if sys.exception() is None else NOTHING\n",
+        "../kit/test_hands.py::test_who_is_cancelled_just_then_passes_it_on",
     ),
     Mutant(
         "warnings of the server are printed",
