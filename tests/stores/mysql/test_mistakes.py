@@ -26,18 +26,18 @@ class Mutant(NamedTuple):
 
 MUTANTS = [
     Mutant(
-        "a newcomer takes what was given back",
-        "../kit/hands.py",
-        "        if self._line_up:\n            return False\n",
-        "",
-        "../kit/test_hands.py::test_a_connection_is_handed_to_who_waits_and_no_newcomer_is_faster",
+        "a forked child that keeps what is in use",
+        "conversation.py",
+        "        for line in list(self._everything):\n",
+        "        for line in (*self._pool.idle(), *self._apart.idle()):\n",
+        "test_connections.py::test_a_forked_child_lets_go_of_every_connection_also_of_those_that_are_in_use",
     ),
     Mutant(
-        "who is interrupted keeps what it was given",
-        "../kit/hands.py",
-        "            hand.line = turn.given\n",
-        "            hand.line = turn.given if sys.exception() is None else NOTHING\n",
-        "../kit/test_hands.py::test_who_is_cancelled_just_then_passes_it_on",
+        "a connection that is asked again though an answer is to come",
+        "conversation.py",
+        "                    hand.drop()\n            finally:\n",
+        "                    pass\n            finally:\n",
+        "test_connections.py::test_a_connection_whose_answer_did_not_come_in_time_is_closed",
     ),
     Mutant(
         "warnings of the server are printed",

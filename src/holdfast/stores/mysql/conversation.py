@@ -46,6 +46,7 @@ class Conversation:
     async def dial(self, within: float) -> Line:
         give_up = self._driver.now() + within
         line = await self._dial(self.target, within)
+        self._everything.add(line)
         if not self._known:
             try:
                 check_version(line.server, self.target.shown())
@@ -117,21 +118,23 @@ class Conversation:
         """A live connection."""
         if not pool.take(hand):
             await pool.wait(hand, give_up, self._all_busy)
-        if hand.line is not None and not hand.line.alive():
+        if hand.connection is not None and not hand.connection.alive():
             hand.drop()
-        if hand.line is None:
-            hand.line = await self.dial(self.left(give_up))
-            self._everything.add(hand.line)
-        line: Line = hand.line
+        if hand.connection is None:
+            hand.connection = await self.dial(self.left(give_up))
+        line: Line = hand.connection
         return line
 
     def _take_back(self, hand: Hand, pool: Pool[Line]) -> None:
         """Whatever became of it: still waiting, had, or broken."""
         try:
-            if hand.line is not NOTHING and hand.line is not None and not hand.line.alive():
-                hand.drop()
+            try:
+                if hand.connection is not NOTHING and hand.connection is not None and not hand.connection.alive():
+                    hand.drop()
+            finally:
+                pool.put_back(hand)
         finally:
-            pool.put_back(hand)
+            pool.put_back(hand)  # if it was in that line above that we were interrupted
             if self._closed:
                 pool.close_idle()
 
@@ -160,11 +163,11 @@ class Conversation:
     async def set_up(self, missing: ServerError, within: float) -> None:
         """Create what is missing."""
         give_up = self._driver.now() + within
-        hand = Hand()
+        hand, pool = Hand(), self._pool
         try:
-            await self._set_up(await self._lend(hand, self._pool, give_up), missing, give_up)
+            await self._set_up(await self._lend(hand, pool, give_up), missing, give_up)
         finally:
-            self._take_back(hand, self._pool)
+            self._take_back(hand, pool)
 
     async def _set_up(self, line: Line, missing: ServerError, give_up: float) -> None:
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -65,14 +64,15 @@ class ThreadEar(ears.ThreadEar[str, BlockingLine]):
 
     def _fresh(self) -> None:
         super()._fresh()
-        self._opening = threading.Lock()
+        self._turns = self._wire.turns()
 
     async def open(self, within: float) -> None:
         """Connected and listening, or an error. With a new number each time: the old one may live on for a moment."""
         deadline = boot_time() + within
-        if not self._opening.acquire(timeout=max(0.0, within)):
-            raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
+        turn = self._turns.turn()
         try:
+            if not await turn.come(deadline):
+                raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
             if self._line is None:
                 line, number = await self._wire.open(BlockingLine, deadline), new_number()
                 try:
@@ -90,7 +90,7 @@ class ThreadEar(ears.ThreadEar[str, BlockingLine]):
                         line.close()
                     raise
         finally:
-            self._opening.release()
+            turn.over()
 
     def close(self) -> None:
         self._closed = True

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
+from urllib.parse import quote
 
 import psycopg
 from psycopg import pq
@@ -49,7 +50,8 @@ class Line:
 
     @classmethod
     def begin(cls, target: Target, addresses: str = "") -> Self:
-        more = f"{'&' if '?' in target.conninfo else '?'}hostaddr={addresses}" if addresses else ""
+        joint = "&" if "?" in target.conninfo else "?"
+        more = f"{joint}hostaddr={quote(addresses, safe=':,')}" if addresses else ""  # fe80::1%eth0
         return cls(pq.PGconn.connect_start((target.conninfo.plain + more).encode()), target.where)
 
     def step(self) -> int | None:
@@ -189,17 +191,17 @@ class BlockingLine(Line):
     shares: ClassVar[bool] = False  # a thread has its connection to itself
 
     async def ask(self, statement: Statement, params: Params, deadline: float) -> list[Row]:
-        return self._answer(self.send(statement, (params,)), deadline)
+        return self._converse(deadline, self.send, statement, (params,))
 
     async def tell(self, sql: str, deadline: float) -> list[Row]:
-        return self._answer(self.say(sql), deadline)
+        return self._converse(deadline, self.say, sql)
 
-    def _answer(self, sent: bool, deadline: float) -> list[Row]:
+    def _converse(self, deadline: float, send: Callable[..., bool], *what: Any) -> list[Row]:
         found: list[Any] = []
         began = boot_time()
         left = deadline - began
         try:
-            if not sent:
+            if not send(*what):
                 self._flush(deadline)
             while self._readable(max(0.0, left) * 1000):
                 rows = self.rows(found, take=True)

@@ -7,6 +7,7 @@ lane.py), and are lent others only to wait there for a row that somebody has loc
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
@@ -22,12 +23,12 @@ from .released import Released
 from .replies import ServerError
 from .statements import Params, Row, Statement
 from .url import Target
-from .wires import Ear, Link
+from .wires import Connection, Ear
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
 _ANY_PORT = 5432  # names are looked up with one, and it does not matter which
 Question = TypeVar("Question")
-AnyLink = TypeVar("AnyLink", bound=Link)
+AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
 
 class Wire:
@@ -43,7 +44,7 @@ class Wire:
         greeting: Greeting,
         released: Released,
         driver: Driver,
-        kind: type[Link],
+        kind: type[Connection],
         ear: Callable[[Wire], Ear],
     ) -> None:
         self.target = target
@@ -59,6 +60,7 @@ class Wire:
         self.ear = ear(self)
 
     def _fresh(self) -> None:
+        self._everything: weakref.WeakSet[Any] = weakref.WeakSet()  # also those that are being talked on, or dialled
         self._pool: Pool[Any] = Pool(self.target.pool, self.driver)
         self._apart: list[Any] = []
         self._shared: Any = None
@@ -94,60 +96,62 @@ class Wire:
         Tasks who wait for the same row take turns on one connection, so that one locked row does not use up all of them.
         """
         deadline = self._now() + within
+        if not self.shares:
+            return await self._ask_alone(statement, params, deadline)
         name = params[0]
         turns = self._rows.setdefault(name, self.turns())
         turn = turns.turn()
         try:
-            if not self.shares or await turn.come(deadline):
+            if await turn.come(deadline):
                 return await self._ask_alone(statement, params, deadline)
         finally:
             turn.over()
             if not turns and self._rows.get(name) is turns:
-                del self._rows[name]
+                self._rows.pop(name, None)
         raise Unavailable(f"PostgreSQL at {self.where} did not answer within {within:.3g} s")
 
     async def ask_apart(self, statement: Statement, params: Params, within: float) -> list[Row]:
         """On a connection that user work cannot keep busy: one of theirs at first, since there may be no time to open another."""
         deadline = self._now() + within
-        hand = Hand()
+        hand, apart = Hand(), self._apart  # not that of a forked child, should it be there that this ends
         try:
             self._take_apart(hand)
             return await self._asked(hand, statement, params, deadline)
         except Broken as error:
             raise Unavailable(str(error)) from None
         finally:
-            if hand.line is not None and hand.line is not NOTHING:
-                self._apart.append(hand.line)
+            if hand.connection is not None and hand.connection is not NOTHING:
+                apart.append(hand.connection)
             if self.closed:
                 self._close_apart()
 
     def _take_apart(self, hand: Hand) -> None:
         with contextlib.suppress(IndexError):
-            hand.line = self._apart.pop()
+            hand.connection = self._apart.pop()
             return
         if not self.shares:
             self._pool.take_over(hand)
         elif self._shared is not None and self._shared.is_idle():
-            hand.line, self._shared = self._shared, None
+            hand.connection, self._shared = self._shared, None
         else:
-            hand.line = None
+            hand.connection = None
 
     async def _ask_alone(self, statement: Statement, params: Params, deadline: float) -> list[Row]:
-        hand = Hand()
+        hand, pool = Hand(), self._pool  # not that of a forked child, should it be there that this ends
         try:
             try:
-                if not self._pool.take(hand):
-                    await self._pool.wait(hand, deadline, self._all_busy)
+                if not pool.take(hand):
+                    await pool.wait(hand, deadline, self._all_busy)
                 return await self._asked(hand, statement, params, deadline)
             finally:
-                self._pool.put_back(hand)
+                pool.put_back(hand)
         except Broken as error:
-            self._pool.close_idle()  # what broke one has most likely broken all that lie here
+            pool.close_idle()  # what broke one has most likely broken all that lie here
             raise Unavailable(str(error)) from None
         finally:
-            self._pool.put_back(hand)  # if it was in that line above that we were interrupted
+            pool.put_back(hand)  # if it was in that line above that we were interrupted
             if self.closed:
-                self._pool.close_idle()
+                pool.close_idle()
 
     async def _asked(self, hand: Hand, statement: Statement, params: Params, deadline: float) -> list[Row]:
         """On the connection in hand, or on a new one if there is none, or it is stale, or breaks.
@@ -156,30 +160,38 @@ class Wire:
         """
         try:
             now = self._now()
-            if hand.line is not None and now - hand.line.used > _FRESH and hand.line.is_stale():
+            if hand.connection is not None and self._is_stale(hand.connection, now):
                 self.released.doubtful = True
                 hand.drop()
-            again = hand.line is not None and statement.repeats
+            again = hand.connection is not None and statement.repeats
             while True:
-                if hand.line is None:
-                    hand.line = await self.open(self._kind, deadline)
+                if hand.connection is None:
+                    hand.connection = await self.open(self._kind, deadline)
                     now = self._now()
                 try:
-                    rows: list[Row] = await hand.line.ask(statement, params, min(deadline, now + self.target.timeout))
-                    hand.line.used = self._now()
+                    rows: list[Row] = await hand.connection.ask(
+                        statement, params, min(deadline, now + self.target.timeout)
+                    )
+                    hand.connection.used = self._now()
                     return rows
                 except Broken:
-                    self.released.doubtful = True
                     now = self._now()
                     if not again or now >= deadline:
                         raise
                     again = False
+                    self.released.doubtful = True
                     hand.drop()
         except ServerError:
             raise
         except BaseException:
+            self.released.doubtful = True
             hand.drop()
             raise
+
+    def _is_stale(self, connection: Any, now: float) -> bool:
+        """A loop sees by itself when a connection ends, and may be another than that of last time; a thread has to look."""
+        stale: bool = (self.shares or now - connection.used > _FRESH) and connection.is_stale()
+        return stale
 
     def _all_busy(self, waited: float) -> Unavailable:
         return Unavailable(
@@ -196,54 +208,60 @@ class Wire:
         try:
             if not await turn.come(deadline):
                 raise Unavailable(f"cannot connect to PostgreSQL at {self.where} within {deadline - began:.3g} s")
-            shared = self._shared
-            if shared is None or shared.is_stale():
-                self.released.doubtful |= shared is not None
-                shared = self._shared = await self.open(self._kind, deadline)
-            return shared
+            if self._shared is None or self._shared.is_stale():
+                self.released.doubtful |= self._shared is not None
+                opened = await self.open(self._kind, deadline)
+                if self._shared is None or self._shared.is_stale():
+                    self._shared = opened
+                else:  # we were so late that another has had its turn
+                    opened.close()
+            return self._shared
         finally:
             turn.over()
 
-    async def open(self, kind: type[AnyLink], deadline: float) -> AnyLink:
+    async def open(self, kind: type[AnyConnection], deadline: float) -> AnyConnection:
         """Connected, and agreed on the schema."""
-        link = await self._dial(kind, deadline)
+        connection = await self._dial(kind, deadline)
         try:
-            await self._set_up(link, deadline)
-            await _hold(self.released.again(), lambda asked: link.ask(*asked, self._by(deadline)))
+            await self._set_up(connection, deadline)
+            await _hold(self.released.again(), lambda asked: connection.ask(*asked, self._by(deadline)))
         except ServerError as error:
-            link.close()
+            connection.close()
             raise replies.explained(error, self.where, self.target.schema) from None
         except BaseException as error:
-            link.close()
+            connection.close()
             if isinstance(error, Broken):
                 raise Unavailable(str(error)) from None
             raise
-        if self.closed:  # meanwhile, when there was nothing to close yet
-            link.close()
+        # Closed meanwhile, when there was nothing to close yet. (Threads close what they put back, and may still release.)
+        if self.closed and self.shares:
+            connection.close()
             raise Unavailable("this connection was closed")
-        link.used = self._now()
-        return link
+        connection.used = self._now()
+        return connection
 
     def _by(self, deadline: float) -> float:
         return min(deadline, self._now() + self.target.timeout)
 
-    async def _set_up(self, link: Link, deadline: float) -> None:
+    async def _set_up(self, connection: Connection, deadline: float) -> None:
         for known_before in (self.greeting.known, False):
             if not self.greeting.known:
-                await _hold(self.greeting.conversation(link.pid), lambda sql: link.tell(sql, self._by(deadline)))
+                await _hold(
+                    self.greeting.conversation(connection.pid), lambda sql: connection.tell(sql, self._by(deadline))
+                )
             if self.greeting.pooled:
                 return
             try:
-                await link.tell(self.greeting.setting_up(), self._by(deadline))
+                await connection.tell(self.greeting.setting_up(), self._by(deadline))
             except ServerError as error:
                 if error.state not in replies.MISSING or not known_before:
                     raise
                 self.greeting.known = False  # another server than last time: it has yet to learn the schema
             else:
-                link.prepared = True
+                connection.prepared = True
                 return
 
-    async def _dial(self, kind: type[AnyLink], deadline: float) -> AnyLink:
+    async def _dial(self, kind: type[AnyConnection], deadline: float) -> AnyConnection:
         """A bare connection, logged in: to the first host that lets us in within its share of the time."""
         deadline = self._by(deadline)
         told: list[str] = []
@@ -255,21 +273,22 @@ class Wire:
                 told.append(str(error))
         raise replies.not_connected(told, self.where)
 
-    async def _dial_one(self, kind: type[AnyLink], host: Target, share: float) -> AnyLink:
+    async def _dial_one(self, kind: type[AnyConnection], host: Target, share: float) -> AnyConnection:
         began = self._now()
         found = await self._addresses(host, began + share)
         for at, addresses in enumerate(found):
             now = self._now()
             until = now + (began + share - now) / (len(found) - at)
-            link = kind.begin(host, addresses)
+            connection = kind.begin(host, addresses)
+            self._everything.add(connection)
             try:
-                while (what := link.step()) is not None:
-                    if not await link.until_ready(what, until):
+                while (what := connection.step()) is not None:
+                    if not await connection.until_ready(what, until):
                         raise host.late(share)
-                link.start()
-                return link
+                connection.start()
+                return connection
             except BaseException as error:
-                link.close()
+                connection.close()
                 if not isinstance(error, Unavailable) or at == len(found) - 1:
                     raise
         raise host.late(share)
@@ -293,18 +312,18 @@ class Wire:
     async def is_shared(self, within: float) -> bool:
         """See greeting.py."""
         deadline = self._now() + within
-        links: list[Link] = []
+        both: list[Connection] = []
         try:
             for _ in range(2):
-                links += [await self._dial(self._kind, deadline)]
-            return is_lent([await links[which].tell(sql, self._by(deadline)) for which, sql in SHARING])
+                both += [await self._dial(self._kind, deadline)]
+            return is_lent([await both[which].tell(sql, self._by(deadline)) for which, sql in SHARING])
         except ServerError as error:
             raise replies.explained(error, self.where, self.target.schema) from None
         except Broken as error:
             raise Unavailable(str(error)) from None
         finally:
-            for link in links:
-                link.close()
+            for connection in both:
+                connection.close()
 
     # ---- the end
 
@@ -324,9 +343,8 @@ class Wire:
                 self._apart.pop().close()
 
     def forked(self) -> None:
-        for link in (*self._pool.idle(), *self._apart, self._shared):
-            if link is not None:
-                link.disown()
+        for connection in list(self._everything):
+            connection.disown()
         self._fresh()
         self.released.forget()
         self.ear.forked()

@@ -29,7 +29,7 @@ class Ear(Protocol):
     def close(self) -> None: ...
 
 
-class Link(Protocol):
+class Connection(Protocol):
     """A connection, and how its answers are waited for: see BlockingLine, for threads, and Lane, for asyncio."""
 
     shares: ClassVar[bool]  # several may ask at once, and are answered together
