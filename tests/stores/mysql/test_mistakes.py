@@ -26,18 +26,18 @@ class Mutant(NamedTuple):
 
 MUTANTS = [
     Mutant(
-        "a newcomer takes what was given back",
-        "pool.py",
-        "if self._waiting or len(self._out) >= self._size:",
-        "if len(self._out) - len(self._idle) - 1 >= self._size:",
-        "test_pool.py::test_a_connection_is_handed_to_who_waits_and_no_newcomer_is_faster",
+        "a forked child that keeps what is in use",
+        "conversation.py",
+        "        for line in list(self._everything):\n",
+        "        for line in (*self._pool.idle(), *self._apart.idle()):\n",
+        "test_connections.py::test_a_forked_child_lets_go_of_every_connection_also_of_those_that_are_in_use",
     ),
     Mutant(
-        "lost turns are counted for ever",
-        "pool.py",
-        "self._out: weakref.WeakSet[Turn] = weakref.WeakSet()",
-        "self._out: set[Turn] = set()",
-        "test_pool.py::test_a_turn_that_an_interruption_lost_sight_of_is_not_counted",
+        "a connection that is asked again though an answer is to come",
+        "conversation.py",
+        "                    hand.drop()\n            finally:\n",
+        "                    pass\n            finally:\n",
+        "test_connections.py::test_a_connection_whose_answer_did_not_come_in_time_is_closed",
     ),
     Mutant(
         "warnings of the server are printed",

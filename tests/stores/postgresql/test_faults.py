@@ -232,14 +232,14 @@ def test_where_there_was_a_line_an_acquisition_asks_twice_to_join_and_to_enter(
 ) -> None:
     """And does not first find out, once more, that it has to wait."""
     locks, others = connect(postgresql.url), connect(postgresql.url)
-    store, asked = others._engine.store, []
-    talk = store._talk  # type: ignore[attr-defined]
+    wire, asked = others._engine.store._wire, []  # type: ignore[attr-defined]
+    ask = wire.ask
 
     def told(statement: Any, *words: Any) -> Any:
         asked.append(statement.name.decode().removeprefix("holdfast_"))
-        return talk(statement, *words)
+        return ask(statement, *words)
 
-    store._talk = told  # type: ignore[attr-defined]
+    wire.ask = told
 
     def wait_once() -> None:
         held = locks.lock("x").acquire(timeout=SOON)

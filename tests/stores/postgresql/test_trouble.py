@@ -10,7 +10,6 @@ import os
 import socket
 import struct
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +22,6 @@ from holdfast import Unavailable
 from holdfast.claim import Claim, Grant, Place, new_holder
 from holdfast.drivers.base import finish
 from holdfast.stores.postgresql import store as postgresql_store
-from holdfast.stores.postgresql.pool import Hand, Pool
 from holdfast.testing.alarms import alarms
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
@@ -111,8 +109,6 @@ def test_a_server_that_listens_at_one_of_its_addresses_is_found(
 
     monkeypatch.setattr(socket, "getaddrinfo", two)
     url = f"postgresql://postgres@db.test:{postgresql.port}/postgres"
-    if type(opened(postgresql.url).store._wire).__name__ == "BlockingWire":
-        return  # there libpq itself looks it up
     opened(url, f"?mode={mode}").grant(claim_of("x"))
 
 
@@ -422,43 +418,7 @@ def test_who_waits_is_let_in_after_all_were_woken(postgresql: PostgreSQL, opened
     assert isinstance(store.claim(place.claim), Grant)
 
 
-# ---- the pool of threads
-
-
-def test_connections_are_handed_over_in_the_order_of_asking(postgresql: PostgreSQL) -> None:
-    pool: Pool[Any] = Pool(1)
-    taken = Hand()
-    assert pool.take(taken)
-    order: list[int] = []
-
-    def take(number: int) -> None:
-        hand = Hand()
-        pool.wait(hand, LONG, AssertionError)
-        order.append(number)
-        pool.put_back(hand)
-
-    threads = []
-    for number in range(5):
-        threads.append(threading.Thread(target=take, args=(number,)))
-        threads[-1].start()
-        until(lambda number=number: len(pool._line_up) == number + 1)  # type: ignore[misc]
-    assert not pool.take(Hand())
-    pool.put_back(taken)
-    for thread in threads:
-        thread.join(SOON)
-    assert order == list(range(5))
-    assert len(pool._lying) == 1
-
-
-def test_whoever_gives_up_waiting_for_a_connection_leaves_none_behind() -> None:
-    pool: Pool[Any] = Pool(1)
-    taken = Hand()
-    assert pool.take(taken)
-    with pytest.raises(Unavailable):
-        pool.wait(Hand(), 0.05, lambda waited: Unavailable("busy"))
-    pool.put_back(taken)
-    assert len(pool._lying) == 1
-    assert not pool._line_up
+# ---- secrets
 
 
 def test_a_holder_is_a_secret_also_when_a_row_is_busy(postgresql: PostgreSQL, opened: OpenStore) -> None:
@@ -488,24 +448,3 @@ def test_an_orderly_restart_forgets_no_release(forgetful: PostgreSQL, opened: Op
     assert store.release(store.grant(claim_of("x", ttl=300)).claim)
     forgetful.restart()
     assert opened(forgetful.url).holders("x") == []
-
-
-def test_who_waits_is_not_forgotten_when_a_newcomer_was_faster() -> None:
-    """It looked before anybody waited, and takes what lies there in the moment in which that is handed over."""
-
-    class Snatched(list[Any]):
-        def pop(self, at: Any = -1) -> Any:
-            self.clear()
-            raise IndexError
-
-    pool: Pool[Any] = Pool(1)
-    taken, waiting = Hand(), Hand()
-    assert pool.take(taken)
-    pool._lying = Snatched([None])
-    thread = threading.Thread(target=lambda: pool.wait(waiting, SOON, lambda waited: Unavailable("busy")))
-    thread.start()
-    until(lambda: pool._line_up and not pool._lying)  # type: ignore[arg-type, return-value]
-    pool._lying = []
-    pool.put_back(taken)
-    thread.join(SOON)
-    assert waiting.line is None, "it waits still"

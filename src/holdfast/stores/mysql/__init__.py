@@ -18,7 +18,7 @@ __all__ = ["open_store", "schema"]
 def open_store(url: str, driver: Driver) -> MySqlStore | SessionStore:
     """`mysql://user[:password]@host[:port]/database[?option=value&…]`; `mariadb://` is the same."""
     from ...drivers.aio import Asyncio
-    from .pool import Dial
+    from .lines import Dial
 
     target = parse(url)
     dial: Dial

@@ -7,14 +7,16 @@ for any more may still run in the server, and arrive after its own withdrawal. S
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable, Unsupported
+from ..kit.hands import NOTHING, Hand, Pool
 from . import definitions
 from .faults import DEADLOCK, EXISTS, MISSING, ServerError, explained
-from .pool import Dial, Line, Pool, Rows, Turn
+from .lines import Dial, Line, Rows
 from .url import Target
 
 _ATTEMPTS = 10  # deadlocks: none are known, but what else locks rows there is not ours to know
@@ -27,11 +29,16 @@ class Conversation:
         self.target = target
         self._dial = dial
         self._driver = driver
-        self.pool = Pool(self.dial, driver, target.pool, target.shown())
-        self.apart = Pool(self.dial, driver, 1, target.shown())  # for renewals, which user work cannot keep waiting
+        self._closed = False
+        self._everything: weakref.WeakSet[Line] = weakref.WeakSet()  # also those that are being talked on
+        self._start()
         self.forgetful = ""  # why a commit of this server may be lost in a crash; "" if it is not, or not yet known
         self._known = False
         self.strays: set[str] = set()  # names of lines that we left in the middle of an answer
+
+    def _start(self) -> None:
+        self._pool: Pool[Line] = Pool(self.target.pool, self._driver)
+        self._apart: Pool[Line] = Pool(1, self._driver)  # for renewals, which user work cannot keep waiting
 
     def left(self, give_up: float) -> float:
         return max(give_up - self._driver.now(), _AT_LEAST)
@@ -39,6 +46,7 @@ class Conversation:
     async def dial(self, within: float) -> Line:
         give_up = self._driver.now() + within
         line = await self._dial(self.target, within)
+        self._everything.add(line)
         if not self._known:
             try:
                 check_version(line.server, self.target.shown())
@@ -73,7 +81,7 @@ class Conversation:
         while True:
             attempt += 1
             try:
-                return await self._ask_once(statement, give_up, self.apart if apart else self.pool)
+                return await self._ask_once(statement, give_up, self._apart if apart else self._pool)
             except _Broken as broken:
                 if attempt >= _ATTEMPTS or self._driver.now() >= give_up:
                     raise broken.error from None
@@ -83,10 +91,10 @@ class Conversation:
                 elif error.code not in MISSING or attempt > 1:
                     raise explained(error, self.target.shown(), self.target.database) from None
 
-    async def _ask_once(self, statement: str, give_up: float, pool: Pool) -> list[Rows]:
-        turn = Turn()
+    async def _ask_once(self, statement: str, give_up: float, pool: Pool[Line]) -> list[Rows]:
+        hand = Hand()
         try:
-            line = await pool.take(turn, self.left(give_up))
+            line = await self._lend(hand, pool, give_up)
             try:
                 if self.strays:
                     await self.end_strays_by(line, give_up)
@@ -104,7 +112,36 @@ class Conversation:
                     self.strays.add(line.name)
                 raise
         finally:
-            pool.give_back(turn)
+            self._take_back(hand, pool)
+
+    async def _lend(self, hand: Hand, pool: Pool[Line], give_up: float) -> Line:
+        """A live connection."""
+        if not pool.take(hand):
+            await pool.wait(hand, give_up, self._all_busy)
+        if hand.connection is not None and not hand.connection.alive():
+            hand.drop()
+        if hand.connection is None:
+            hand.connection = await self.dial(self.left(give_up))
+        line: Line = hand.connection
+        return line
+
+    def _take_back(self, hand: Hand, pool: Pool[Line]) -> None:
+        """Whatever became of it: still waiting, had, or broken."""
+        try:
+            try:
+                if hand.connection is not NOTHING and hand.connection is not None and not hand.connection.alive():
+                    hand.drop()
+            finally:
+                pool.put_back(hand)
+        finally:
+            pool.put_back(hand)  # if it was in that line above that we were interrupted
+            if self._closed:
+                pool.close_idle()
+
+    def _all_busy(self, waited: float) -> Unavailable:
+        return Unavailable(
+            f"all {self.target.pool} connections to MySQL at {self.target.shown()} were busy for {waited:.2g} s: raise ?pool"
+        )
 
     async def end_strays_by(self, line: Line, give_up: float) -> None:
         """By name, not by number: after a restart of the server, others have the numbers."""
@@ -126,11 +163,11 @@ class Conversation:
     async def set_up(self, missing: ServerError, within: float) -> None:
         """Create what is missing."""
         give_up = self._driver.now() + within
-        turn = Turn()
+        hand, pool = Hand(), self._pool
         try:
-            await self._set_up(await self.pool.take(turn, within), missing, give_up)
+            await self._set_up(await self._lend(hand, pool, give_up), missing, give_up)
         finally:
-            self.pool.give_back(turn)
+            self._take_back(hand, pool)
 
     async def _set_up(self, line: Line, missing: ServerError, give_up: float) -> None:
         try:
@@ -140,13 +177,16 @@ class Conversation:
             raise explained(forbidden, self.target.shown(), self.target.database) from None
 
     def forked(self) -> None:
+        for line in list(self._everything):
+            line.disown()
+        self._everything = weakref.WeakSet()
         self.strays = set()
-        self.pool.forked()
-        self.apart.forked()
+        self._start()
 
     def close(self) -> None:
-        self.pool.close()
-        self.apart.close()
+        self._closed = True
+        self._pool.close_idle()
+        self._apart.close_idle()
 
 
 class _Broken(Exception):

@@ -11,7 +11,7 @@ from typing import Any
 from ...drivers.base import boot_time
 from ...errors import Misuse, NotInstalled, Unavailable
 from .faults import NONSENSE, ServerError, explained
-from .pool import Line, Rows
+from .lines import Line, Rows
 from .url import Target
 
 try:

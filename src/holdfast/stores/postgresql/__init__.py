@@ -30,20 +30,20 @@ def _lease(target: Target, driver: Driver, asynchronous: bool) -> Store:
     from .released import Released
     from .statements import Statements
     from .store import PostgresStore
-    from .wires import Wire
+    from .wire import Wire
 
     statements = Statements(target.schema)
     greeting = Greeting(target, statements)
-    released = Released(statements.release)
-    wire: Wire
     if asynchronous:
-        from .wire_aio import AioWire
+        from .ear_aio import LoopEar
+        from .lane import Lane
 
-        wire = AioWire(target, greeting, released)
+        wire = Wire(target, greeting, Released(statements.release), driver, Lane, LoopEar)
     else:
-        from .wire import BlockingWire
+        from .ear import ThreadEar
+        from .line import BlockingLine
 
-        wire = BlockingWire(target, greeting, released)
+        wire = Wire(target, greeting, Released(statements.release), driver, BlockingLine, ThreadEar)
     return PostgresStore(target, wire, greeting, statements, driver)
 
 
@@ -55,16 +55,15 @@ def _session(target: Target, driver: Driver, asynchronous: bool) -> Store:
 
     statements = SessionStatements(target.schema)
     greeting = Greeting(target, statements)
-    released = Released(None)
     wire: Any
     if asynchronous:
         from .session_wire_aio import AioSessionWire
 
-        wire = AioSessionWire(target, greeting, released)
+        wire = AioSessionWire(target, greeting, Released(None), driver)
     else:
         from .session_wire import BlockingSessionWire
 
-        wire = BlockingSessionWire(target, greeting, released)
+        wire = BlockingSessionWire(target, greeting, Released(None), driver)
     return SessionStore(target, wire, greeting, statements, driver)
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
+from ...drivers.base import boot_time
 from ...errors import Unavailable
 from .. import ears
 from . import migration
+from .line import BlockingLine
 from .replies import ServerError
+
+if TYPE_CHECKING:
+    from .wire import Wire
 
 ASK_AFTER = 3.0  # seconds of silence; after as many again, the connection is taken for dead
 
@@ -42,28 +45,12 @@ def watch_key(name_in_hex: str) -> str:
     return f"w{name_in_hex}"
 
 
-class ListeningLine(Protocol):
-    """A connection, as far as an ear needs one."""
-
-    def tell(self, sql: str, timeout: float) -> Any: ...
-    def say(self, sql: str) -> None: ...
-    def flushed(self) -> bool: ...
-    def take(self) -> None: ...
-    def rows(self, found: list[Any]) -> Any: ...
-    def bells(self) -> list[tuple[str, str]]: ...
-    def fileno(self) -> int: ...
-    def hang_up(self) -> None: ...
-    def close(self) -> None: ...
-    def disown(self) -> None: ...
-
-
 ThreadBell = ears.ThreadBell[str]
 
 
-class ThreadEar(ears.ThreadEar[str, ListeningLine]):
-    def __init__(self, dial: Callable[[float], ListeningLine], schema_name: str) -> None:
-        self._dial = dial
-        self._schema = schema_name
+class ThreadEar(ears.ThreadEar[str, BlockingLine]):
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
         self.number = 0
         self._closed = False
         super().__init__()
@@ -77,18 +64,19 @@ class ThreadEar(ears.ThreadEar[str, ListeningLine]):
 
     def _fresh(self) -> None:
         super()._fresh()
-        self._opening = threading.Lock()
+        self._turns = self._wire.turns()
 
     async def open(self, within: float) -> None:
         """Connected and listening, or an error. With a new number each time: the old one may live on for a moment."""
-        deadline = time.monotonic() + within
-        if not self._opening.acquire(timeout=max(0.0, within)):
-            raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
+        deadline = boot_time() + within
+        turn = self._turns.turn()
         try:
+            if not await turn.come(deadline):
+                raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
             if self._line is None:
-                line, number = self._dial(deadline - time.monotonic()), new_number()
+                line, number = await self._wire.open(BlockingLine, deadline), new_number()
                 try:
-                    line.tell(listening(number, self._schema), deadline - time.monotonic())
+                    await line.tell(listening(number, self._wire.target.schema), deadline)
                     self.number = number
                     self._line = line
                     if self._closed:  # meanwhile, when there was nothing to close yet
@@ -102,7 +90,7 @@ class ThreadEar(ears.ThreadEar[str, ListeningLine]):
                         line.close()
                     raise
         finally:
-            self._opening.release()
+            turn.over()
 
     def close(self) -> None:
         self._closed = True
@@ -113,7 +101,7 @@ class ThreadEar(ears.ThreadEar[str, ListeningLine]):
 
     # ---- in the thread that listens
 
-    def _read(self, line: ListeningLine, mine: ThreadBell, deadline: float) -> None:
+    def _read(self, line: BlockingLine, mine: ThreadBell, deadline: float) -> None:
         poll = select.poll()
         poll.register(line.fileno(), select.POLLIN)
         heard, asked = time.monotonic(), False
@@ -127,7 +115,6 @@ class ThreadEar(ears.ThreadEar[str, ListeningLine]):
                     raise Unavailable("PostgreSQL has fallen silent")
                 heard, asked = now, True
                 line.say("")
-                line.flushed()
             if poll.poll(max(0.0, min(deadline, heard + ASK_AFTER + 0.01) - now) * 1000):
                 try:
                     line.take()

@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from ...drivers.base import boot_time
 from ...errors import Unavailable
 from .. import ears_aio
 from .ear import ASK_AFTER, key_of, listening, new_number
 from .lane import Lane
-from .line import Broken, Line
+from .line import Broken
 from .replies import ServerError
 
 if TYPE_CHECKING:
-    from .wire_aio import AioWire
+    from .wire import Wire
 
 
 LoopBell = ears_aio.LoopBell[str]
@@ -23,39 +24,39 @@ LoopBell = ears_aio.LoopBell[str]
 class EarLane(Lane):
     """A connection that listens. In silence it is asked whether it is still there."""
 
-    def __init__(self, line: Line, ear: LoopEar) -> None:
-        super().__init__(line)
-        self._ear = ear
-        self._asking: asyncio.TimerHandle | None = None
+    ear: LoopEar | None = None
+    _asking: asyncio.TimerHandle | None = None
 
-    def begin(self) -> None:
+    def begin_asking(self) -> None:
         self._asking = self.loop.call_later(ASK_AFTER, self._ask)
 
     def _ask(self) -> None:
         if self.open:
-            asked = self.tell("", self.loop.time() + ASK_AFTER)
+            asked = self.tell("", boot_time() + ASK_AFTER)
             asked.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self.begin()
+            self.begin_asking()
 
-    def heard(self) -> None:
-        for channel, payload in self.line.bells():
-            self._ear.ring(key_of(channel, payload, self._ear.number))
+    def _readable(self) -> None:
+        super()._readable()
+        if self.open and self.ear is not None:
+            for channel, payload in self.bells():
+                self.ear.ring(key_of(channel, payload, self.ear.number))
 
     def fail(self, error: Unavailable) -> None:
         if self._asking is not None:
             self._asking.cancel()
         was_open = self.open
         super().fail(error)
-        if was_open:
-            self._ear.lost(self)
+        if was_open and self.ear is not None:
+            self.ear.lost(self)
 
 
 class LoopEar(ears_aio.LoopEar[str]):
     """The ear of one store."""
 
-    def __init__(self, wire: AioWire, schema: str) -> None:
+    def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._schema = schema
+        self._turns = wire.turns()
         self._lane: EarLane | None = None
         self.number = 0
         self._fresh()
@@ -65,6 +66,7 @@ class LoopEar(ears_aio.LoopEar[str]):
             self._lane.disown()
         self._lane = None
         self.number = 0
+        self._turns = self._wire.turns()
         self._fresh()
 
     @property
@@ -72,25 +74,29 @@ class LoopEar(ears_aio.LoopEar[str]):
         return self._lane is not None and self._lane.open
 
     async def open(self, within: float) -> None:
-        deadline = asyncio.get_running_loop().time() + within
-        async with self._wire.by(deadline), self._opening:
+        deadline = boot_time() + within
+        turn = self._turns.turn()
+        try:
+            if not await turn.come(deadline):
+                raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
             if self.is_open:
                 return
-            lane = await self._wire.open(lambda line: EarLane(line, self), deadline)
-            assert isinstance(lane, EarLane)
+            lane = await self._wire.open(EarLane, deadline)
             number = new_number()
             try:
-                await lane.tell(listening(number, self._schema), deadline)
+                await lane.tell(listening(number, self._wire.target.schema), deadline)
             except BaseException as error:
-                lane.fail(Unavailable("not listening"))
+                lane.close()
                 if isinstance(error, ServerError | Broken):
                     raise Unavailable(f"PostgreSQL does not let us listen: {error}") from None
                 raise
             if self._wire.closed:
-                lane.fail(Unavailable("closed"))
+                lane.close()
                 raise Unavailable("this connection was closed")
-            self._lane, self.number = lane, number
-            lane.begin()
+            self._lane, self.number, lane.ear = lane, number, self
+            lane.begin_asking()
+        finally:
+            turn.over()
 
     def lost(self, lane: EarLane) -> None:
         if self._lane is lane:
@@ -99,7 +105,9 @@ class LoopEar(ears_aio.LoopEar[str]):
 
     def lose(self) -> None:
         if self._lane is not None:
-            self._lane.fail(Unavailable("closed"))
+            self._lane.close()
+
+    close = lose
 
     def wake_all(self) -> None:
         if self._lane is not None:

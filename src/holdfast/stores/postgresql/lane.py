@@ -10,9 +10,13 @@ so that those behind them need not wait for it too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import select
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from psycopg import pq
+
+from ...drivers.base import boot_time
 from ...errors import Unavailable
 from .line import Broken, Line
 from .replies import ServerError
@@ -30,13 +34,14 @@ class Asked(NamedTuple):
     deadline: float
 
 
-class Lane:
+class Lane(Line):
     """Lives in one loop. A task that is cancelled leaves its answer behind; the conversation goes on to its end."""
 
+    shares: ClassVar[bool] = True
     patient = False  # a conversation that everybody has given up ends the connection
 
-    def __init__(self, line: Line) -> None:
-        self.line = line
+    def __init__(self, pgconn: pq.abc.PGconn, where: str) -> None:
+        super().__init__(pgconn, where)
         self.loop = asyncio.get_running_loop()
         self.open = True
         self.sent = NEVER  # when the conversation that is under way began
@@ -46,8 +51,31 @@ class Lane:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = NEVER
         self._writing = False
-        self._number = line.fileno()  # libpq forgets it when the connection breaks, but the loop has to
+        self._number = -1
+
+    def start(self) -> None:
+        self._number = self.fileno()  # libpq forgets it when the connection breaks, but the loop has to
         self.loop.add_reader(self._number, self._readable)
+
+    async def until_ready(self, what: int, deadline: float) -> bool:
+        """While it is connecting."""
+        ready: asyncio.Future[bool] = self.loop.create_future()
+        number = self.fileno()
+        add = self.loop.add_reader if what == select.POLLIN else self.loop.add_writer
+        add(number, _tell, ready, True)
+        timer = self.loop.call_later(max(0.0, deadline - boot_time()), _tell, ready, False)
+        try:
+            return await ready
+        finally:
+            timer.cancel()
+            self.loop.remove_reader(number)
+            self.loop.remove_writer(number)
+
+    def is_stale(self) -> bool:
+        return not self.open or asyncio.get_running_loop() is not self.loop
+
+    def is_idle(self) -> bool:
+        return self.sent == NEVER and not self.is_stale()
 
     def ask(self, statement: Statement, params: Params, deadline: float) -> asyncio.Future[list[Row]]:
         return self._add(statement, params, deadline)
@@ -58,9 +86,9 @@ class Lane:
     def _add(self, what: Statement | str, params: Params, deadline: float) -> asyncio.Future[list[Row]]:
         future: asyncio.Future[list[Row]] = self.loop.create_future()
         if not self.open:
-            future.set_exception(self.line.broken(Exception("it was closed")))
+            future.set_exception(self.broken(Exception("it was closed")))
             return future
-        self._waiting.append(Asked(what, params, future, self.loop.time(), deadline))
+        self._waiting.append(Asked(what, params, future, boot_time(), deadline))
         if deadline < self._alarm_at:
             self._wake_at(deadline)
         if not self._flight:
@@ -87,18 +115,16 @@ class Lane:
             batch.sort(key=lambda one: one.params[0])
         self._flight = batch
         self._found = []
-        self.sent = self.loop.time()
+        self.sent = boot_time()
         try:
-            if isinstance(what, str):
-                self.line.say(what)
-            else:
-                self.line.send(what, [one.params for one in batch])
-            self._flush()
+            sent = self.say(what) if isinstance(what, str) else self.send(what, [one.params for one in batch])
+            if not sent:
+                self._flush()
         except Unavailable as error:
             self.fail(error)
 
     def _flush(self) -> None:
-        done = self.line.flushed()
+        done = self.flushed()
         if done and self._writing:
             self.loop.remove_writer(self._number)
         elif not done and not self._writing:
@@ -112,40 +138,28 @@ class Lane:
             self.fail(error)
 
     def _readable(self) -> None:
+        refused: ServerError | None = None
         try:
-            self.line.take()
+            rows = self.rows(self._found, take=True)
             if self._writing:
                 self._flush()
-            self.heard()
-            if not self._flight:
-                # Unasked: a notice, or a farewell, which the next read will find.
-                return
-            rows = self.line.rows(self._found)
         except Unavailable as error:
             self.fail(error)
             return
         except ServerError as error:
-            for one in self._landed():
-                if not one.answer.done():
-                    one.answer.set_exception(error)
-        else:
-            if rows is None:
-                return
-            flight = self._landed()
-            each = [rows] if len(flight) == 1 else [[row] for row in rows]
-            for one, its_rows in zip(flight, each, strict=True):
-                if not one.answer.done():
+            rows, refused = [], error
+        if rows is None or not self._flight:
+            return  # the rest is to come; or it was unasked: a notice, or a farewell, which the next read will find
+        flight, self._flight, self.sent = self._flight, [], NEVER
+        each = [rows] * len(flight) if refused or len(flight) == 1 else [[row] for row in rows]
+        for one, its_rows in zip(flight, each, strict=True):
+            if not one.answer.done():
+                if refused is None:
                     one.answer.set_result(its_rows)
+                else:
+                    one.answer.set_exception(refused)
         if self._waiting:
             self._next()
-
-    def heard(self) -> None:
-        """What else came with it: an ear's bells."""
-
-    def _landed(self) -> list[Asked]:
-        flight, self._flight = self._flight, []
-        self.sent = NEVER
-        return flight
 
     # ---- those whose time is over
 
@@ -153,7 +167,7 @@ class Lane:
         self._calm()
         if when < NEVER:
             self._alarm_at = when
-            self._alarm = self.loop.call_at(when, self._late)
+            self._alarm = self.loop.call_later(when - boot_time(), self._late)
 
     def _calm(self) -> None:
         if self._alarm is not None:
@@ -161,15 +175,15 @@ class Lane:
         self._alarm, self._alarm_at = None, NEVER
 
     def _late(self) -> None:
-        now = self.loop.time()
+        now = boot_time()
         self._calm()
         for one in (*self._flight, *self._waiting):
             if one.deadline <= now and not one.answer.done():
-                one.answer.set_exception(self.line.late(one.deadline - one.since))
+                one.answer.set_exception(self.late(one.deadline - one.since))
                 one.answer.exception()  # looked at: whoever was cancelled meanwhile will not
         self._waiting = [one for one in self._waiting if not one.answer.done()]
         if self._flight and not self.patient and all(one.deadline <= now for one in self._flight):
-            self.fail(self.line.broken(Exception("it did not answer in time")))
+            self.fail(self.broken(Exception("it did not answer in time")))
             return
         self._wake_at(
             min((one.deadline for one in (*self._flight, *self._waiting) if one.deadline > now), default=NEVER)
@@ -183,10 +197,11 @@ class Lane:
             return
         self.open = False
         self._calm()
-        self.loop.remove_reader(self._number)
-        if self._writing:
-            self.loop.remove_writer(self._number)
-        self.line.close()
+        if self._number >= 0:
+            self.loop.remove_reader(self._number)
+            if self._writing:
+                self.loop.remove_writer(self._number)
+        super().close()
         asked = [*self._flight, *self._waiting]
         self._flight, self._waiting = [], []
         for one in asked:
@@ -194,25 +209,23 @@ class Lane:
                 one.answer.set_exception(Broken(str(error)))
                 one.answer.exception()
 
+    def close(self) -> None:
+        """Also from another loop, or after its own has been closed."""
+        if asyncio._get_running_loop() is self.loop:
+            self.fail(Unavailable("closed"))
+        elif self.loop.is_closed():
+            self.open = False
+            super().close()
+        else:
+            with contextlib.suppress(RuntimeError):  # closed meanwhile
+                self.loop.call_soon_threadsafe(self.fail, Unavailable("closed"))
+
     def disown(self) -> None:
         """In a forked child, where the loop is the parent's: do not touch it."""
         self.open = False
-        self.line.disown()
+        super().disown()
 
 
-async def dialled(line: Line) -> None:
-    """See it through its connecting."""
-    loop = asyncio.get_running_loop()
-    while (what := line.step()) is not None:
-        ready = loop.create_future()
-        number = line.fileno()
-        wake = lambda: None if ready.done() else ready.set_result(None)  # noqa: E731, B023
-        if what == select.POLLIN:
-            loop.add_reader(number, wake)
-        else:
-            loop.add_writer(number, wake)
-        try:
-            await ready
-        finally:
-            loop.remove_reader(number)
-            loop.remove_writer(number)
+def _tell(ready: asyncio.Future[bool], what: bool) -> None:
+    if not ready.done():
+        ready.set_result(what)

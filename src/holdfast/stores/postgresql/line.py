@@ -6,21 +6,26 @@ cursor, 129 for our claim without one), and because only here a conversation has
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
 import threading
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Self
+from urllib.parse import quote
 
 import psycopg
 from psycopg import pq
 
+from ...drivers.base import boot_time
 from ...errors import Unavailable
 from .replies import ServerError
 from .statements import Params, Row, Statement, transposed
 from .url import Target
 
+_GRACE = 1.0  # interrupted in mid-conversation, wait so long for the answer: what was asked is then known to be over
 _BINARY = tuple([1] * n for n in range(16))
 _GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
 
@@ -41,11 +46,12 @@ class Line:
             threading.Lock()
         )  # hung up by one thread and closed by another: the number may be somebody else's by then
 
-    # ---- connecting: `step` until it is None
+    # ---- connecting: `step` until it is None, and then `start`
 
     @classmethod
     def begin(cls, target: Target, addresses: str = "") -> Self:
-        more = f"{'&' if '?' in target.conninfo else '?'}hostaddr={addresses}" if addresses else ""
+        joint = "&" if "?" in target.conninfo else "?"
+        more = f"{joint}hostaddr={quote(addresses, safe=':,')}" if addresses else ""  # fe80::1%eth0
         return cls(pq.PGconn.connect_start((target.conninfo.plain + more).encode()), target.where)
 
     def step(self) -> int | None:
@@ -58,6 +64,9 @@ class Line:
             raise Broken(self.error())
         return select.POLLIN if status == pq.PollingStatus.READING else select.POLLOUT
 
+    def start(self) -> None:
+        """Connected: from now on it can be asked."""
+
     def error(self) -> str:
         return self.pgconn.get_error_message().strip()
 
@@ -66,15 +75,18 @@ class Line:
         """As the other end introduced itself."""
         return self.pgconn.backend_pid
 
-    # ---- conversations: send, flush until it says so, take what comes
+    # ---- conversations: say or send; until all of it has gone, flush; then take what comes
 
-    def say(self, sql: str) -> None:
+    def say(self, sql: str) -> bool:
+        """True: it has gone."""
         try:
             self.pgconn.send_query(sql.encode())
+            return not self.pgconn.flush()
         except psycopg.Error as error:
             raise self.broken(error) from error
 
-    def send(self, statement: Statement, asked: Sequence[Params]) -> None:
+    def send(self, statement: Statement, asked: Sequence[Params]) -> bool:
+        """True: it has gone."""
         params = asked[0]
         if len(asked) > 1:
             assert statement.many is not None
@@ -86,6 +98,7 @@ class Line:
                 self.pgconn.send_query_prepared(statement.name, params, formats, 1)
             else:
                 self.pgconn.send_query_params(statement.sql, params, statement.oids, formats, 1)
+            return not self.pgconn.flush()
         except psycopg.Error as error:
             raise self.broken(error) from error
 
@@ -102,9 +115,11 @@ class Line:
         except psycopg.Error as error:
             raise self.broken(error) from error
 
-    def rows(self, found: list[pq.abc.PGresult]) -> list[Row] | None:
-        """The answer, once it is complete; until then results are collected in `found`."""
+    def rows(self, found: list[pq.abc.PGresult], take: bool = False) -> list[Row] | None:
+        """The answer, once it is complete; until then results are collected in `found`. `take`: read what has arrived first."""
         pgconn = self.pgconn
+        if take:
+            self.take()
         while not pgconn.is_busy():
             result = pgconn.get_result()
             if result is None:
@@ -168,6 +183,66 @@ class Line:
         os.dup2(void, number)
         os.close(void)
         _inherited.append(self)
+
+
+class BlockingLine(Line):
+    """The same, with a thread that waits for it."""
+
+    shares: ClassVar[bool] = False  # a thread has its connection to itself
+
+    async def ask(self, statement: Statement, params: Params, deadline: float) -> list[Row]:
+        return self._converse(deadline, self.send, statement, (params,))
+
+    async def tell(self, sql: str, deadline: float) -> list[Row]:
+        return self._converse(deadline, self.say, sql)
+
+    def _converse(self, deadline: float, send: Callable[..., bool], *what: Any) -> list[Row]:
+        found: list[Any] = []
+        began = boot_time()
+        left = deadline - began
+        try:
+            if not send(*what):
+                self._flush(deadline)
+            while self._readable(max(0.0, left) * 1000):
+                rows = self.rows(found, take=True)
+                if rows is not None:
+                    return rows
+                left = deadline - boot_time()
+            raise self.late(deadline - began)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C
+            with contextlib.suppress(Exception):
+                deadline = boot_time() + _GRACE
+                while self.rows(found) is None and self.is_ready(select.POLLIN, deadline):
+                    self.take()
+            raise
+
+    def _flush(self, deadline: float) -> None:
+        """A long request: the server may want to be read while it is written to."""
+        began = boot_time()
+        while not self.flushed():
+            if not self.is_ready(select.POLLIN | select.POLLOUT, deadline):
+                raise self.late(deadline - began)
+            self.take()
+
+    @cached_property
+    def _readable(self) -> Callable[[float], object]:
+        poll = select.poll()
+        poll.register(self.pgconn.socket, select.POLLIN)
+        return poll.poll
+
+    def is_ready(self, what: int, deadline: float) -> bool:
+        poll = select.poll()  # an object of its own: two threads may ask
+        poll.register(self.pgconn.socket, what)
+        return bool(poll.poll(max(0.0, deadline - boot_time()) * 1000))
+
+    async def until_ready(self, what: int, deadline: float) -> bool:
+        return self.is_ready(what, deadline)
+
+    def is_stale(self) -> bool:
+        """Did the server close it, or say something unasked, while it lay idle?"""
+        return self.is_ready(select.POLLIN, 0.0)
 
 
 _inherited: list[Line] = []  # kept: what libpq does when they are collected is the parent's business

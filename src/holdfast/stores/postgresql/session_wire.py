@@ -6,18 +6,21 @@ import contextlib
 import os
 import select
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...drivers.base import boot_time
+from ...drivers.base import Driver, boot_time
 from ...errors import Unavailable
 from . import replies
-from .line import Broken
+from .ear import ThreadEar
+from .greeting import Greeting
+from .line import BlockingLine, Broken
+from .released import Released
 from .replies import ServerError
 from .statements import PING, Params, Row, Statement, long
+from .url import Target
 from .watcher import NEVER, Watcher
-from .wire import BlockingLine, BlockingWire
+from .wire import Wire
 
 ASK_EVERY = 1.0  # seconds: whether the connection of a holder is there
 SILENCE = 5.0  # seconds without an answer: its server's side may have ended, and somebody else have the lock
@@ -59,16 +62,16 @@ class BlockingSession:
     # ---- for whoever uses it
 
     async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
-        deadline = time.monotonic() + within
+        deadline = boot_time() + within
         with self._mutex:  # nobody has it for longer than a conversation takes
             if not self.alive:
                 raise Unavailable(f"the connection to PostgreSQL at {self.line.where} has ended")
             try:
                 while self.pinged is not None:  # an answer that is owed comes first
-                    if not self.line._ready(select.POLLIN, deadline - time.monotonic()):
+                    if not self.line.is_ready(select.POLLIN, deadline):
                         raise self.line.late(within)
                     self.look()
-                return self.line.ask(statement, params, deadline - time.monotonic())
+                return await self.line.ask(statement, params, deadline)
             except Unavailable as error:
                 self.end()
                 raise Unavailable(str(error)) from None
@@ -83,7 +86,6 @@ class BlockingSession:
             try:
                 self.line.send(statement, (params,))
                 self._found, self.begun = [], True
-                self.line.flushed()
             except Broken as error:
                 self.end()
                 raise Unavailable(str(error)) from None
@@ -144,7 +146,6 @@ class BlockingSession:
             try:
                 self.line.send(PING, ((long(self.token),),))
                 self._found, self.pinged = [], now
-                self.line.flushed()
             except Broken:
                 self.end()
             return min(self.deadline, now + SILENCE)
@@ -215,14 +216,14 @@ def _nobody() -> None:
     """Who wants to know of the end of a connection that nobody's lock lives with."""
 
 
-class BlockingSessionWire(BlockingWire):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+class BlockingSessionWire(Wire):
+    def __init__(self, target: Target, greeting: Greeting, released: Released, driver: Driver) -> None:
+        super().__init__(target, greeting, released, driver, BlockingLine, ThreadEar)
         self._watcher = Watcher()
         self._sessions: list[BlockingSession] = []
 
     async def session(self, within: float) -> BlockingSession:
-        deadline = time.monotonic() + within
+        deadline = boot_time() + within
         while True:
             try:
                 session = self._sessions.pop()
@@ -231,9 +232,9 @@ class BlockingSessionWire(BlockingWire):
             if session.alive and not session.line.is_stale():
                 return session
             session.close()
-        line = self.open(within)
+        line = await self.open(BlockingLine, deadline)
         try:
-            ((pid,),) = self._tell(line, settings(self.target.relaxed), deadline)
+            ((pid,),) = await line.tell(settings(self.target.relaxed), self._by(deadline))
         except BaseException as error:
             line.close()
             if isinstance(error, ServerError):

@@ -7,15 +7,21 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...drivers.base import boot_time
+from psycopg import pq
+
+from ...drivers.base import Driver, boot_time
 from ...errors import Unavailable
 from . import replies
+from .ear_aio import LoopEar
+from .greeting import Greeting
 from .lane import NEVER, Lane
-from .line import Broken, Line
+from .line import Broken
+from .released import Released
 from .replies import ServerError
 from .session_wire import ASK_EVERY, SILENCE, settings
 from .statements import PING, Params, Row, Statement, long
-from .wire_aio import AioWire
+from .url import Target
+from .wire import Wire
 
 
 class WatchedLane(Lane):
@@ -23,8 +29,8 @@ class WatchedLane(Lane):
 
     patient = True
 
-    def __init__(self, line: Line) -> None:
-        super().__init__(line)
+    def __init__(self, pgconn: pq.abc.PGconn, where: str) -> None:
+        super().__init__(pgconn, where)
         self.ended: Callable[[], None] = lambda: None
 
     def fail(self, error: Unavailable) -> None:
@@ -57,7 +63,7 @@ class AioSession:
 
     async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
         try:
-            return await self.lane.ask(statement, params, self.lane.loop.time() + within)
+            return await self.lane.ask(statement, params, boot_time() + within)
         except Broken as error:
             raise Unavailable(str(error)) from None
 
@@ -100,7 +106,7 @@ class AioSession:
             self.lane.fail(Unavailable("it was not renewed in time"))
             return
         if self._begun is None:
-            now = self.lane.loop.time()
+            now = boot_time()
             if now - self.lane.sent > SILENCE:
                 self.lane.fail(Unavailable("it has fallen silent"))
                 return
@@ -134,25 +140,23 @@ class AioSession:
         self.lane.disown()
 
 
-class AioSessionWire(AioWire):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+class AioSessionWire(Wire):
+    def __init__(self, target: Target, greeting: Greeting, released: Released, driver: Driver) -> None:
+        super().__init__(target, greeting, released, driver, Lane, LoopEar)
         self._sessions: list[AioSession] = []
         self._woken: set[asyncio.Future[None]] = set()
 
     async def session(self, within: float) -> AioSession:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within
+        deadline = boot_time() + within
         while self._sessions:
             session = self._sessions.pop()
-            if session.alive and session.lane.loop is loop:
+            if not session.lane.is_stale():
                 return session
         lane = await self.open(WatchedLane, deadline)
-        assert isinstance(lane, WatchedLane)
         try:
             ((pid,),) = await lane.tell(settings(self.target.relaxed), deadline)
         except BaseException as error:
-            lane.fail(Unavailable("given up"))
+            lane.close()
             if isinstance(error, ServerError):
                 raise replies.explained(error, self.where, self.target.schema) from None
             if isinstance(error, Broken):
@@ -161,7 +165,7 @@ class AioSessionWire(AioWire):
         return AioSession(lane, int(pid), self._woken)
 
     async def hear_from(self, sessions: Sequence[AioSession], within: float) -> Sequence[bool]:
-        deadline = asyncio.get_running_loop().time() + within
+        deadline = boot_time() + within
         asked = [session.hear(deadline) for session in sessions]
         if asked:
             await asyncio.wait(asked, timeout=max(0.0, within) + ASK_EVERY)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -18,8 +19,7 @@ _OIDS = {"bytea": 17, "bigint": 20, "integer": 23, "bytea[]": 1001, "bigint[]": 
 _SECTION = re.compile(r"^-- (\w+) \(([^)]*)\)\n(.*?)(?=\n\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
-def read(value: bytes) -> int:
-    return int.from_bytes(value, "big", signed=True)
+read: Callable[[bytes], int] = partial(int.from_bytes, byteorder="big", signed=True)
 
 
 class Statement(NamedTuple):

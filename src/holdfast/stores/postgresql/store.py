@@ -18,7 +18,7 @@ from .replies import ServerError
 from .snapshots import snapshot
 from .statements import Params, Row, Statement, Statements, claim_params, long, read, renew_params, whole
 from .url import Target
-from .wires import Wire
+from .wire import Wire
 
 TRAITS = Traits(
     system="postgresql",
@@ -61,8 +61,6 @@ class PostgresStore:
         self._greeting = greeting
         self._sql = statements
         self._driver = driver
-        # A wire for threads has a plain function too, which spares them a coroutine for every request.
-        self._talk: Callable[[Statement, Params, float], list[Row]] | None = getattr(wire, "talk", None)
         self._hasty = _HASTY if wire.shares else 0
         self._flags = _ALONE | (_RELAXED if target.relaxed else 0)
         self._bells: dict[str, Any] = {}
@@ -264,9 +262,7 @@ class PostgresStore:
     async def _ask(self, statement: Statement, params: Params, deadline: float) -> list[Row]:
         within = deadline - self._driver.now()
         try:
-            if self._talk is None:
-                return await self._wire.ask(statement, params, within)
-            return self._talk(statement, params, within)
+            return await self._wire.ask(statement, params, within)
         except ServerError as error:
             return await self._persist(self._wire.ask, statement, params, deadline, error)
 

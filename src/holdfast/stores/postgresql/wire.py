@@ -1,239 +1,197 @@
-"""Connections for threads. A thread takes one for a conversation and puts it back; none is kept while waiting in line."""
+"""The connections of one store, for threads and asyncio alike: those that are lent, those for renewals, one ear.
+
+A thread has a connection to itself for one conversation; none is kept while waiting in line. Tasks share one connection (see
+lane.py), and are lent others only to wait there for a row that somebody has locked.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import select
-import time
-from collections.abc import Callable, Generator
-from functools import cached_property
+import weakref
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
+from ...drivers.base import Driver
+from ...drivers.dialing import look_up
 from ...errors import Unavailable
+from ..kit.hands import NOTHING, Hand, Pool
+from ..kit.turns import Turns
 from . import replies
-from .ear import ThreadEar
 from .greeting import SHARING, Greeting, is_lent
-from .line import Broken, Line
-from .pool import Hand, Pool
+from .line import Broken
 from .released import Released
 from .replies import ServerError
 from .statements import Params, Row, Statement
 from .url import Target
+from .wires import Connection, Ear
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
-_GRACE = 1.0  # interrupted in mid-conversation, wait so long for the answer: what was asked is then known to be over
-_clock = time.monotonic
+_ANY_PORT = 5432  # names are looked up with one, and it does not matter which
 Question = TypeVar("Question")
+AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
 
-class BlockingLine(Line):
-    """The same, with a thread that waits for it."""
+class Wire:
+    """Raises Unavailable when a connection fails, ServerError when the server refuses.
 
-    def ask(self, statement: Statement, params: Params, timeout: float) -> list[Row]:
-        self.send(statement, (params,))
-        return self.answer(timeout)
+    Every call is over after `within` seconds, connecting included. What was asked on a connection that turns out to be
+    broken is asked once more, on a new one.
+    """
 
-    def tell(self, sql: str, timeout: float) -> list[Row]:
-        self.say(sql)
-        return self.answer(timeout)
-
-    def answer(self, timeout: float) -> list[Row]:
-        found: list[Any] = []
-        left = timeout
-        try:
-            deadline = _clock() + timeout
-            if not self.flushed():
-                self._flush(deadline)
-            while self._readable(max(0.0, left) * 1000):
-                self.take()
-                rows = self.rows(found)
-                if rows is not None:
-                    return rows
-                left = deadline - _clock()
-            raise self.late(timeout)
-        except Exception:
-            raise
-        except BaseException:  # Ctrl-C
-            with contextlib.suppress(Exception):
-                deadline = _clock() + _GRACE
-                while self.rows(found) is None and self._ready(select.POLLIN, deadline - _clock()):
-                    self.take()
-            raise
-
-    def _flush(self, deadline: float) -> None:
-        """A long request: the server may want to be read while it is written to."""
-        began = _clock()
-        while not self.flushed():
-            if not self._ready(select.POLLIN | select.POLLOUT, deadline - _clock()):
-                raise self.late(deadline - began)
-            self.take()
-
-    @cached_property
-    def _readable(self) -> Callable[[float], object]:
-        poll = select.poll()
-        poll.register(self.pgconn.socket, select.POLLIN)
-        return poll.poll
-
-    def _ready(self, what: int, timeout: float) -> bool:
-        poll = select.poll()
-        poll.register(self.pgconn.socket, what)
-        return bool(poll.poll(max(0.0, timeout) * 1000))
-
-    def is_stale(self) -> bool:
-        """Did the server close it, or say something unasked, while it lay idle?"""
-        return self._ready(select.POLLIN, 0)  # an object of its own: two threads may ask
-
-
-def dial(target: Target, timeout: float) -> BlockingLine:
-    """A bare connection, logged in: to the first host that lets us in within its share of the time."""
-    deadline = _clock() + timeout
-    told: list[str] = []
-    hosts = target.of_each_host()
-    for at, host in enumerate(hosts):
-        try:
-            return _dial_one(host, (deadline - _clock()) / (len(hosts) - at))
-        except Unavailable as error:
-            told.append(str(error))
-    raise replies.not_connected(told, target.where)
-
-
-def _dial_one(host: Target, share: float) -> BlockingLine:
-    deadline = _clock() + share
-    line = BlockingLine.begin(host)
-    try:
-        while (what := line.step()) is not None:
-            if not line._ready(what, deadline - _clock()):
-                raise host.late(share)
-    except BaseException:
-        line.close()
-        raise
-    return line
-
-
-def _hold(conversation: Generator[Question, list[Row], None], ask: Callable[[Question], list[Row]]) -> None:
-    try:
-        question = next(conversation)
-        while True:
-            try:
-                rows = ask(question)
-            except ServerError as error:
-                question = conversation.throw(error)
-            else:
-                question = conversation.send(rows)
-    except StopIteration:
-        return
-
-
-class BlockingWire:
-    """The connections of one store: a bounded pool for threads, some for renewals, one ear."""
-
-    shares = False
-
-    def __init__(self, target: Target, greeting: Greeting, released: Released) -> None:
+    def __init__(
+        self,
+        target: Target,
+        greeting: Greeting,
+        released: Released,
+        driver: Driver,
+        kind: type[Connection],
+        ear: Callable[[Wire], Ear],
+    ) -> None:
         self.target = target
         self.where = target.where
         self.greeting = greeting
         self.released = released
-        self.ear = ThreadEar(self.open, target.schema)
-        self._pool: Pool[BlockingLine] = Pool(target.pool)
-        self._apart: list[BlockingLine] = []
-        self._closed = False
+        self.driver = driver
+        self.shares = kind.shares  # several ask on one connection, and nobody may wait there for a row
+        self.closed = False
+        self._kind = kind
+        self._now = driver.now
+        self._fresh()
+        self.ear = ear(self)
 
-    # ---- connecting
+    def _fresh(self) -> None:
+        self._everything: weakref.WeakSet[Any] = weakref.WeakSet()  # also those that are being talked on, or dialled
+        self._pool: Pool[Any] = Pool(self.target.pool, self.driver)
+        self._apart: list[Any] = []
+        self._shared: Any = None
+        self._dialling = self.turns()
+        self._rows: dict[bytes, Turns] = {}  # by name: those who wait for its row
 
-    def open(self, within: float) -> BlockingLine:
-        """Connected, and agreed on the schema."""
-        deadline = _clock() + within
-        line = dial(self.target, min(within, self.target.timeout))
-        try:
-            self._set_up(line, deadline)
-            _hold(self.released.again(), lambda asked: line.ask(*asked, min(deadline - _clock(), self.target.timeout)))
-        except ServerError as error:
-            line.close()
-            raise replies.explained(error, self.where, self.target.schema) from None
-        except BaseException as error:
-            line.close()
-            if isinstance(error, Broken):
-                raise Unavailable(str(error)) from None
-            raise
-        line.used = _clock()
-        return line
-
-    def _tell(self, line: BlockingLine, sql: str, deadline: float) -> list[Row]:
-        return line.tell(sql, min(deadline - _clock(), self.target.timeout))
-
-    def _set_up(self, line: BlockingLine, deadline: float) -> None:
-        for known_before in (self.greeting.known, False):
-            if not self.greeting.known:
-                _hold(self.greeting.conversation(line.pid), lambda sql: self._tell(line, sql, deadline))
-            if self.greeting.pooled:
-                return
-            try:
-                self._tell(line, self.greeting.setting_up(), deadline)
-            except ServerError as error:
-                if error.state not in replies.MISSING or not known_before:
-                    raise
-                self.greeting.known = False  # another server than last time: it has yet to learn the schema
-            else:
-                line.prepared = True
-                return
+    def turns(self) -> Turns:
+        return Turns(self.driver.bell, self.driver.me, now=self._now)
 
     # ---- asking
 
     async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
-        return self.talk(statement, params, within)
-
-    ask_aside = ask  # a thread has its connection to itself
-
-    def talk(self, statement: Statement, params: Params, within: float) -> list[Row]:
-        deadline = _clock() + within
-        hand = Hand()
-        try:
+        deadline = self._now() + within
+        if not self.shares:
+            return await self._ask_alone(statement, params, deadline)
+        shared = self._shared
+        for again in (statement.repeats, False):
+            if shared is None or shared.is_stale():
+                shared = await self._connected(deadline)
             try:
-                if not self._pool.take(hand):
-                    self._pool.wait(hand, within, self._all_busy)
-                return self._asked(hand, statement, params, deadline)
-            finally:
-                self._pool.put_back(hand)
+                rows: list[Row] = await shared.ask(statement, params, min(deadline, self._now() + self.target.timeout))
+                return rows
+            except Broken as error:
+                self.released.doubtful = True
+                if not again or self._now() >= deadline:
+                    raise Unavailable(str(error)) from None
+                shared = self._shared
+        raise AssertionError  # not reached
+
+    async def ask_aside(self, statement: Statement, params: Params, within: float) -> list[Row]:
+        """What may have to wait for a row: where nobody else waits behind it.
+
+        Tasks who wait for the same row take turns on one connection, so that one locked row does not use up all of them.
+        """
+        deadline = self._now() + within
+        if not self.shares:
+            return await self._ask_alone(statement, params, deadline)
+        name = params[0]
+        turns = self._rows.setdefault(name, self.turns())
+        turn = turns.turn()
+        try:
+            if await turn.come(deadline):
+                return await self._ask_alone(statement, params, deadline)
+        finally:
+            turn.over()
+            if not turns and self._rows.get(name) is turns:
+                self._rows.pop(name, None)
+        raise Unavailable(f"PostgreSQL at {self.where} did not answer within {within:.3g} s")
+
+    async def ask_apart(self, statement: Statement, params: Params, within: float) -> list[Row]:
+        """On a connection that user work cannot keep busy: one of theirs at first, since there may be no time to open another."""
+        deadline = self._now() + within
+        hand, apart = Hand(), self._apart  # not that of a forked child, should it be there that this ends
+        try:
+            self._take_apart(hand)
+            return await self._asked(hand, statement, params, deadline)
         except Broken as error:
-            self._pool.close_idle()  # what broke one has most likely broken all that lie here
             raise Unavailable(str(error)) from None
         finally:
-            self._pool.put_back(hand)  # if it was in that line above that we were interrupted
-            if self._closed:
-                self._pool.close_idle()
+            if hand.connection is not None and hand.connection is not NOTHING:
+                apart.append(hand.connection)
+            if self.closed:
+                self._close_apart()
 
-    def _asked(self, hand: Hand, statement: Statement, params: Params, deadline: float) -> list[Row]:
+    def _take_apart(self, hand: Hand) -> None:
+        with contextlib.suppress(IndexError):
+            hand.connection = self._apart.pop()
+            return
+        if not self.shares:
+            self._pool.take_over(hand)
+        elif self._shared is not None and self._shared.is_idle():
+            hand.connection, self._shared = self._shared, None
+        else:
+            hand.connection = None
+
+    async def _ask_alone(self, statement: Statement, params: Params, deadline: float) -> list[Row]:
+        hand, pool = Hand(), self._pool  # not that of a forked child, should it be there that this ends
+        try:
+            try:
+                if not pool.take(hand):
+                    await pool.wait(hand, deadline, self._all_busy)
+                return await self._asked(hand, statement, params, deadline)
+            finally:
+                pool.put_back(hand)
+        except Broken as error:
+            pool.close_idle()  # what broke one has most likely broken all that lie here
+            raise Unavailable(str(error)) from None
+        finally:
+            pool.put_back(hand)  # if it was in that line above that we were interrupted
+            if self.closed:
+                pool.close_idle()
+
+    async def _asked(self, hand: Hand, statement: Statement, params: Params, deadline: float) -> list[Row]:
         """On the connection in hand, or on a new one if there is none, or it is stale, or breaks.
 
         After a refusal it is as good as before, and stays in the hand; after anything else it may be in mid-conversation.
         """
         try:
-            now = _clock()
-            if hand.line is not None and now - hand.line.used > _FRESH and hand.line.is_stale():
+            now = self._now()
+            if hand.connection is not None and self._is_stale(hand.connection, now):
                 self.released.doubtful = True
                 hand.drop()
-            again = hand.line is not None and statement.repeats
+            again = hand.connection is not None and statement.repeats
             while True:
-                if hand.line is None:
-                    hand.line = self.open(deadline - now)
-                    now = _clock()
+                if hand.connection is None:
+                    hand.connection = await self.open(self._kind, deadline)
+                    now = self._now()
                 try:
-                    rows: list[Row] = hand.line.ask(statement, params, min(deadline - now, self.target.timeout))
-                    hand.line.used = _clock()
+                    rows: list[Row] = await hand.connection.ask(
+                        statement, params, min(deadline, now + self.target.timeout)
+                    )
+                    hand.connection.used = self._now()
                     return rows
                 except Broken:
-                    self.released.doubtful = True
-                    now = _clock()
+                    now = self._now()
                     if not again or now >= deadline:
                         raise
                     again = False
+                    self.released.doubtful = True
                     hand.drop()
         except ServerError:
             raise
         except BaseException:
+            self.released.doubtful = True
             hand.drop()
             raise
+
+    def _is_stale(self, connection: Any, now: float) -> bool:
+        """A loop sees by itself when a connection ends, and may be another than that of last time; a thread has to look."""
+        stale: bool = (self.shares or now - connection.used > _FRESH) and connection.is_stale()
+        return stale
 
     def _all_busy(self, waited: float) -> Unavailable:
         return Unavailable(
@@ -241,39 +199,131 @@ class BlockingWire:
             "see the URL's option pool="
         )
 
-    async def ask_apart(self, statement: Statement, params: Params, within: float) -> list[Row]:
-        """On a connection that user work cannot keep busy: one of theirs at first, since there may be no time to open another."""
-        deadline = _clock() + within
-        hand = Hand()
+    # ---- connecting
+
+    async def _connected(self, deadline: float) -> Any:
+        """The connection that is shared: opened by whoever comes first, while the others wait."""
+        turn = self._dialling.turn()
+        began = self._now()
         try:
-            try:
-                hand.line = self._apart.pop()
-            except IndexError:
-                self._pool.take_over(hand)
-            return self._asked(hand, statement, params, deadline)
-        except Broken as error:
-            raise Unavailable(str(error)) from None
+            if not await turn.come(deadline):
+                raise Unavailable(f"cannot connect to PostgreSQL at {self.where} within {deadline - began:.3g} s")
+            if self._shared is None or self._shared.is_stale():
+                self.released.doubtful |= self._shared is not None
+                opened = await self.open(self._kind, deadline)
+                if self._shared is None or self._shared.is_stale():
+                    self._shared = opened
+                else:  # we were so late that another has had its turn
+                    opened.close()
+            return self._shared
         finally:
-            if isinstance(hand.line, BlockingLine):
-                self._apart.append(hand.line)
-            if self._closed:
-                self._close_apart()
+            turn.over()
+
+    async def open(self, kind: type[AnyConnection], deadline: float) -> AnyConnection:
+        """Connected, and agreed on the schema."""
+        connection = await self._dial(kind, deadline)
+        try:
+            await self._set_up(connection, deadline)
+            await _hold(self.released.again(), lambda asked: connection.ask(*asked, self._by(deadline)))
+        except ServerError as error:
+            connection.close()
+            raise replies.explained(error, self.where, self.target.schema) from None
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, Broken):
+                raise Unavailable(str(error)) from None
+            raise
+        # Closed meanwhile, when there was nothing to close yet. (Threads close what they put back, and may still release.)
+        if self.closed and self.shares:
+            connection.close()
+            raise Unavailable("this connection was closed")
+        connection.used = self._now()
+        return connection
+
+    def _by(self, deadline: float) -> float:
+        return min(deadline, self._now() + self.target.timeout)
+
+    async def _set_up(self, connection: Connection, deadline: float) -> None:
+        for known_before in (self.greeting.known, False):
+            if not self.greeting.known:
+                await _hold(
+                    self.greeting.conversation(connection.pid), lambda sql: connection.tell(sql, self._by(deadline))
+                )
+            if self.greeting.pooled:
+                return
+            try:
+                await connection.tell(self.greeting.setting_up(), self._by(deadline))
+            except ServerError as error:
+                if error.state not in replies.MISSING or not known_before:
+                    raise
+                self.greeting.known = False  # another server than last time: it has yet to learn the schema
+            else:
+                connection.prepared = True
+                return
+
+    async def _dial(self, kind: type[AnyConnection], deadline: float) -> AnyConnection:
+        """A bare connection, logged in: to the first host that lets us in within its share of the time."""
+        deadline = self._by(deadline)
+        told: list[str] = []
+        hosts = self.target.of_each_host()
+        for at, host in enumerate(hosts):
+            try:
+                return await self._dial_one(kind, host, (deadline - self._now()) / (len(hosts) - at))
+            except Unavailable as error:
+                told.append(str(error))
+        raise replies.not_connected(told, self.where)
+
+    async def _dial_one(self, kind: type[AnyConnection], host: Target, share: float) -> AnyConnection:
+        began = self._now()
+        found = await self._addresses(host, began + share)
+        for at, addresses in enumerate(found):
+            now = self._now()
+            until = now + (began + share - now) / (len(found) - at)
+            connection = kind.begin(host, addresses)
+            self._everything.add(connection)
+            try:
+                while (what := connection.step()) is not None:
+                    if not await connection.until_ready(what, until):
+                        raise host.late(share)
+                connection.start()
+                return connection
+            except BaseException as error:
+                connection.close()
+                if not isinstance(error, Unavailable) or at == len(found) - 1:
+                    raise
+        raise host.late(share)
+
+    async def _addresses(self, host: Target, deadline: float) -> list[str]:
+        """What to try in turn. libpq would look a name up by itself, and the thread, or the whole loop, would wait for that."""
+        if host.has_address or any(not one or one.startswith(("/", "@")) for one in host.hosts):
+            return [""]
+        each: list[list[str]] = []
+        for one in host.hosts:
+            try:
+                found = await look_up((one, _ANY_PORT), self.driver.bell(), deadline)
+            except TimeoutError as error:
+                raise Unavailable(f"the host {one!r}: {error}") from None
+            except OSError as error:
+                raise Unavailable(f"the host {one!r} is not known: {error}") from None
+            each.append(list(dict.fromkeys(str(address[0]) for *_, address in found)))
+        # Of several hosts that libpq is to choose from, the first address each.
+        return each[0] if len(each) == 1 else [",".join(some[0] for some in each)]
 
     async def is_shared(self, within: float) -> bool:
         """See greeting.py."""
-        deadline = _clock() + within
-        lines: list[BlockingLine] = []
+        deadline = self._now() + within
+        both: list[Connection] = []
         try:
             for _ in range(2):
-                lines += [dial(self.target, min(deadline - _clock(), self.target.timeout))]
-            return is_lent([self._tell(lines[which], sql, deadline) for which, sql in SHARING])
+                both += [await self._dial(self._kind, deadline)]
+            return is_lent([await both[which].tell(sql, self._by(deadline)) for which, sql in SHARING])
         except ServerError as error:
             raise replies.explained(error, self.where, self.target.schema) from None
         except Broken as error:
             raise Unavailable(str(error)) from None
         finally:
-            for line in lines:
-                line.close()
+            for connection in both:
+                connection.close()
 
     # ---- the end
 
@@ -282,6 +332,9 @@ class BlockingWire:
         self.greeting.known = False
         self._pool.close_idle()
         self._close_apart()
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.close()
         self.ear.lose()
 
     def _close_apart(self) -> None:
@@ -290,14 +343,29 @@ class BlockingWire:
                 self._apart.pop().close()
 
     def forked(self) -> None:
-        for line in (*self._pool.idle(), *self._apart):
-            line.disown()
-        self._pool = Pool(self.target.pool)
-        self._apart = []
+        for connection in list(self._everything):
+            connection.disown()
+        self._fresh()
         self.released.forget()
         self.ear.forked()
 
     async def close(self) -> None:
-        self._closed = True
+        self.closed = True
         self.reset()
         self.ear.close()
+
+
+async def _hold(
+    conversation: Generator[Question, list[Row], None], ask: Callable[[Question], Awaitable[list[Row]]]
+) -> None:
+    try:
+        question = next(conversation)
+        while True:
+            try:
+                rows = await ask(question)
+            except ServerError as error:
+                question = conversation.throw(error)
+            else:
+                question = conversation.send(rows)
+    except StopIteration:
+        return

@@ -1,0 +1,122 @@
+"""Connections that are lent out go wrong in these ways; each is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .spoiling import Mutant, must_be_found
+
+HANDS, CONNECTIONS = "tests/stores/kit/test_hands.py::", "tests/stores/postgresql/test_connections.py::"
+POOL, WIRE = "stores/kit/hands.py", "stores/postgresql/wire.py"
+
+MUTANTS = [
+    Mutant(
+        "a newcomer takes what was put back",
+        POOL,
+        (("        if self._line:\n            return False\n", ""),),
+        HANDS + "test_what_lies_there_is_for_who_waits",
+    ),
+    Mutant(
+        "who is cancelled keeps what it was given",
+        POOL,
+        (
+            (
+                "        if hand.bell is not None:\n            with",
+                "        if hand.bell is not None:\n            hand.connection = NOTHING\n            with",
+            ),
+        ),
+        HANDS + "test_who_is_cancelled_just_then_passes_it_on",
+    ),
+    Mutant(
+        "who gave up waiting is served all the same",
+        POOL,
+        (("                self._line.remove(hand)\n", "                pass\n"),),
+        HANDS + "test_whoever_gives_up_waiting_leaves_none_behind",
+    ),
+    Mutant(
+        "what is taken by a call, after which a signal may come",
+        POOL,
+        (
+            (
+                "            return False\n        try:\n            hand.connection, self._lying[:1] = self._lying[0], ()\n",
+                "            return False\n        try:\n            hand.connection = self._lying.pop(0)\n",
+            ),
+        ),
+        HANDS + "test_interrupted_after_any_call_no_connection_is_used_up",
+    ),
+    Mutant(
+        "one connection in two hands, of which one was in a loop that is gone",
+        POOL,
+        (
+            (
+                "                    self._lay_down(hand)\n                self._line",
+                "                    self._lying[:0] = [hand.connection]\n                self._line",
+            ),
+        ),
+        HANDS + "test_who_comes_for_what_was_given_back_in_its_name_gets_nothing",
+    ),
+    Mutant(
+        "a leave that is lost when closing is interrupted",
+        POOL,
+        (
+            (
+                "                hand.drop()\n            finally:\n                self.put_back(hand)\n",
+                "                hand.drop()\n                self.put_back(hand)\n            finally:\n                pass\n",
+            ),
+        ),
+        HANDS + "test_interrupted_while_they_are_taken_from_there_none_is_lost",
+    ),
+    Mutant(
+        "a connection that is kept though its answer is to come",
+        WIRE,
+        (
+            (
+                "            self.released.doubtful = True\n            hand.drop()\n            raise\n",
+                "            raise\n",
+            ),
+        ),
+        CONNECTIONS + "test_a_connection_whose_answer_did_not_come_in_time_is_closed",
+    ),
+    Mutant(
+        "the next question, before the answer that nobody waits for has come",
+        "stores/postgresql/lane.py",
+        (
+            (
+                "        if not self._flight:\n            self._next()\n",
+                "        if all(one.answer.done() for one in self._flight):\n            self._next()\n",
+            ),
+        ),
+        CONNECTIONS + "test_who_is_cancelled_leaves_its_answer_to_nobody",
+    ),
+    Mutant(
+        "a forked child that keeps what is in use",
+        WIRE,
+        (
+            (
+                "        for connection in list(self._everything):\n",
+                "        for connection in filter(None, (*self._pool.idle(), *self._apart, self._shared)):\n",
+            ),
+        ),
+        CONNECTIONS + "test_a_forked_child_lets_go_of_every_connection_also_of_those_that_are_in_use",
+    ),
+    Mutant(
+        "a connection of a loop that has ended",
+        WIRE,
+        (("(self.shares or now - connection.used > _FRESH)", "now - connection.used > _FRESH"),),
+        CONNECTIONS + "test_in_a_new_event_loop_no_connection_of_the_old_one_is_asked",
+    ),
+    Mutant(
+        "two who leave a row together",
+        WIRE,
+        (("self._rows.pop(name, None)", "del self._rows[name]"),),
+        CONNECTIONS + "test_two_who_waited_for_a_row_may_leave_together",
+    ),
+]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.what) for mutant in MUTANTS])
+def test_a_mistake_is_found(mutant: Mutant, source: Path) -> None:
+    must_be_found(mutant, source)
