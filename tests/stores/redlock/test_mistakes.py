@@ -69,7 +69,7 @@ MUTANTS = [
     Mutant(
         "whatever a node says is an answer",
         "stores/redlock/answers.py",
-        (("return reply if fits else nonsense(reply, where)", "return reply"),),
+        ((" if reply == _FOREIGN else nonsense(reply, where)", " if reply == _FOREIGN else reply"),),
         TROUBLE + "test_a_node_that_speaks_nonsense_is_in_trouble_by_itself",
     ),
     Mutant(
