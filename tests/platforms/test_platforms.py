@@ -34,6 +34,10 @@ def on(system: str, *words: str, **more: str) -> subprocess.CompletedProcess[str
 
 def conform(system: str, tmp_path: Path, *stores: str, **more: str) -> None:
     alone = f"-p tests.platforms.without -p no:cacheprovider --noconftest -c {os.devnull} -q".split()
+    alone += [
+        f"--rootdir={ROOT}",
+        f"--confcutdir={ROOT}",
+    ]  # or it looks through the folders above, where files come and go
     tests = [f"tests/platforms/short.py::{one}" for one in ("test_it_is_gone", *stores)]
     chosen = ["-k", ONE_KIND, "--basetemp", str(tmp_path / "stores"), *tests]
     done = on(system, "-m", "pytest", *alone, *chosen, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", **more)

@@ -47,6 +47,7 @@ names = st.one_of(
 )
 prefixes = st.text("abAB_.:-", min_size=1, max_size=6)
 CLAIM = Claim("", new_holder(), "me", 20.0)
+pytestmark = pytest.mark.filterwarnings("ignore:a name like:UserWarning")  # with braces: taken as it is
 
 
 def redis_keys(prefix: str, name: str) -> list[bytes]:

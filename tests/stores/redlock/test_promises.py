@@ -62,10 +62,12 @@ def nor_when_it_was_renewed(nodes: list[Redis]) -> None:
     with holdfast.connect(url_of(nodes, "?retention=0.2")) as ahead, holdfast.connect(url_of(nodes)) as right:
         set_clock(ahead, HOURS)
         store = store_of(ahead)
-        grant = finish(store.claim(Claim("x", new_holder(), "somebody", 0.5)))
+        grant = finish(store.claim(Claim("x", new_holder(), "somebody", 1.5)))
         assert isinstance(grant, Grant)
-        assert list(finish(store.renew([grant], 0.4))) == [grant]
-        time.sleep(1)
+        # A majority is enough, and on a busy machine the last may not have come to it: all, before it is over.
+        for _ in nodes:
+            assert list(finish(store.renew([grant], 1.0))) == [grant]
+        time.sleep(2)
         assert right.lock("x").acquire(timeout=5).token > grant.token
 
 
