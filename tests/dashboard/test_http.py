@@ -162,6 +162,7 @@ def test_an_eviction_wants_the_name_typed_and_the_token_that_was_seen(
 ) -> None:
     with Served(url, allow_evict=True) as served, httpx.Client(base_url=served.url, timeout=30) as page:
         lease = locks.lock("mine").acquire()
+        until(lambda: names(page) == ["mine"], "the lock")  # what comes and goes between two looks is not seen
         headers = acting(page)
 
         def evict(**wish: object) -> httpx.Response:
