@@ -23,16 +23,6 @@ from holdfast.testing.manual import Manual, ManualBell, connect
 
 
 @pytest.fixture
-def driver() -> Manual:
-    return Manual()
-
-
-@pytest.fixture
-def locks(driver: Manual) -> Locks:
-    return connect(driver)
-
-
-@pytest.fixture
 def hand(locks: Locks) -> Tampered:
     return tamper(locks)
 

@@ -116,10 +116,8 @@ def _home() -> str:
         import pwd
 
         return pwd.getpwuid(os.getuid()).pw_dir
-    except (
-        KeyError,
-        ImportError,
-    ):  # a user without an entry, as in some containers; Windows, where HOME changes nothing
+    except (KeyError, ImportError):
+        # A user without an entry, as in some containers; or Windows, where HOME changes nothing.
         return os.path.expanduser("~")
 
 

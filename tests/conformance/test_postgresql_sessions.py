@@ -13,7 +13,7 @@ import pytest
 from holdfast.testing import servers
 from holdfast.testing.conformance import Suite, World
 from holdfast.testing.conformance.answers import FAULTS
-from holdfast.testing.conformance.network import Network
+from holdfast.testing.network import Network
 from holdfast.testing.servers.postgresql import PostgreSQL
 
 from ..tenants import on_postgresql

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..secret import Secret
 from ..testing.history import ACQUIRE, CHECK, CRASHED, DONE, FAILED, GRANTED, RENEW, STALE, WRITE, Note
 from ..testing.servers.process import standing
 from .journal import Tail
@@ -156,7 +155,7 @@ class Crew:
         way = number % len(self._ways)
         told = {
             **self._told,
-            "url": Secret(self._ways[way]).plain,
+            "url": self._ways[way],
             "flavour": (THREADS, ASYNCIO)[number // len(self._ways) % 2],
         }
         worker = Worker(f"w{number}", way, self._folder, told)

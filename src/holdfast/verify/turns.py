@@ -6,7 +6,6 @@ nemesis knows that moment by what is written down (`IN_THE_GAP`), and likes to s
 
 from __future__ import annotations
 
-import inspect
 import random
 import sqlite3
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from ..databases.wire import settle
 from ..errors import HoldfastError, LeaseLost, StaleToken
 from ..testing.history import ACQUIRE, CHECK, DONE, FAILED, GRANTED, LOST, READ, RELEASE, STALE, WRITE, Operation
 from .journal import Journal
@@ -54,7 +54,7 @@ class Turns:
         try:
             if kind == REENTRANT:
                 with suppress(HoldfastError):  # the same once more, and out again; what is outside stays held
-                    await settled((await settled(made.acquire(timeout=self._patience))).release())
+                    await settle((await settle(made.acquire(timeout=self._patience))).release())
             await self._inside(leases, changes)
         except (LeaseLost, StaleToken):
             return  # it is in the history
@@ -82,7 +82,7 @@ class Turns:
         names = [ask.name for ask in made._asks] if kind == ALL_OF else [made._ask.name]
         steps = [self._journal.step(ACQUIRE, name, ttl=self._ttl, detail=kind) for name in names]
         try:
-            held = await settled(made.acquire(timeout=self._patience))
+            held = await settle(made.acquire(timeout=self._patience))
         except HoldfastError as error:
             for step in steps:
                 step.detail = f"{kind}: {type(error).__name__}"
@@ -164,15 +164,10 @@ class Turns:
 
     async def _release(self, held: Any, leases: tuple[Any, ...]) -> None:
         try:
-            await settled(held.release())
+            await settle(held.release())
         except HoldfastError as error:  # it goes on in the background, and ends with the ttl
             for lease in leases:
                 self._journal.tell(f"{RELEASE}: {type(error).__name__}", lease.name, lease.token)
 
     async def _think(self) -> None:
         await self._locks._engine.driver.sleep(self._random.uniform(0, HOLD))
-
-
-async def settled(step: Any) -> Any:
-    """The answer, of threads or of asyncio."""
-    return await step if inspect.isawaitable(step) else step

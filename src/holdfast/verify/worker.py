@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import aio, sync
+from ..databases.wire import settle
 from ..drivers.base import finish
 from ..testing.history import Recording
 from .journal import Journal
 from .register import Register
-from .turns import Turns, settled
+from .turns import Turns
 
 STOP = "stop"
 THREADS, ASYNCIO = "threads", "asyncio"
@@ -38,7 +39,7 @@ async def work(locks: Any, told: dict[str, Any], stop: threading.Event) -> None:
     while not stop.is_set():
         await turns.one(int((time.monotonic() - told["start"]) / told["era"]))
         await engine.driver.sleep(0.001)
-    await settled(locks.close())
+    await settle(locks.close())
     register.close()
     journal.close()
 

@@ -22,7 +22,7 @@ from holdfast.drivers.threads import Threads
 from holdfast.stores.redlock import open_store
 from holdfast.stores.redlock.answers import Question
 from holdfast.stores.redlock.store import RedlockStore
-from holdfast.testing.conformance.network import Network
+from holdfast.testing.network import Network
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
 

@@ -27,6 +27,7 @@ _THEMES = (
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES.split()))
 
+from ..network import Network  # noqa: E402
 from .abandonment import Abandonment  # noqa: E402 - their asserts are rewritten only if this comes after
 from .answers import LostAnswers  # noqa: E402
 from .bounds import Bounds  # noqa: E402
@@ -47,7 +48,6 @@ from .looking import Looking  # noqa: E402
 from .loops import Loops  # noqa: E402
 from .misuse import Misuses  # noqa: E402
 from .names import Names  # noqa: E402
-from .network import Network  # noqa: E402
 from .once import Once  # noqa: E402
 from .oneself import Oneself  # noqa: E402
 from .order import Order  # noqa: E402

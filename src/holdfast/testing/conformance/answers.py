@@ -19,8 +19,8 @@ import pytest
 from ... import events
 from ...claim import Grant
 from ...errors import Unavailable
+from ..network import Network
 from .kinds import MUTEXES
-from .network import Network
 from .tampering import Tampered, tamper
 from .world import Actor, Pending, World, claim, inside, settled
 

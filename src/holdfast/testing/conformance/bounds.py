@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ...errors import NotAcquired, Unavailable
-from .network import Network
+from ..network import Network
 from .world import PATIENCE, World, settled
 
 CLOSING = 5.0  # what close() takes at the most, unless told otherwise

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ...errors import Misuse
-from .network import Network
+from ..network import Network
 from .processes import run
 from .tampering import tamper
 from .world import World, on_every_loop, settled

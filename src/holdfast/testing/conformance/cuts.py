@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..checkers import check_freed, check_liveness, check_storage, check_tokens, longest_free
 from ..crowd import Crowd
-from .network import Network
+from ..network import Network
 from .world import LOOPS, World
 
 FLAVOURS = ("threads", "threads", "threads", *LOOPS, "asyncio", "threads")[:6]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ... import events
-from .network import Network
+from ..network import Network
 from .tampering import tamper
 from .world import LOOPS, World, on_every_loop
 
