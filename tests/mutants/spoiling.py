@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
+# Hypothesis and the other plugins that are installed cost a second each time, and hundreds of mistakes need none of them.
+PLUGINS = ("-p", "pytest_timeout", "-p", "holdfast_pytest", "-p", "no:cacheprovider", "-p", "no:doctest")
 SUITE = "tests/conformance/test_memory.py::TestMemory::"
 
 
@@ -23,21 +25,9 @@ class Mutant(NamedTuple):
 def run(source: Path, *tests: str, within: float = 300.0) -> subprocess.CompletedProcess[str]:
     """Tests of this repository, against a copy of its source."""
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:doctest",
-            "--tb=line",
-            *tests,
-        ],
+        [sys.executable, "-m", "pytest", *PLUGINS, "-x", "-q", "--tb=line", *tests],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(source)},
+        env={**os.environ, "PYTHONPATH": str(source), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=within,
@@ -57,6 +47,7 @@ def must_be_found(mutant: Mutant, source: Path) -> None:
     assert "\nFAILED " in done.stdout, f"it was not the test that found it:\n{done.stdout}"
     assert "ImportError" not in done.stdout
     assert "SyntaxError" not in done.stdout
+    assert "NameError" not in done.stdout
 
 
 def must_be_clean(mutants: Sequence[Mutant], source: Path) -> None:
