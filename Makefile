@@ -7,6 +7,11 @@ BIN := $(VENV)/bin
 # pytest: without it the whole takes nearly twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Servers and tests write a great many small files that nobody needs afterwards. In memory, where a system has room there, that
+# costs a PostgreSQL a tenth of its start, and the whole a quarter of its time.
+SCRATCH := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt 4000000 ] 2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
+unit serverless versions: export TMPDIR = $(SCRATCH)
+
 .PHONY: help demo test check servers unit serverless versions soak bench dist clean
 
 help:

@@ -15,6 +15,7 @@ import pytest
 from holdfast.testing import servers
 from holdfast.testing.servers import process, wire
 from holdfast.testing.servers.base import Server
+from holdfast.testing.servers.mariadb import MariaDB
 from holdfast.testing.servers.postgresql import PgBouncer
 
 pytestmark = pytest.mark.server
@@ -189,3 +190,21 @@ def test_a_stopped_server_leaves_no_process_and_no_folder(server: Server) -> Non
     server.stop()
     assert not any(process.running(pid) for pid in family)
     assert not server.folder.exists()
+
+
+def test_what_takes_seconds_to_prepare_is_prepared_once_and_copied(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    prepared = list[Path]()
+    prepare = MariaDB.prepare
+
+    def noted(server: MariaDB) -> None:
+        prepared.append(server.data)
+        prepare(server)
+
+    monkeypatch.setattr(MariaDB, "prepare", noted)
+    with servers.start("mariadb") as first, servers.start("mariadb") as second:
+        assert prepared == [first.data]
+        assert second.answers()
+        assert len(list((tmp_path / "holdfast" / "servers" / "prepared").iterdir())) == 1

@@ -7,17 +7,19 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
 from holdfast.testing.ports import LOOPBACK, ReservedPort
 from holdfast.testing.servers import process
-from holdfast.testing.servers.needs import missing, needs
+from holdfast.testing.servers.needs import cache_folder, missing, needs
 
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
@@ -50,6 +52,7 @@ class Server(ABC):
     port_count: ClassVar[int] = 1
     account: ClassVar[str | None] = None  # whom it runs as when the tests run as root
     quit_signal: ClassVar[signal.Signals] = signal.SIGTERM  # asks for an orderly end
+    prepared_once: ClassVar[bool] = False  # to prepare it takes seconds: done once for this program, and then copied
 
     def __init__(self, kind: str, extra: tuple[str, ...] = (), environ: Mapping[str, str] | None = None) -> None:
         absent = missing((kind,))
@@ -133,7 +136,7 @@ class Server(ABC):
             if self.user:
                 shutil.chown(self.data, self.user)
             try:
-                self.prepare()
+                self._prepare()
             except BaseException:
                 self._discard()  # half prepared is worse than empty: the next launch begins anew
                 raise
@@ -205,6 +208,24 @@ class Server(ABC):
     def __str__(self) -> str:
         return f"{self.kind} at {LOOPBACK}:{self.port}"
 
+    def _prepare(self) -> None:
+        if not self.prepared_once or self.environ:
+            self.prepare()
+            return
+        program = os.stat(self.program)
+        made = cache_folder() / "prepared" / f"{self.kind}-{program.st_ino}-{program.st_size}-{program.st_mtime_ns}"
+        if made.exists():
+            _copy(made, self.data)
+            return
+        self.prepare()
+        made.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=made.parent, prefix="making-") as name:
+            copy = Path(name) / "data"
+            copy.mkdir(mode=0o700)
+            _copy(self.data, copy)
+            with suppress(OSError):  # somebody else was quicker
+                copy.rename(made)
+
     def run_tool(self, command: list[str]) -> None:
         """Run a program that prepares the data folder, as the server's own user."""
         tool = process.spawn(command, self.data, self._log, self.environ, self.user)
@@ -249,6 +270,11 @@ class Server(ABC):
 
     def _last_words(self) -> str:
         return f" The end of its log:\n{self.log[-_LOG_TAIL:]}"
+
+
+def _copy(source: Path, target: Path) -> None:
+    """What is in that folder, with its owners and modes."""
+    subprocess.run(["cp", "-a", f"{source}/.", str(target)], check=True)
 
 
 def poll(condition: Callable[[], bool], timeout: float, what: str) -> None:

@@ -12,6 +12,7 @@ class MariaDB(Server):
 
     scheme = "mysql"
     account = "mysql"  # it refuses to run as root
+    prepared_once = True
 
     def prepare(self) -> None:
         self.run_tool(

@@ -34,6 +34,8 @@ class _Speaker(Server):
 class PostgreSQL(_Speaker):
     """Everybody on loopback is let in as user postgres."""
 
+    prepared_once = True
+
     def prepare(self) -> None:
         initdb = str(Path(self.program).with_name("initdb"))
         self.run_tool([initdb, "-D", str(self.data), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync"])
