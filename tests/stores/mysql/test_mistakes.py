@@ -41,14 +41,14 @@ MUTANTS = [
     ),
     Mutant(
         "warnings of the server are printed",
-        "line_aio.py",
+        "connection_aio.py",
         "            await connection.query(statement)\n",
         "            await connection.cursor().execute(statement)\n",
         "test_pool.py::test_creating_the_tables_prints_nothing",
     ),
     Mutant(
         "a cancellation that the driver swallowed",
-        "line_aio.py",
+        "connection_aio.py",
         "        dialling.get_loop().call_later(_AGAIN, _end, dialling)\n",
         "        pass\n",
         "test_dialling.py::test_a_cancellation_that_the_driver_swallows_does_not_make_it_wait_for_ever",
@@ -83,7 +83,7 @@ MUTANTS = [
     ),
     Mutant(
         "every read has a time limit of its own",
-        "line.py",
+        "connection.py",
         "left = self.deadline - boot_time()",
         "left = 30.0",
         "test_bounds.py::test_a_silent_server_is_unavailable_in_time_though_signals_interrupt",
@@ -118,7 +118,7 @@ MUTANTS = [
     ),
     Mutant(
         "who has answered waits for who has not",
-        "line.py",
+        "connection.py",
         "                asked.pop(number).end_ping()\n",
         "",
         "test_renewing.py::test_a_session_is_released_though_the_connection_of_another_is_stuck",
@@ -154,7 +154,7 @@ MUTANTS = [
     ),
     Mutant(
         "a socket that is watched is closed without a word",
-        "line.py",
+        "connection.py",
         "        plug = self._sock\n        if plug is not None:\n            with",
         "        plug = None\n        if plug is not None:\n            with",
         "test_session.py::test_a_claim_whose_answer_was_lost_is_not_in_its_own_way",
@@ -189,7 +189,7 @@ MUTANTS = [
     ),
     Mutant(
         "the password goes to whoever asks",
-        "line.py",
+        "connection.py",
         "return {} if private else",
         "return {} if True else",
         "test_logins.py::test_a_server_that_asks_for_the_password_in_clear_text_does_not_get_it",

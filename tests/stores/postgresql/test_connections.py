@@ -16,7 +16,7 @@ from holdfast import Unavailable
 from holdfast.claim import Grant
 from holdfast.drivers.aio import Asyncio
 from holdfast.stores.postgresql import open_store
-from holdfast.stores.postgresql.line import Line
+from holdfast.stores.postgresql.connection import Line
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 

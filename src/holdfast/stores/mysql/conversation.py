@@ -16,7 +16,7 @@ from ...errors import Misuse, Unavailable, Unsupported
 from ..kit.hands import NOTHING, Hand, Pool
 from . import definitions
 from .faults import DEADLOCK, EXISTS, MISSING, ServerError, explained
-from .lines import Dial, Line, Rows
+from .connections import Dial, Line, Rows
 from .url import Target
 
 _ATTEMPTS = 10  # deadlocks: none are known, but what else locks rows there is not ours to know

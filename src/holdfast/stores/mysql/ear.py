@@ -16,7 +16,7 @@ from typing import Any
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from .faults import INTERRUPTED, ServerError
-from .lines import Line
+from .connections import Line
 
 _NAPS, _NAP = (
     10,

@@ -18,7 +18,7 @@ from ...drivers.base import Driver
 from ...errors import Unavailable, Unsupported
 from .conversation import Conversation
 from .faults import DEADLOCK, MISSING, ServerError, explained
-from .lines import Dial, Line, Rows
+from .connections import Dial, Line, Rows
 from .store import _SECOND, last_eviction, literal, spent
 from .url import Target
 

@@ -29,7 +29,7 @@ from ...drivers.base import Driver
 from ...errors import Unavailable
 from .conversation import Conversation
 from .ear import Ear
-from .lines import Dial, Rows
+from .connections import Dial, Rows
 from .url import Target
 
 TRAITS = Traits(

@@ -41,7 +41,7 @@ def _lease(target: Target, driver: Driver, asynchronous: bool) -> Store:
         wire = Wire(target, greeting, Released(statements.release), driver, Lane, LoopEar)
     else:
         from .ear import ThreadEar
-        from .line import BlockingLine
+        from .connection import BlockingLine
 
         wire = Wire(target, greeting, Released(statements.release), driver, BlockingLine, ThreadEar)
     return PostgresStore(target, wire, greeting, statements, driver)

@@ -16,7 +16,7 @@ from ...drivers.base import boot_time
 from ...errors import Unavailable
 from .. import ears
 from . import migration
-from .line import BlockingLine
+from .connection import BlockingLine
 from .replies import ServerError
 
 if TYPE_CHECKING:

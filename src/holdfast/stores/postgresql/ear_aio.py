@@ -11,7 +11,7 @@ from ...errors import Unavailable
 from .. import ears_aio
 from .ear import ASK_AFTER, key_of, listening, new_number
 from .lane import Lane
-from .line import Broken
+from .connection import Broken
 from .replies import ServerError
 
 if TYPE_CHECKING:

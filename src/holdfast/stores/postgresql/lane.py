@@ -18,7 +18,7 @@ from psycopg import pq
 
 from ...drivers.base import boot_time
 from ...errors import Unavailable
-from .line import Broken, Line
+from .connection import Broken, Line
 from .replies import ServerError
 from .statements import Params, Row, Statement
 

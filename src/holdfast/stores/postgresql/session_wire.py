@@ -14,7 +14,7 @@ from ...errors import Unavailable
 from . import replies
 from .ear import ThreadEar
 from .greeting import Greeting
-from .line import BlockingLine, Broken
+from .connection import BlockingLine, Broken
 from .released import Released
 from .replies import ServerError
 from .statements import PING, Params, Row, Statement, long

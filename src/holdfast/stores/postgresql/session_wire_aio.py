@@ -15,7 +15,7 @@ from . import replies
 from .ear_aio import LoopEar
 from .greeting import Greeting
 from .lane import NEVER, Lane
-from .line import Broken
+from .connection import Broken
 from .released import Released
 from .replies import ServerError
 from .session_wire import ASK_EVERY, SILENCE, settings

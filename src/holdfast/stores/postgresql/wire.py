@@ -18,7 +18,7 @@ from ..kit.hands import NOTHING, Hand, Pool
 from ..kit.turns import Turns
 from . import replies
 from .greeting import SHARING, Greeting, is_lent
-from .line import Broken
+from .connection import Broken
 from .released import Released
 from .replies import ServerError
 from .statements import Params, Row, Statement

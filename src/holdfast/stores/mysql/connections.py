@@ -1,4 +1,4 @@
-"""What a connection is, in threads (line.py) and in asyncio (line_aio.py) alike."""
+"""What a connection is, in threads (connection.py) and in asyncio (connection_aio.py) alike."""
 
 from __future__ import annotations
 

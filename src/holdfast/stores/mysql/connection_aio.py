@@ -11,7 +11,7 @@ from typing import Any
 from ...drivers.base import boot_time
 from ...errors import Misuse, NotInstalled, Unavailable
 from .faults import NONSENSE, ServerError, explained
-from .lines import Line, Rows
+from .connections import Line, Rows
 from .url import Target
 
 try:
@@ -25,7 +25,7 @@ _AGAIN = 0.05  # seconds until a cancellation that was swallowed is repeated
 
 
 async def dial(target: Target, within: float) -> Line:
-    from .line import greeting, not_connected, not_reached, refused_logins, tls_context_of
+    from .connection import greeting, not_connected, not_reached, refused_logins, tls_context_of
 
     deadline = boot_time() + within
     options = {"unix_socket": target.socket} if target.socket else {"host": target.host, "port": target.port}
@@ -164,7 +164,7 @@ class AioLine:
 
     def ping(self) -> asyncio.Task[list[Rows]]:
         """In the background, without a limit: one that is late is no reason to hang up."""
-        from .line import PING
+        from .connection import PING
 
         task = self._loop.create_task(self._in_turn(PING))
         task.add_done_callback(_look_at)
@@ -202,7 +202,7 @@ class AioLine:
             watching.close()
 
     def bear(self, seconds: float) -> None:
-        from .line import bear
+        from .connection import bear
 
         bear(self.transport.get_extra_info("socket"), seconds)
 

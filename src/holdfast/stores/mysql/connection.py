@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...drivers.base import boot_time
 from ...errors import Misuse, NotInstalled, Unavailable
 from .faults import NONSENSE, ServerError, explained
-from .lines import Line, Rows
+from .connections import Line, Rows
 from .url import Target
 
 if TYPE_CHECKING:
