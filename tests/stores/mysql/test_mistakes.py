@@ -28,8 +28,8 @@ MUTANTS = [
     Mutant(
         "a forked child that keeps what is in use",
         "conversation.py",
-        "        for line in list(self._everything):\n",
-        "        for line in (*self._pool.idle(), *self._apart.idle()):\n",
+        "        for connection in list(self._everything):\n",
+        "        for connection in (*self._pool.idle(), *self._apart.idle()):\n",
         "test_connections.py::test_a_forked_child_lets_go_of_every_connection_also_of_those_that_are_in_use",
     ),
     Mutant(
@@ -63,7 +63,7 @@ MUTANTS = [
     Mutant(
         "what was left behind is ended by its number",
         "conversation.py",
-        '((number,),) = (await line.ask(f"SELECT IS_USED_LOCK({lock})", self.left(give_up)))[0]',
+        '((number,),) = (await connection.ask(f"SELECT IS_USED_LOCK({lock})", self.left(give_up)))[0]',
         "number = NUMBERS.get(name)",
         "test_strays.py::test_after_ctrl_c_and_a_restart_of_the_server_no_connection_of_others_is_ended",
     ),
@@ -141,8 +141,8 @@ MUTANTS = [
     Mutant(
         "the lock is his who has the number",
         "session.py",
-        "= IS_USED_LOCK('holdfast:line:{one.line.name}')\"",
-        '= {one.line._connection.thread_id()}"',
+        "= IS_USED_LOCK('holdfast:line:{one.connection.name}')\"",
+        '= {one.connection._connection.thread_id()}"',
         "test_session.py::test_who_has_the_number_of_a_connection_that_ended_is_somebody_else",
     ),
     Mutant(
@@ -198,8 +198,8 @@ MUTANTS = [
 # For the mistake that goes by numbers: what the server calls each connection.
 NUMBERS = """
 NUMBERS = {}
-from . import line as _line
-_made = _line.BlockingLine.__init__
+from . import connection as _connection
+_made = _connection.BlockingConnection.__init__
 
 
 def _noted(self, connection, target):
@@ -207,7 +207,7 @@ def _noted(self, connection, target):
     NUMBERS[self.name] = connection.thread_id()
 
 
-_line.BlockingLine.__init__ = _noted
+_connection.BlockingConnection.__init__ = _noted
 """
 
 

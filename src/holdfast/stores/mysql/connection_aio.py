@@ -10,8 +10,8 @@ from typing import Any
 
 from ...drivers.base import boot_time
 from ...errors import Misuse, NotInstalled, Unavailable
+from .connections import Connection, Rows
 from .faults import NONSENSE, ServerError, explained
-from .connections import Line, Rows
 from .url import Target
 
 try:
@@ -24,7 +24,7 @@ except ImportError as error:
 _AGAIN = 0.05  # seconds until a cancellation that was swallowed is repeated
 
 
-async def dial(target: Target, within: float) -> Line:
+async def dial(target: Target, within: float) -> Connection:
     from .connection import greeting, not_connected, not_reached, refused_logins, tls_context_of
 
     deadline = boot_time() + within
@@ -55,17 +55,17 @@ async def dial(target: Target, within: float) -> Line:
         raise Unavailable(f"what answers at {target.shown()} does not speak as MySQL does: {error!r:.200}") from error
     except (ValueError, RuntimeError) as error:
         raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
-    line = AioLine(connection, target)
+    made = AioConnection(connection, target)
     try:
-        if target.tls and line.transport.get_extra_info("sslcontext") is None:
+        if target.tls and made.transport.get_extra_info("sslcontext") is None:
             raise Misuse(f"the connection to MySQL at {target.shown()} is not encrypted, though the URL asks for TLS")
-        await line.ask(greeting(line.server, line.name, target.timeout), deadline - boot_time())
+        await made.ask(greeting(made.server, made.name, target.timeout), deadline - boot_time())
     except BaseException as error:
-        line.close()
+        made.close()
         if isinstance(error, ServerError):
             raise explained(error, target.shown(), target.database) from error
         raise
-    return line
+    return made
 
 
 async def _ended_in_time(connecting: Awaitable[Any], within: float) -> Any:
@@ -102,7 +102,7 @@ def _hang_up(dialling: asyncio.Task[Any]) -> None:
         dialling.result().close()  # it was there after all, when nobody wanted it any more
 
 
-class AioLine:
+class AioConnection:
     def __init__(self, connection: Any, target: Target) -> None:
         self._connection = connection
         self._target = target
@@ -124,7 +124,7 @@ class AioLine:
             raise Unavailable(f"MySQL at {self._target.shown()} did not answer within {within:.2g} s") from error
 
     async def _in_turn(self, statement: str) -> list[Rows]:
-        async with self._turn:  # a session lock's line is renewed by one task and released by another
+        async with self._turn:  # a session lock's connection is renewed by one task and released by another
             if not self._open:
                 raise Unavailable(f"the connection to MySQL at {self._target.shown()} was closed")
             self._busy = True
@@ -233,7 +233,7 @@ class AioLine:
                 os.close(nothing)
 
 
-_inherited: list[AioLine] = []  # kept, so that collecting them does not touch the parent's loop
+_inherited: list[AioConnection] = []  # kept, so that collecting them does not touch the parent's loop
 
 
 def _look_at(task: asyncio.Task[list[Rows]]) -> None:
@@ -241,9 +241,9 @@ def _look_at(task: asyncio.Task[list[Rows]]) -> None:
         task.exception()
 
 
-async def ping_all(lines: Sequence[Any], within: float) -> list[bool | Unavailable]:
-    """A word on every line at once. True: answered. False: it has ended. Unavailable: not in time; it may yet answer."""
-    tasks = [line.ping() for line in lines]
+async def ping_all(connections: Sequence[Any], within: float) -> list[bool | Unavailable]:
+    """A word on every connection at once. True: answered. False: it has ended. Unavailable: not in time; it may yet answer."""
+    tasks = [connection.ping() for connection in connections]
     done, _ = await asyncio.wait(tasks, timeout=within)
     return [
         Unavailable(f"no answer within {within:.2g} s")

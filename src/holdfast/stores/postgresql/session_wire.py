@@ -12,9 +12,9 @@ from typing import Any
 from ...drivers.base import Driver, boot_time
 from ...errors import Unavailable
 from . import replies
+from .connection import BlockingConnection, Broken
 from .ear import ThreadEar
 from .greeting import Greeting
-from .connection import BlockingLine, Broken
 from .released import Released
 from .replies import ServerError
 from .statements import PING, Params, Row, Statement, long
@@ -41,8 +41,8 @@ def settings(relaxed: bool) -> str:
 class BlockingSession:
     """Of what was asked, at most one thing is outstanding: what was begun, or a ping of the watcher's."""
 
-    def __init__(self, line: BlockingLine, pid: int, watcher: Watcher) -> None:
-        self.line = line
+    def __init__(self, connection: BlockingConnection, pid: int, watcher: Watcher) -> None:
+        self.connection = connection
         self.pid = pid
         self._watcher = watcher
         self._mutex = threading.RLock()  # the watcher and whoever uses it
@@ -65,13 +65,13 @@ class BlockingSession:
         deadline = boot_time() + within
         with self._mutex:  # nobody has it for longer than a conversation takes
             if not self.alive:
-                raise Unavailable(f"the connection to PostgreSQL at {self.line.where} has ended")
+                raise Unavailable(f"the connection to PostgreSQL at {self.connection.where} has ended")
             try:
                 while self.pinged is not None:  # an answer that is owed comes first
-                    if not self.line.is_ready(select.POLLIN, deadline):
-                        raise self.line.late(within)
+                    if not self.connection.is_ready(select.POLLIN, deadline):
+                        raise self.connection.late(within)
                     self.look()
-                return await self.line.ask(statement, params, deadline)
+                return await self.connection.ask(statement, params, deadline)
             except Unavailable as error:
                 self.end()
                 raise Unavailable(str(error)) from None
@@ -84,7 +84,7 @@ class BlockingSession:
     def begin(self, statement: Statement, params: Params) -> None:
         with self._mutex:
             try:
-                self.line.send(statement, (params,))
+                self.connection.send(statement, (params,))
                 self._found, self.begun = [], True
             except Broken as error:
                 self.end()
@@ -96,9 +96,9 @@ class BlockingSession:
                 return []
             assert self._found is not None
             try:
-                if self.line.is_stale():
-                    self.line.take()
-                rows = self.line.rows(self._found)
+                if self.connection.is_stale():
+                    self.connection.take()
+                rows = self.connection.rows(self._found)
             except Unavailable as error:
                 self.end()
                 raise Unavailable(str(error)) from None
@@ -114,7 +114,7 @@ class BlockingSession:
             if not self.alive:
                 return
             poll = select.poll()
-            poll.register(self.line.fileno(), select.POLLIN)
+            poll.register(self.connection.fileno(), select.POLLIN)
             with self._waking:
                 if self._wake is None:
                     self._wake = os.pipe()
@@ -144,7 +144,7 @@ class BlockingSession:
             return min(self.deadline, self.pinged + SILENCE)
         if self.wanted > self.heard or now >= self.heard + ASK_EVERY:
             try:
-                self.line.send(PING, ((long(self.token),),))
+                self.connection.send(PING, ((long(self.token),),))
                 self._found, self.pinged = [], now
             except Broken:
                 self.end()
@@ -154,11 +154,15 @@ class BlockingSession:
     def look(self) -> None:
         """Something may have come: the answer to a ping, or its end."""
         with self._mutex:
-            if not self.alive or self.begun or not self.line.is_stale():
+            if not self.alive or self.begun or not self.connection.is_stale():
                 return
             try:
-                self.line.take()
-                if self.pinged is not None and self._found is not None and self.line.rows(self._found) is not None:
+                self.connection.take()
+                if (
+                    self.pinged is not None
+                    and self._found is not None
+                    and self.connection.rows(self._found) is not None
+                ):
                     self.heard, self.pinged, self._found = self.pinged, None, None
                     self._watcher.tell()
             except Exception:
@@ -174,13 +178,13 @@ class BlockingSession:
 
     def end(self) -> None:
         """It is over: close it, and tell whoever wants to know."""
-        self.line.hang_up()  # before anything: whoever is in a conversation finds out, and lets us have it
+        self.connection.hang_up()  # before anything: whoever is in a conversation finds out, and lets us have it
         with self._mutex:
             if not self.alive:
                 return
             self.alive = False
             self._watcher.remove(self)
-            self.line.close()
+            self.connection.close()
             self._close_wake()
         self._watcher.tell()
         if self.lost is not _nobody:
@@ -209,7 +213,7 @@ class BlockingSession:
         self.alive = False
         self._waking = threading.Lock()  # another thread of the parent's may have had it
         self._close_wake()
-        self.line.disown()
+        self.connection.disown()
 
 
 def _nobody() -> None:
@@ -218,7 +222,7 @@ def _nobody() -> None:
 
 class BlockingSessionWire(Wire):
     def __init__(self, target: Target, greeting: Greeting, released: Released, driver: Driver) -> None:
-        super().__init__(target, greeting, released, driver, BlockingLine, ThreadEar)
+        super().__init__(target, greeting, released, driver, BlockingConnection, ThreadEar)
         self._watcher = Watcher()
         self._sessions: list[BlockingSession] = []
 
@@ -229,20 +233,20 @@ class BlockingSessionWire(Wire):
                 session = self._sessions.pop()
             except IndexError:
                 break
-            if session.alive and not session.line.is_stale():
+            if session.alive and not session.connection.is_stale():
                 return session
             session.close()
-        line = await self.open(BlockingLine, deadline)
+        connection = await self.open(BlockingConnection, deadline)
         try:
-            ((pid,),) = await line.tell(settings(self.target.relaxed), self._by(deadline))
+            ((pid,),) = await connection.tell(settings(self.target.relaxed), self._by(deadline))
         except BaseException as error:
-            line.close()
+            connection.close()
             if isinstance(error, ServerError):
                 raise replies.explained(error, self.where, self.target.schema) from None
             if isinstance(error, Broken):
                 raise Unavailable(str(error)) from None
             raise
-        return BlockingSession(line, int(pid), self._watcher)
+        return BlockingSession(connection, int(pid), self._watcher)
 
     async def hear_from(self, sessions: Sequence[BlockingSession], within: float) -> Sequence[bool]:
         asked = boot_time()

@@ -12,10 +12,10 @@ from psycopg import pq
 from ...drivers.base import Driver, boot_time
 from ...errors import Unavailable
 from . import replies
+from .connection import Broken
 from .ear_aio import LoopEar
 from .greeting import Greeting
 from .lane import NEVER, Lane
-from .connection import Broken
 from .released import Released
 from .replies import ServerError
 from .session_wire import ASK_EVERY, SILENCE, settings

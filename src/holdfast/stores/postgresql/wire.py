@@ -17,8 +17,8 @@ from ...errors import Unavailable
 from ..kit.hands import NOTHING, Hand, Pool
 from ..kit.turns import Turns
 from . import replies
-from .greeting import SHARING, Greeting, is_lent
 from .connection import Broken
+from .greeting import SHARING, Greeting, is_lent
 from .released import Released
 from .replies import ServerError
 from .statements import Params, Row, Statement

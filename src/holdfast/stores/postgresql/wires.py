@@ -30,7 +30,7 @@ class Ear(Protocol):
 
 
 class Connection(Protocol):
-    """A connection, and how its answers are waited for: see BlockingLine, for threads, and Lane, for asyncio."""
+    """A connection, and how its answers are waited for: see BlockingConnection, for threads, and Lane, for asyncio."""
 
     shares: ClassVar[bool]  # several may ask at once, and are answered together
     prepared: bool  # the server knows our statements by name
