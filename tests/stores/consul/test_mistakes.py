@@ -13,7 +13,7 @@ from holdfast.drivers.base import boot_time, finish
 from holdfast.drivers.sockets import SocketStream
 from holdfast.drivers.threads import Threads
 from holdfast.errors import Unavailable
-from holdfast.stores.consul import ConsulStore, keeper, keys, looking, open_store, renewing, sessions
+from holdfast.stores.consul import keeper, keys, looking, open_store, renewing, sessions
 from holdfast.stores.consul.book import Book, NotOurs
 from holdfast.sync import Locks
 from holdfast.testing.conformance.loops import Loops
@@ -191,10 +191,10 @@ def everybody_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def once_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def once(self: Any, deadline: float, attempt: Callable[[], Any]) -> Any:
-        return await attempt()
+    async def never(driver: Any, trouble: Unavailable, *_: Any) -> Any:
+        raise trouble
 
-    monkeypatch.setattr(ConsulStore, "persistently", once)
+    monkeypatch.setattr("holdfast.stores.consul.store.again", never)
     monkeypatch.setattr(SocketStream, "is_stale", lambda self: False)  # it is used without a look
 
 

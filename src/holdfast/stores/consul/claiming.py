@@ -90,14 +90,7 @@ class Claiming:
     """In, or into the line."""
 
     def __init__(
-        self,
-        store: ConsulStore,
-        claim: Claim,
-        mine: Mine | None,
-        session: Session,
-        sent: float,
-        at: int,
-        deadline: float,
+        self, store: ConsulStore, claim: Claim, mine: Mine | None, session: Session, sent: float, deadline: float
     ) -> None:
         self._store = store
         self._deadline = deadline
@@ -105,7 +98,7 @@ class Claiming:
         self._mine = mine
         self._session = session
         self._sent = sent  # before anything was asked: from here its time runs
-        self._at = at  # the same, for people to read
+        self._at = store.driver.wall_us() // 1000  # for people to read, and for nothing else
         self._former = mine.session.id if mine is not None and not mine.session.lost else ""
         self._who = mine.who if mine is not None else pseudonym(claim.holder)
         self._bell: Bell | None = None  # if it waits
@@ -144,12 +137,13 @@ class Claiming:
                     tries += 1
                     continue
                 book.written(done)
+                if entry is not None:
+                    rule.given_token(entry.token, store.wire.where)
             elif book.known:  # nothing to write, so nobody would tell us that it is no longer true
                 book = None
                 continue
             books.put(claim.name, book, self._session.id)
             if entry is not None:
-                rule.given_token(entry.token, store.wire.where)
                 if self._keep(entry.token) is not None:
                     return Grant(claim, entry.token, claim.ttl)
                 await self._on_a_new_session()  # it was let in by one that was ended meanwhile
