@@ -92,7 +92,7 @@ def the_next_in_line_is_rung(stage: Stage) -> None:
     place = finish(stage.b.claim(theirs))
     finish(stage.a.release(mine))
     finish(stage.b.wait(place, stage.patience))
-    assert stage.b.keeper.mine[theirs.holder].rung
+    assert stage.b.keeper.records[theirs.holder].rung
 
 
 def an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at(stage: Stage) -> None:
@@ -141,7 +141,7 @@ def no_answer_is_no_loss(stage: Stage) -> None:
 def who_is_let_in_by_a_session_that_just_ended_as_idle_is_inside_all_the_same(stage: Stage) -> None:
     """Here it broke: who came when the store had been idle for 20 s got a lock that was free to all at once."""
     finish(stage.a.claim(claim_of("warm")))
-    stage.a.keeper.forget(next(iter(stage.a.keeper.mine.values())))
+    stage.a.keeper.forget(next(iter(stage.a.keeper.records.values())))
     wire = stage.a.wire
     plain = wire.ask
     ended: list[bool] = []

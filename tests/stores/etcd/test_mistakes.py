@@ -73,7 +73,7 @@ def who_enters_while_another_counts_is_counted(stage: Stage, patch: Patch) -> No
 
     def slowly(entry: Any, sight: Any) -> bool:
         verdict = decide(entry, sight)
-        if entry.claim is not rival and rival.holder not in store_of(b)._entries:
+        if entry.claim is not rival and rival.holder not in store_of(b)._records:
             ask(b, rival)  # the last unit goes to another
         return verdict
 
@@ -165,7 +165,7 @@ def who_is_swept_away_late_is_only_who_was_there(stage: Stage, _: Patch) -> None
     a = stage.connect()
     mine = claim_of("x")
     ask(a, mine)
-    before = store_of(a)._entries[mine.holder]
+    before = store_of(a)._records[mine.holder]
     finish(store_of(a).release(mine))
     grant = ask(a, mine)
     finish(store_of(a)._clear(before))  # sent then, it arrives now

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _IDLE = 20.0  # with nothing to look after for so long, the keeper ends its sessions and goes home
 
 
-class Mine:
+class Record:
     """A claim of ours that is in a book, or may be."""
 
     __slots__ = (
@@ -61,20 +61,20 @@ class Keeper:
         self._driver = store.driver
         self._ears = store.ears
         self._sessions = store.sessions
-        self.mine: dict[str, Mine] = {}  # by holder
-        self._waiting: dict[str, dict[str, Mine]] = {}  # by mailbox
+        self.records: dict[str, Record] = {}  # by holder
+        self._waiting: dict[str, dict[str, Record]] = {}  # by mailbox
         self._mutex = store.driver.mutex()
         self.alarm = Alarm(store.driver, "holdfast-consul-keeper", _IDLE, self._due, self._work)
         self.alarm.at_home = self._go_home
 
-    def keep(self, claim: Claim, who: str, session: Session, deadline: float, token: int) -> Mine | None:
+    def keep(self, claim: Claim, who: str, session: Session, deadline: float, token: int) -> Record | None:
         """None: its session is over, and so is whatever was written under it."""
         with self._mutex:
             if session.lost:
                 return None
-            mine = self.mine.get(claim.holder)
+            mine = self.records.get(claim.holder)
             if mine is None:
-                mine = self.mine[claim.holder] = Mine(claim, who, session)
+                mine = self.records[claim.holder] = Record(claim, who, session)
                 session.users += 1
             elif mine.session is not session:
                 self._hush(mine)
@@ -88,22 +88,22 @@ class Keeper:
         self.alarm.expect(deadline)
         return mine
 
-    def forget(self, mine: Mine) -> None:
+    def forget(self, mine: Record) -> None:
         with self._mutex:
-            if self.mine.get(mine.claim.holder) is mine:
-                del self.mine[mine.claim.holder]
+            if self.records.get(mine.claim.holder) is mine:
+                del self.records[mine.claim.holder]
                 mine.session.users -= 1
             self._hush(mine)
 
     def lose(self, session: Session) -> None:
         """It is over, and all that hangs on it."""
         self._sessions.lose(session)
-        for mine in [one for one in list(self.mine.values()) if one.session is session]:
+        for mine in [one for one in list(self.records.values()) if one.session is session]:
             if mine.bell is not None:
                 mine.bell.ring()
             self.forget(mine)
 
-    def expect_bell(self, mine: Mine, path: str) -> Bell:
+    def expect_bell(self, mine: Record, path: str) -> Bell:
         """From now on, what is put under its session wakes this waiter: one ear for all of a session."""
         with self._mutex:
             bell = mine.bell = mine.bell or self._driver.bell()
@@ -115,7 +115,7 @@ class Keeper:
         self._ears.listen(path, path, self._mail(waiting), final=True, always=True)
         return bell
 
-    def _mail(self, waiting: dict[str, Mine]) -> Heard:
+    def _mail(self, waiting: dict[str, Record]) -> Heard:
         def heard(answer: Answer) -> None:
             over = answer.status != 200  # the session: claim again, and find out
             rung = {} if over else dict(told(answer, self._store.wire.where, _rung))
@@ -133,7 +133,7 @@ class Keeper:
         for session in idle:
             await self._sessions.end(session, deadline)
 
-    def _hush(self, mine: Mine) -> None:
+    def _hush(self, mine: Record) -> None:
         for path in mine.heard:
             self._ears.forget(path, mine)
         mine.heard = set()
@@ -148,11 +148,11 @@ class Keeper:
     # ---- the keeper itself
 
     def _due(self) -> float:
-        return min((mine.look_at for mine in list(self.mine.values())), default=NEVER)
+        return min((mine.look_at for mine in list(self.records.values())), default=NEVER)
 
     async def _work(self) -> None:
         now = self._driver.now()
-        for mine in [one for one in list(self.mine.values()) if one.look_at <= now]:
+        for mine in [one for one in list(self.records.values()) if one.look_at <= now]:
             if self.alarm.closed:
                 return
             if mine.session.lost:

@@ -32,7 +32,7 @@ from ..kit.sleepers import Sleepers
 from . import evicting, looking
 from .claiming import Books, Claiming, Leaving
 from .ears import Ears
-from .keeper import Keeper, Mine
+from .keeper import Keeper, Record
 from .keys import Keys
 from .renewing import Renewing
 from .sessions import MOST_TTL, Sessions
@@ -109,7 +109,7 @@ class ConsulStore:
         return await self.persistently(deadline, lambda: self._claim(claim, deadline))
 
     async def _claim(self, claim: Claim, deadline: float) -> Grant | Place:
-        mine = self.keeper.mine.get(claim.holder)
+        mine = self.keeper.records.get(claim.holder)
         self._check_ttl(claim, mine)
         sent = self.driver.now()
         if mine is not None and mine.deadline <= sent:
@@ -119,7 +119,7 @@ class ConsulStore:
         claiming = Claiming(self, claim, mine, session, sent, deadline)
         return await self.books.writing(claim.name, deadline, claiming.run)
 
-    def _check_ttl(self, claim: Claim, mine: Mine | None) -> None:
+    def _check_ttl(self, claim: Claim, mine: Record | None) -> None:
         least, most = self.target.min_ttl, MOST_TTL * 8 / 9
         if mine is None and not least <= claim.ttl <= most:
             raise Misuse(
@@ -129,7 +129,7 @@ class ConsulStore:
 
     async def wait(self, place: Place, timeout: float) -> None:
         woken = self.sleepers.woken
-        mine = self.keeper.mine.get(place.claim.holder)
+        mine = self.keeper.records.get(place.claim.holder)
         if mine is None or mine.bell is None:
             await self.sleepers.sleep(self.driver.bell(), min(timeout, place.wake_in), woken)
         else:
@@ -142,13 +142,13 @@ class ConsulStore:
         return await self._renewing.renew(grants, self.by(within))
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
-        mine = self.keeper.mine.get(claim.holder)
+        mine = self.keeper.records.get(claim.holder)
         if mine is None:
             return False  # nothing was ever written for it, or it has gone with its session
         over = mine.session.lost or mine.deadline <= self.driver.now()
         return await self.leave(mine, self.by(within)) and not over
 
-    async def leave(self, mine: Mine, deadline: float) -> bool:
+    async def leave(self, mine: Record, deadline: float) -> bool:
         leaving = Leaving(self, mine, deadline)
         try:
             return await leaving()

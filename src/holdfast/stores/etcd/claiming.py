@@ -33,7 +33,7 @@ from .requests import CREATE, DESCEND, EQUAL, LESS, MOD, compare, op_delete, op_
 from .sessions import Session
 
 
-class Entry:
+class Record:
     """A claim of this process, as far as we know: inside when it has a token, else perhaps in line."""
 
     __slots__ = (
@@ -112,7 +112,7 @@ class Templates:
         self._entering = lru_cache(2048)(self._enter)
         self._leaving = lru_cache(2048)(self._leave)
 
-    def enter(self, entry: Entry, wall_us: int, lease: int, counted_at: int) -> bytes:
+    def enter(self, entry: Record, wall_us: int, lease: int, counted_at: int) -> bytes:
         claim, since = entry.claim, b"%d" % wall_us
         if entry.queued or counted_at or len(claim.holder) != len(self._holder) or len(since) != len(self._since):
             return enter(entry, self._keys.value(claim, wall_us), lease, counted_at)
@@ -129,13 +129,13 @@ class Templates:
     def _enter(self, claim: Claim, lease: int) -> bytes:
         stand_in = claim._replace(holder=self._holder)
         value = self._keys.value(stand_in, 1).replace(b'"since":1}', b'"since":%b}' % self._since)
-        return enter(Entry(stand_in, self._keys, 0.0), value, lease)
+        return enter(Record(stand_in, self._keys, 0.0), value, lease)
 
     def _leave(self, name: str, units: int, capacity: int) -> bytes:
         return txn([], [op_delete(self._keys.inside(Claim(name, self._holder, "", 0.0, units, capacity)))])
 
 
-def enter(entry: Entry, value: bytes, lease: int, counted_at: int = 0) -> bytes:
+def enter(entry: Record, value: bytes, lease: int, counted_at: int = 0) -> bytes:
     """Enter if there is room; else join the line, if the claim is willing; and read what is in the way.
 
     If it is in line, it must be the first. `counted_at`: the revision at which room was found for a part.
@@ -158,12 +158,12 @@ def enter(entry: Entry, value: bytes, lease: int, counted_at: int = 0) -> bytes:
     return txn(compares, success, _look(entry, value, lease, join=claim.queue and not entry.queued))
 
 
-def look(entry: Entry) -> bytes:
+def look(entry: Record) -> bytes:
     """For one in line that is not known to be the first. It only reads: neither a vote nor a disk is needed for that."""
     return txn([], _look(entry, b"", 0, join=False))
 
 
-def _look(entry: Entry, value: bytes, lease: int, *, join: bool) -> list[bytes]:
+def _look(entry: Record, value: bytes, lease: int, *, join: bool) -> list[bytes]:
     before = DESCEND
     if entry.queued:
         ahead = range_of(*entry.at.line, order=before, limit=1, created_before=entry.queued)
@@ -192,7 +192,7 @@ class Seen(NamedTuple):
     revision: int
 
 
-def seen(entry: Entry, done: Done) -> Seen:
+def seen(entry: Record, done: Done) -> Seen:
     first = len(done.answers) - 4
     inside = done.ranged(first)
     mine = done.ranged(first + 3)
@@ -206,7 +206,7 @@ def seen(entry: Entry, done: Done) -> Seen:
     )
 
 
-def may_enter(entry: Entry, sight: Seen) -> bool:
+def may_enter(entry: Record, sight: Seen) -> bool:
     claim = entry.claim
     for other in (*sight.ways[:1], *([sight.ahead] if sight.ahead else [])):
         rule.same_capacity(claim.name, claim.capacity, read_terms(other).capacity)
@@ -216,7 +216,7 @@ def may_enter(entry: Entry, sight: Seen) -> bool:
     return rule.admit(claim.units, claim.capacity, used, ahead=sight.ahead is not None, fair=claim.fair)
 
 
-def what_to_wait_for(entry: Entry, sight: Seen) -> tuple[Span, int]:
+def what_to_wait_for(entry: Record, sight: Seen) -> tuple[Span, int]:
     """Only the one before us, if there is one: a release wakes the head of the line and nobody else."""
     if sight.ahead is not None and entry.claim.fair:
         span = (sight.ahead.key, b"")

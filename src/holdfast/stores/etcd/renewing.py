@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from ...claim import Grant, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable
-from .claiming import Entry
+from .claiming import Record
 from .replies import (
     Done,
     Garbled,
@@ -41,18 +41,18 @@ _READS_A_TRANSACTION = 100  # etcd's own limit is 128 (--max-txn-ops)
 
 class _Question(NamedTuple):
     number: int  # of the grant
-    entry: Entry
+    entry: Record
     key: bytes
     created: int
 
 
 class Renewal:
     def __init__(
-        self, wire: Wire, driver: Driver, entries: dict[str, Entry], sessions: Sessions, sweeper: Sweeper
+        self, wire: Wire, driver: Driver, records: dict[str, Record], sessions: Sessions, sweeper: Sweeper
     ) -> None:
         self._wire = wire
         self._driver = driver
-        self._entries = entries
+        self._records = records
         self._sessions = sessions
         self._sweeper = sweeper
 
@@ -119,7 +119,7 @@ class Renewal:
     def _questions(self, grants: Sequence[Grant]) -> list[_Question]:
         questions = []
         for index, grant in enumerate(grants):
-            entry = self._entries.get(grant.claim.holder)
+            entry = self._records.get(grant.claim.holder)
             if entry is None or entry.token != grant.token or entry.session is None:
                 continue  # not, or no longer, what we hold
             questions.append(_Question(index, entry, entry.at.inside, entry.created))

@@ -18,7 +18,7 @@ from ...errors import Misuse, Unavailable
 from ..kit.again import again
 from ..kit.sleepers import Sleepers
 from . import looking
-from .claiming import Entry, Seen, Templates, look, may_enter, seen, what_to_wait_for
+from .claiming import Record, Seen, Templates, look, may_enter, seen, what_to_wait_for
 from .ear import Watch
 from .keys import PART, Keys, everybody, read_terms, token_of
 from .renewing import Renewal
@@ -79,17 +79,17 @@ class EtcdStore:
 
     def _start(self) -> None:
         self._wire = Wire(self._target, self._driver)
-        self._entries: dict[str, Entry] = {}
+        self._records: dict[str, Record] = {}
         self._sleepers = Sleepers()
         self._sessions = Sessions(self._wire, self._driver)
-        self._sweeper = Sweeper(self._driver, self._entries, self.release, self._clear)
-        self._renewal = Renewal(self._wire, self._driver, self._entries, self._sessions, self._sweeper)
+        self._sweeper = Sweeper(self._driver, self._records, self.release, self._clear)
+        self._renewal = Renewal(self._wire, self._driver, self._records, self._sessions, self._sweeper)
 
     # ---- the protocol
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         deadline = self._by(within)
-        entry = self._entries.get(claim.holder) or Entry(claim, self._keys, self._driver.now())
+        entry = self._records.get(claim.holder) or Record(claim, self._keys, self._driver.now())
         try:
             entry.claiming, entry.swept = True, 0.0
             if entry.sweeping:
@@ -101,8 +101,8 @@ class EtcdStore:
         finally:
             entry.claiming = False
 
-    async def _claim(self, entry: Entry, claim: Claim, deadline: float) -> Grant | Place:
-        self._entries[claim.holder] = entry
+    async def _claim(self, entry: Record, claim: Claim, deadline: float) -> Grant | Place:
+        self._records[claim.holder] = entry
         if entry.leaving:  # unanswered, it may yet arrive, and would put out whoever had entered meanwhile
             await self._leave(claim, deadline)
             return Place(claim, claim.ttl)
@@ -120,7 +120,7 @@ class EtcdStore:
         if type(answer) is Place and not claim.queue:
             if entry.doubtful:
                 await self._leave(claim, deadline)
-            self._entries.pop(claim.holder, None)
+            self._records.pop(claim.holder, None)
         return answer
 
     async def wait(self, place: Place, timeout: float) -> None:
@@ -129,7 +129,7 @@ class EtcdStore:
             await self._wait(place, timeout, give_up)
 
     async def _wait(self, place: Place, timeout: float, give_up: float) -> None:
-        entry = self._entries.get(place.claim.holder)
+        entry = self._records.get(place.claim.holder)
         woken = self._sleepers.woken
         if entry is None or entry.until is None:
             await self._sleepers.sleep(self._driver.bell(), min(timeout, 0.05), woken)
@@ -163,7 +163,7 @@ class EtcdStore:
             return await again(self._driver, trouble, deadline, lambda: self._leave(claim, deadline))
 
     async def _leave(self, claim: Claim, deadline: float) -> bool:
-        entry = self._entries.get(claim.holder)
+        entry = self._records.get(claim.holder)
         if entry is not None and entry.watch is not None:
             await self._wire.ear.cancel(entry.watch)
             entry.watch = None
@@ -187,10 +187,10 @@ class EtcdStore:
             if late is not None:
                 self._sessions.end(late)
             raise explained(refused, self._wire.where, self._target.prefix) from refused
-        self._entries.pop(claim.holder, None)
+        self._records.pop(claim.holder, None)
         return any(done.answers) or left
 
-    async def _clear(self, entry: Entry) -> None:
+    async def _clear(self, entry: Record) -> None:
         """Its time is up: what was there when this was sent goes. See sweeping.py."""
         claim = entry.claim
         entry.doubtful |= entry.moving
@@ -259,7 +259,7 @@ class EtcdStore:
 
     def proof(self, grant: Grant) -> tuple[bytes, int] | None:
         """The key of a grant of this connection, and the revision that created it: both are so only while it is held."""
-        entry = self._entries.get(grant.claim.holder)
+        entry = self._records.get(grant.claim.holder)
         if entry is None or entry.token != grant.token or entry.moving:
             return None
         return entry.at.inside, entry.created
@@ -292,7 +292,7 @@ class EtcdStore:
 
     # ---- entering
 
-    async def _enter(self, entry: Entry, deadline: float) -> Grant | Place:
+    async def _enter(self, entry: Record, deadline: float) -> Grant | Place:
         claim = entry.claim
         counted_at = 0
         for _ in range(_ATTEMPTS):
@@ -333,11 +333,11 @@ class EtcdStore:
             counted_at = sight.revision if entry.at.kind == PART else 0
         return Place(claim, _BUSY)
 
-    def _seen(self, entry: Entry, done: Done) -> Seen:
+    def _seen(self, entry: Record, done: Done) -> Seen:
         with self._explained():
             return seen(entry, done)
 
-    async def _granted(self, entry: Entry, token: int, created: int, sent: float, deadline: float) -> Grant | Place:
+    async def _granted(self, entry: Record, token: int, created: int, sent: float, deadline: float) -> Grant | Place:
         claim = entry.claim
         if token > MAX_TOKEN:
             await self._leave(claim, deadline)
@@ -352,11 +352,11 @@ class EtcdStore:
         # The leader changed between the keep-alive and our entering: we are inside, but for how long is not known yet.
         kept = await self._again(entry, claim, deadline)
         if kept is None:
-            self._entries.pop(claim.holder, None)
+            self._records.pop(claim.holder, None)
             return Place(claim, _BUSY)
         return kept
 
-    async def _again(self, entry: Entry, claim: Claim, deadline: float) -> Grant | None:
+    async def _again(self, entry: Record, claim: Claim, deadline: float) -> Grant | None:
         """A claim that is inside, repeated; perhaps for fewer units, or for another time. None: it is inside no more."""
         for _ in range(_ATTEMPTS):
             was = entry.claim
@@ -394,7 +394,7 @@ class EtcdStore:
                 return Grant(claim, entry.token, claim.ttl)
         raise Unavailable(f"etcd changed its leader again and again while {claim.name!r} was claimed")
 
-    def _change(self, entry: Entry, claim: Claim, session: Session, *, same: bool) -> bytes:
+    def _change(self, entry: Record, claim: Claim, session: Session, *, same: bool) -> bytes:
         there = compare(entry.at.inside, CREATE, EQUAL, entry.created)
         if same:
             return txn([there], [])

@@ -15,7 +15,7 @@ from ...claim import Claim
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from ..kit.alarm import NEVER, Alarm
-from .claiming import Entry
+from .claiming import Record
 from .sessions import LATE
 
 _IDLE = 30.0  # with nothing to sweep for so long, the sweeper goes home
@@ -30,17 +30,17 @@ class Sweeper:
     def __init__(
         self,
         driver: Driver,
-        entries: dict[str, Entry],
+        records: dict[str, Record],
         release: Callable[[Claim], Awaitable[bool]],
-        clear: Callable[[Entry], Awaitable[None]],
+        clear: Callable[[Record], Awaitable[None]],
     ) -> None:
         self._driver = driver
-        self._entries = entries
+        self._records = records
         self._release = release
         self._clear = clear
         self.alarm = Alarm(driver, "holdfast-etcd-sweeper", _IDLE, self._due, self._work)
 
-    async def let_go(self, entry: Entry, deadline: float) -> None:
+    async def let_go(self, entry: Record, deadline: float) -> None:
         """Called by its owner, which has said that it is claiming: until nobody sweeps it."""
         while entry.sweeping:
             if self._driver.now() >= deadline:
@@ -48,15 +48,15 @@ class Sweeper:
             await self._driver.sleep(_PAUSE)
 
     def _due(self) -> float:
-        return min((entry.deadline for entry in list(self._entries.values())), default=NEVER)
+        return min((entry.deadline for entry in list(self._records.values())), default=NEVER)
 
     async def _work(self) -> None:
         now = self._driver.now()
-        for entry in list(self._entries.values()):
+        for entry in list(self._records.values()):
             if entry.deadline <= now:
                 await self._sweep(entry, now)
 
-    async def _sweep(self, entry: Entry, now: float) -> None:
+    async def _sweep(self, entry: Record, now: float) -> None:
         entry.sweeping = True  # first, then look: who claims does it the other way round
         try:
             if entry.claiming:
@@ -67,12 +67,12 @@ class Sweeper:
                 await self._clear(entry)
                 entry.swept = entry.swept or now
                 if not entry.doubtful or now >= entry.swept + LATE:
-                    self._entries.pop(entry.claim.holder, None)
+                    self._records.pop(entry.claim.holder, None)
                 entry.deadline = now + _AGAIN
         except Exception:  # whatever it is, the others must end in time
             session = entry.session
             if session is None or now >= session.live_until + _IDLE:
-                self._entries.pop(entry.claim.holder, None)  # etcd has ended it by now
+                self._records.pop(entry.claim.holder, None)  # etcd has ended it by now
             else:
                 entry.deadline = now + _RETRY
         finally:
