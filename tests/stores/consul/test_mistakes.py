@@ -22,7 +22,8 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul
 
-from .hands import Connect, ask, claim_of, session_of
+from ..hands import Connect, claim_of
+from .hands import ask, session_of
 
 pytestmark = pytest.mark.server
 

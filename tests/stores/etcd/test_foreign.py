@@ -29,7 +29,8 @@ from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
 from ..contract import Hand, claim_of
-from .hands import Connect, admin, ask, base64, store_of
+from ..hands import Connect
+from .hands import admin, ask, base64, store_of
 
 WORLDS = pytest.mark.parametrize("world", ["threads", "asyncio"])
 

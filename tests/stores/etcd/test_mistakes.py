@@ -32,7 +32,8 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
-from .hands import SOON, Connect, admin, ask, begin_with, claim_of, in_background, leases_of, store_of, until
+from ..hands import SOON, Connect, claim_of, in_background, until
+from .hands import admin, ask, begin_with, leases_of, store_of
 
 pytestmark = pytest.mark.server
 HERE = "holdfast.stores.etcd"

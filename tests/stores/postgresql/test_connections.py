@@ -20,7 +20,7 @@ from holdfast.stores.postgresql.connection import LibpqConnection
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
-from .hands import claim_of
+from ..hands import claim_of
 from .stores import LONG, OpenStore, Stored
 
 pytestmark = pytest.mark.server

@@ -18,7 +18,8 @@ from holdfast.drivers.base import finish
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
-from .hands import BACKENDS, SOON, Connect, in_background, until
+from ..hands import SOON, Connect, in_background, until
+from .hands import BACKENDS
 
 pytestmark = pytest.mark.server
 

@@ -9,7 +9,6 @@ the marks.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -41,7 +40,7 @@ class Ear:
         self._listening = False
         self._bells: dict[str, Any] = {}
         self._told: set[str] = set()
-        self._mutex = threading.Lock()
+        self._mutex = self._driver.mutex()
         self._closed = False
 
     @property
