@@ -84,8 +84,10 @@ class Keeper:
             if token:
                 self._hush(mine)
             mine.claim, mine.token = claim, token
+            moved = mine.look_at != deadline
             mine.deadline = mine.look_at = deadline
-        self.alarm.expect(deadline)
+        if moved:
+            self.alarm.expect(deadline)
         return mine
 
     def forget(self, mine: Record) -> None:

@@ -7,7 +7,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -173,9 +173,30 @@ async def dial(target: Target, within: float) -> Connection:
     )
     connection.deadline = deadline
     connection._secure = bool(target.socket)
-    try:
+    with connecting(target, pymysql.err.MySQLError):
         connection.connect(_dial_socket(target, deadline))
-    except pymysql.err.MySQLError as error:
+    made = BlockingConnection(connection, target)
+    await greet(made, target, deadline)
+    return made
+
+
+async def greet(connection: Connection, target: Target, deadline: float) -> None:
+    """The first words, after which it is as we need it; or it is closed."""
+    try:
+        await connection.ask(greeting(connection.server, connection.name, target.timeout), deadline - boot_time())
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, ServerError):
+            raise explained(error, target.shown(), target.database) from error
+        raise
+
+
+@contextlib.contextmanager
+def connecting(target: Target, kind: type[Exception]) -> Iterator[None]:
+    """What goes wrong there, in words; `kind` is what the driver raises."""
+    try:
+        yield
+    except kind as error:
         raise not_connected(error, target) from error
     except Misuse as error:
         raise Misuse(f"no login to MySQL at {target.shown()}: {error}") from None
@@ -185,15 +206,6 @@ async def dial(target: Target, within: float) -> Connection:
         raise Unavailable(f"what answers at {target.shown()} does not speak as MySQL does: {error!r:.200}") from error
     except (ValueError, RuntimeError) as error:  # a login that wants TLS
         raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
-    made = BlockingConnection(connection, target)
-    try:
-        await made.ask(greeting(made.server, made.name, target.timeout), deadline - boot_time())
-    except BaseException as error:
-        made.close()
-        if isinstance(error, ServerError):
-            raise explained(error, target.shown(), target.database) from error
-        raise
-    return made
 
 
 def tls_context_of(target: Target) -> ssl.SSLContext:

@@ -11,7 +11,7 @@ from typing import Any
 from ...drivers.base import boot_time
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
-from .faults import NONSENSE, ServerError, explained
+from .faults import NONSENSE, ServerError
 from .url import Target
 
 try:
@@ -25,11 +25,11 @@ _AGAIN = 0.05  # seconds until a cancellation that was swallowed is repeated
 
 
 async def dial(target: Target, within: float) -> Connection:
-    from .connection import greeting, not_connected, not_reached, refused_logins, tls_context_of
+    from .connection import connecting, greet, refused_logins, tls_context_of
 
     deadline = boot_time() + within
     options = {"unix_socket": target.socket} if target.socket else {"host": target.host, "port": target.port}
-    try:
+    with connecting(target, MySQLError):
         connection = await _ended_in_time(
             asyncmy.connect(
                 **options,
@@ -43,33 +43,18 @@ async def dial(target: Target, within: float) -> Connection:
             ),
             within,
         )
-    except MySQLError as error:
-        raise not_connected(error, target) from error
-    except TimeoutError as error:
-        raise Unavailable(f"MySQL at {target.shown()} did not answer in time") from error
-    except Misuse as error:
-        raise Misuse(f"no login to MySQL at {target.shown()}: {error}") from None
-    except OSError as error:
-        raise not_reached(error, target) from error
-    except NONSENSE as error:
-        raise Unavailable(f"what answers at {target.shown()} does not speak as MySQL does: {error!r:.200}") from error
-    except (ValueError, RuntimeError) as error:
-        raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
+    if connection is None:
+        raise Unavailable(f"MySQL at {target.shown()} did not answer in time")
     made = AioConnection(connection, target)
-    try:
-        if target.tls and made.transport.get_extra_info("sslcontext") is None:
-            raise Misuse(f"the connection to MySQL at {target.shown()} is not encrypted, though the URL asks for TLS")
-        await made.ask(greeting(made.server, made.name, target.timeout), deadline - boot_time())
-    except BaseException as error:
+    if target.tls and made.transport.get_extra_info("sslcontext") is None:
         made.close()
-        if isinstance(error, ServerError):
-            raise explained(error, target.shown(), target.database) from error
-        raise
+        raise Misuse(f"the connection to MySQL at {target.shown()} is not encrypted, though the URL asks for TLS")
+    await greet(made, target, deadline)
     return made
 
 
 async def _ended_in_time(connecting: Awaitable[Any], within: float) -> Any:
-    """In a task of its own, cancelled until it has ended.
+    """In a task of its own, cancelled until it has ended. None: not in time.
 
     asyncmy dials by asyncio.wait_for, which in Python 3.11 swallows a cancellation that comes in its last moment; then it would
     wait for a silent server for ever.
@@ -83,7 +68,7 @@ async def _ended_in_time(connecting: Awaitable[Any], within: float) -> Any:
     try:
         await asyncio.wait({dialling}, timeout=within)
         if not dialling.done():
-            raise TimeoutError
+            return None
         wanted = True
         return dialling.result()
     finally:

@@ -94,7 +94,9 @@ class Conversation:
     async def _ask_once(self, statement: str, give_up: float, pool: Pool[Connection]) -> list[Rows]:
         hand = Hand()
         try:
-            connection = await self._lend(hand, pool, give_up)
+            if not (pool.take(hand) and hand.connection is not None and hand.connection.alive()):
+                await self._lend(hand, pool, give_up)
+            connection: Connection = hand.connection
             try:
                 if self.strays:
                     await self.end_strays_by(connection, give_up)
@@ -116,7 +118,7 @@ class Conversation:
 
     async def _lend(self, hand: Hand, pool: Pool[Connection], give_up: float) -> Connection:
         """A live connection."""
-        if not pool.take(hand):
+        if hand.connection is NOTHING and not pool.take(hand):
             await pool.wait(hand, give_up, self._all_busy)
         if hand.connection is not None and not hand.connection.alive():
             hand.drop()

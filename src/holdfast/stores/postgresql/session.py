@@ -179,7 +179,7 @@ class SessionStore:
             there = (await self._plainly(self._sql.end, params, claim.name, deadline))[0][0] == b"\1"
             self._doubtful.pop(claim.holder, None)
         if next(self._releases) % _SWEEP_EVERY == 0:
-            await self._sweep(deadline)
+            await self._wire.sweep(self._sql.sweep, deadline)
         return there
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
@@ -324,13 +324,6 @@ class SessionStore:
             except Unavailable as used_up:
                 return used_up
         return replies.explained(error, self._wire.where, self._target.schema)
-
-    async def _sweep(self, deadline: float) -> None:
-        retention = long(int(self._target.retention * _SECOND))
-        try:
-            await self._wire.ask(self._sql.sweep, (retention,), deadline - self._driver.now())
-        except (ServerError, ConnectionError):
-            return  # another time; what was asked for is done
 
 
 def _check(claim: Claim) -> None:

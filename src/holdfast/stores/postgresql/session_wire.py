@@ -11,31 +11,17 @@ from typing import Any
 
 from ...drivers.base import Driver, boot_time
 from ...errors import Unavailable
-from . import replies
 from .connection import BlockingConnection, Broken
 from .ear import ThreadEar
 from .greeting import Greeting
 from .released import Released
-from .replies import ServerError
+from .spare import SparingWire
 from .statements import PING, Params, Row, Statement, long
 from .url import Target
 from .watcher import NEVER, Watcher
-from .wire import Wire
 
 ASK_EVERY = 1.0  # seconds: whether the connection of a holder is there
 SILENCE = 5.0  # seconds without an answer: its server's side may have ended, and somebody else have the lock
-
-
-def settings(relaxed: bool) -> str:
-    """Of a connection that waits as long as it takes, and then sees what others did meanwhile.
-
-    Answered by its backend's pid: a pooler introduces itself by another.
-    """
-    return (
-        "SET default_transaction_isolation = 'read committed'; SET lock_timeout = 0; SET statement_timeout = 0; "
-        "SET client_connection_check_interval = 1000; "
-        f"SET holdfast.relaxed = {'yes' if relaxed else 'no'}; SELECT pg_catalog.pg_backend_pid()"
-    )
 
 
 class BlockingSession:
@@ -220,33 +206,24 @@ def _nobody() -> None:
     """Who wants to know of the end of a connection that nobody's lock lives with."""
 
 
-class BlockingSessionWire(Wire):
+class BlockingSessionWire(SparingWire[BlockingSession]):
     def __init__(self, target: Target, greeting: Greeting, released: Released, driver: Driver) -> None:
         super().__init__(target, greeting, released, driver, BlockingConnection, ThreadEar)
         self._watcher = Watcher()
-        self._sessions: list[BlockingSession] = []
+        self._spare: list[BlockingSession] = []
 
     async def session(self, within: float) -> BlockingSession:
         deadline = boot_time() + within
         while True:
             try:
-                session = self._sessions.pop()
+                session = self._spare.pop()
             except IndexError:
                 break
             if session.alive and not session.connection.is_stale():
                 return session
             session.close()
-        connection = await self.open(BlockingConnection, deadline)
-        try:
-            ((pid,),) = await connection.tell(settings(self.target.relaxed), self._by(deadline))
-        except BaseException as error:
-            connection.close()
-            if isinstance(error, ServerError):
-                raise replies.explained(error, self.where, self.target.schema) from None
-            if isinstance(error, Broken):
-                raise Unavailable(str(error)) from None
-            raise
-        return BlockingSession(connection, int(pid), self._watcher)
+        connection, pid = await self._dedicated(BlockingConnection, deadline)
+        return BlockingSession(connection, pid, self._watcher)
 
     async def hear_from(self, sessions: Sequence[BlockingSession], within: float) -> Sequence[bool]:
         asked = boot_time()
@@ -255,27 +232,17 @@ class BlockingSessionWire(Wire):
         self._watcher.wait_for(lambda: all(one.heard >= asked or not one.alive for one in sessions), within)
         return [session.heard >= asked for session in sessions]
 
-    def free(self, session: BlockingSession) -> None:
-        session.idle()
-        if len(self._sessions) < self.target.pool:
-            self._sessions.append(session)
-        else:
-            session.close()
-
     def wake_all(self) -> None:
         for session in self._watcher.watched():
             session.wake()
 
     def forked(self) -> None:
-        for session in self._sessions:
-            session.disown()
-        self._sessions = []
         self._watcher.forked()
         super().forked()
 
     async def close(self) -> None:
         with contextlib.suppress(IndexError):
             while True:
-                self._sessions.pop().close()
+                self._spare.pop().close()
         self._watcher.stop()
         await super().close()
