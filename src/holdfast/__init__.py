@@ -14,6 +14,7 @@ For asyncio the same names are in `holdfast.aio`.
 from typing import TYPE_CHECKING, Any
 
 from .claim import Eviction, Holding, Snapshot, Traits, Waiting
+from .electing import Leader
 from .errors import (
     HoldfastError,
     LeaseLost,
@@ -25,7 +26,6 @@ from .errors import (
     Unsupported,
 )
 from .events import Event
-from .recipes import Leader
 from .sync import AllOf, Election, Lease, Leases, Lock, LockOr, Locks, Loss, RWLock, Semaphore, connect
 from .waitfor import WaitGraph
 

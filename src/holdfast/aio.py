@@ -19,21 +19,24 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
 
-from . import changing, connecting, decorating, events, lifecycle, recipes, waitfor, words
+from . import changing, connecting, decorating, electing, events, lifecycle, recipes, waitfor, words
 from .asking import Ask, GiveUp
 from .body import Body
-from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_timeout, valid_ttl
+from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_ttl
 from .decorating import Key
 from .drivers.aio import Asyncio
 from .drivers.base import finish
 from .drivers.threads import Threads
+from .electing import Leader
 from .engine import CLOSING, Engine
 from .errors import LeaseLost, NotAcquired, Unavailable
 from .lease import RELEASED
 from .lease import Lease as CoreLease
+from .lease import Loss as CoreLoss
 from .observe import Observers
-from .recipes import DEFAULT_TTL, UNSET, Instead, Leader, Otherwise, Unset
-from .scope import Exit, LeaseExit, Scope, Scopes
+from .recipes import DEFAULT_TTL, UNSET, Otherwise, Unset
+from .recipes import RWLock as RWLock
+from .scope import AsyncExits, Exit, LeaseExit, Scope
 
 if TYPE_CHECKING:
     from .options import LockOptions, OnceOptions, Options
@@ -57,7 +60,6 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
-K = TypeVar("K", bound="Takeable")
 M = TypeVar("M", bound="Lease | Leases")
 
 
@@ -74,18 +76,12 @@ class With(Scope):
             self.inside = None
 
 
-class Loss:
+class Loss(CoreLoss):
     """Set when the lease is lost: `is_set()`, `await wait(timeout)`, or just its truth value."""
 
     def __init__(self, lease: Lease) -> None:
-        self._lease = lease
         self._event = asyncio.Event()
-        lease.on_lost(lambda _: self._event.set())
-
-    def is_set(self) -> bool:
-        return self._lease._is_lost()
-
-    __bool__ = is_set
+        super().__init__(lease)
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Until the lease is lost (True), or released, or `timeout` (False)."""
@@ -95,14 +91,8 @@ class Loss:
                     await self._event.wait()
         return self.is_set()
 
-    def over(self) -> None:
-        self._event.set()
 
-    def __repr__(self) -> str:
-        return f"<Loss of {self._lease.name!r}: {'it is lost' if self.is_set() else 'not lost'}>"
-
-
-class Lease(CoreLease):
+class Lease(CoreLease, AsyncExits):
     """A live grant. Leaving the `async with`, or `await release()`, gives it back."""
 
     @property
@@ -143,12 +133,7 @@ class Lease(CoreLease):
         self._enter(With).body = Body([self])
         return self
 
-    if TYPE_CHECKING:
-
-        async def __aexit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-        ) -> None: ...
-    else:
+    if not TYPE_CHECKING:
         __aexit__ = LeaseExit(With)
 
     async def _leave(self, ours: bool, error: BaseException | None) -> None:
@@ -194,7 +179,7 @@ class Acquiring(Coroutine[Any, Any, M]):
         await self._got.__aexit__(kind, error, at)
 
 
-class Takeable(recipes.Guard[Lease]):
+class Takeable(recipes.Guard[Lease], AsyncExits):
     """What can be taken, again and again: also by many tasks at once, each with a lease of its own."""
 
     lease_type = Lease
@@ -223,15 +208,10 @@ class Takeable(recipes.Guard[Lease]):
         self._scopes.entered(With, self, lease, frame).body = Body([lease])
         return lease
 
-    if TYPE_CHECKING:
-
-        async def __aexit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-        ) -> None: ...
-    else:
+    if not TYPE_CHECKING:
         __aexit__ = Exit(With)
 
-    def _guarded(self, function: Callable[..., Any], instead: Instead | None) -> Callable[..., Any]:
+    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         call = decorating.plan(function, self._ask.name, self._key, asynchronous=True)
 
         @decorating.wraps(function)
@@ -240,9 +220,9 @@ class Takeable(recipes.Guard[Lease]):
             try:
                 lease = await self._acquire(self._timeout, name=name)
             except NotAcquired as error:
-                if instead is None:
+                if self._instead is None:
                     raise
-                return self._skipped(function, error, instead)
+                return self._skipped(function, error)
             async with lease:
                 args, kwargs = call.with_lease(lease, args, kwargs)
                 return await function(*args, **kwargs)
@@ -268,26 +248,11 @@ class Lock(Takeable):
         A function with a parameter `lease` is given the lease, for its token; as the first parameter, it is not one of the
         result's.
         """
-        return self._guarded(function, None)
+        return self._guarded(function)
 
 
 class LockOr(Takeable, Generic[D]):
     """A lock with `otherwise=`: a decorated call that does not get it returns something else, and the log says so."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        ask: Ask,
-        timeout: float | None,
-        key: Key | None,
-        instead: Callable[[NotAcquired], D],
-        *,
-        takes: bool,
-    ) -> None:
-        super().__init__(engine, ask, timeout, key)
-        self._instead = instead
-        if not takes and not self._refusal:
-            self._refusal = recipes.ONLY_DECORATES
 
     @overload
     def __call__(
@@ -299,7 +264,7 @@ class LockOr(Takeable, Generic[D]):
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """As a decorator: every call runs under the lock; one that cannot get it is skipped, or something else done instead."""
-        return self._guarded(function, self._instead)
+        return self._guarded(function)
 
 
 class Semaphore(Lock):
@@ -320,29 +285,7 @@ class Semaphore(Lock):
         return await self._try_acquire(units)
 
 
-class RWLock(Generic[K]):
-    """Many readers or one writer, first come, first served: a writer never starves."""
-
-    def __init__(self, read: K, write: K) -> None:
-        self._read = read
-        self._write = write
-
-    @property
-    def name(self) -> str:
-        return self._read.name
-
-    def read(self) -> K:
-        return self._read
-
-    def write(self) -> K:
-        """Asked for by a task that reads already, it is refused: the reader would wait for itself."""
-        return self._write
-
-    def __repr__(self) -> str:
-        return f"<RWLock {self.name!r}>"
-
-
-class Leases(recipes.Bundle[Lease]):
+class Leases(recipes.Bundle[Lease], AsyncExits):
     """Several leases, in the order of their names. `leases["alice"].token` is the token for alice."""
 
     async def release(self) -> None:
@@ -357,12 +300,7 @@ class Leases(recipes.Bundle[Lease]):
         self._enter(With).body = Body(self._leases)
         return self
 
-    if TYPE_CHECKING:
-
-        async def __aexit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-        ) -> None: ...
-    else:
+    if not TYPE_CHECKING:
         __aexit__ = LeaseExit(With)
 
     async def _leave(self, ours: bool, error: BaseException | None) -> None:
@@ -371,21 +309,14 @@ class Leases(recipes.Bundle[Lease]):
             raise lost from None
 
 
-class AllOf:
+class AllOf(recipes.Several, AsyncExits):
     """Several locks, all or nothing, taken in sorted order under one deadline: two of these cannot deadlock."""
-
-    def __init__(self, engine: Engine, asks: tuple[Ask, ...], timeout: float | None) -> None:
-        self._engine = engine
-        self._asks = asks
-        self._timeout = valid_timeout(timeout)
-        self._scopes = Scopes(engine.driver, ", ".join(ask.name for ask in asks))
 
     def acquire(
         self, timeout: float | Unset | None = UNSET, *, cancel: GiveUp | None = None, **foreign: Never
     ) -> Acquiring[Leases]:
         """Wait for all of them, under one deadline. The rest is as in `Lock.acquire()`."""
-        words.refuse("acquire()", foreign)
-        wait = self._timeout if isinstance(timeout, Unset) else valid_timeout(timeout)
+        wait = self._wait(timeout, foreign)
         return Acquiring(self._acquire(wait, cancel))
 
     async def _acquire(self, wait: float | None, cancel: GiveUp | None) -> Leases:
@@ -406,19 +337,8 @@ class AllOf:
         self._scopes.entered(With, self, leases, frame).body = Body(leases)
         return leases
 
-    if TYPE_CHECKING:
-
-        async def __aexit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-        ) -> None: ...
-    else:
+    if not TYPE_CHECKING:
         __aexit__ = Exit(With)
-
-    def _left_by_hand(self) -> Scope:
-        return self._scopes.left()
-
-    def __repr__(self) -> str:
-        return f"<AllOf {', '.join(repr(ask.name) for ask in self._asks)}>"
 
 
 class _Leadership(Lock):
@@ -439,17 +359,8 @@ class _Leadership(Lock):
         return lease
 
 
-class Election:
+class Election(electing.Office[Lease]):
     """One leader at a time. Its `term` is the lease's token: pass it with everything the leader does."""
-
-    def __init__(self, engine: Engine, ask: Ask) -> None:
-        self._engine = engine
-        self._ask = ask
-        self._terms: recipes.Terms[Lease] = recipes.Terms()
-
-    @property
-    def name(self) -> str:
-        return self._ask.name
 
     def lead(self, timeout: float | None = None) -> Lock:
         """Stand for election: `async with election.lead() as lease:` is entered as the leader."""
@@ -457,12 +368,12 @@ class Election:
 
     async def leader(self) -> Leader | None:
         """Who leads now, as the store sees it."""
-        return recipes.leader_of(await self._engine.open_store().inspect(self.name))
+        return electing.leader_of(await self._engine.open_store().inspect(self.name))
 
     async def watch(self, timeout: float | None = None) -> AsyncIterator[Leader | None]:
         """The leader now (None: nobody), and then every change. Ends after `timeout` seconds without one."""
         seen = -1
-        while (found := await recipes.next_leader(self._engine, self.name, seen, timeout)) is not recipes.UNCHANGED:
+        while (found := await electing.next_leader(self._engine, self.name, seen, timeout)) is not electing.UNCHANGED:
             leader = found if isinstance(found, Leader) else None
             seen = leader.term if leader else 0
             yield leader
@@ -473,7 +384,7 @@ class Election:
         Work while `lease.held`. What is still held when the round ends is given back, and after a term that was lost it
         waits a moment before it stands again. A store that does not answer is ridden out. Ends when `cancel` is set.
         """
-        pause = recipes.Pause(self._engine)
+        pause = electing.Pause(self._engine)
         while cancel is None or not cancel.is_set():
             try:
                 lease = await self.lead().acquire(cancel=cancel)
@@ -517,25 +428,6 @@ class Election:
         """Step down, if this object leads. False: it did not."""
         resigned = [await lease.release() for lease in self._terms.held()]
         return any(resigned)
-
-    def __repr__(self) -> str:
-        return f"<Election {self.name!r}{', led from here' if self._terms.held() else ''}>"
-
-
-def _lock(
-    plain: type[K],
-    engine: Engine,
-    ask: Ask,
-    timeout: float | None,
-    otherwise: Otherwise,
-    key: Key | None = None,
-    *,
-    takes: bool = False,
-) -> K | LockOr[Any]:
-    instead = recipes.instead_of(otherwise)
-    if instead is None:
-        return plain(engine, ask, timeout, key)
-    return LockOr(engine, ask, timeout, key, instead, takes=takes)
 
 
 class Locks:
@@ -587,9 +479,10 @@ class Locks:
         `ttl`: how long the lock outlives a holder that died. `timeout`: how long to wait (None: for ever, 0: not at all).
         `fair`: first come, first served. `renew=False`: it ends with its ttl, unless you `extend()` it.
         """
-        words.refuse("lock()", foreign)
-        ask = recipes.lock_ask(recipes.named_or_keyed(name, key), ttl, fair, reentrant, renew)
-        return _lock(Lock, self._engine, ask, timeout, otherwise, key)
+        if foreign:
+            words.refuse("lock()", foreign)
+        ask = recipes.lock_ask(name, ttl, fair, reentrant, renew, key)
+        return recipes.guard(Lock, LockOr, self._engine, ask, timeout, otherwise, key)
 
     @overload
     def semaphore(
@@ -619,10 +512,10 @@ class Locks:
         **foreign: object,
     ) -> Semaphore | LockOr[Any]:
         """`capacity` units, of which everybody takes one or more. The rest is as in `lock()`."""
-        words.refuse("semaphore()", foreign)
-        return _lock(
-            Semaphore, self._engine, recipes.semaphore_ask(name, capacity, ttl, fair, renew), timeout, otherwise
-        )
+        if foreign:
+            words.refuse("semaphore()", foreign)
+        ask = recipes.semaphore_ask(name, capacity, ttl, fair, renew)
+        return recipes.guard(Semaphore, LockOr, self._engine, ask, timeout, otherwise)
 
     @overload
     def rwlock(
@@ -649,9 +542,11 @@ class Locks:
         **foreign: object,
     ) -> RWLock[Any]:
         """Many readers or one writer. The rest is as in `lock()`."""
-        words.refuse("rwlock()", foreign)
+        if foreign:
+            words.refuse("rwlock()", foreign)
         read, write = (
-            _lock(Lock, self._engine, ask, timeout, otherwise) for ask in recipes.rwlock_asks(name, ttl, fair, renew)
+            recipes.guard(Lock, LockOr, self._engine, ask, timeout, otherwise)
+            for ask in recipes.rwlock_asks(name, ttl, fair, renew)
         )
         return RWLock(read, write)
 
@@ -701,9 +596,10 @@ class Locks:
         over after `at_most`, however long. Name, `key` and `otherwise` are as in `lock()`; in `async with`, who comes second gets
         NotAcquired.
         """
-        words.refuse("once()", foreign)
-        ask = recipes.once_ask(recipes.named_or_keyed(name, key), at_least, at_most)
-        return _lock(Lock, self._engine, ask, 0, otherwise, key, takes=True)
+        if foreign:
+            words.refuse("once()", foreign)
+        ask = recipes.once_ask(name, at_least, at_most, key)
+        return recipes.guard(Lock, LockOr, self._engine, ask, 0, otherwise, key, takes=True)
 
     # ---- looking and intervening
 
@@ -769,7 +665,8 @@ def connect(
     **foreign: Never,
 ) -> Locks:
     """Open a store for asyncio; see `holdfast.connect`. With `check=True`, it is asked something on entering `async with`."""
-    words.refuse("connect()", foreign)
+    if foreign:
+        words.refuse("connect()", foreign)
     url = target = connecting.resolve(url)  # a secret, also in this frame
     engine = connecting.open_engine(target, Asyncio(), label, observe)
     lifecycle.adopt(engine, lambda held: _release_at_exit(held, target))

@@ -111,7 +111,8 @@ class Engine:
             if again is not None:
                 return again
         lease: L | None = None
-        claim = _tuple(Claim, (name, new_holder(), self.owner(), ttl, units, capacity, fair, timeout != 0, note))
+        owner = self.owner()
+        claim = _tuple(Claim, (name, new_holder(), owner, ttl, units, capacity, fair, timeout != 0, note))
         now = self.driver.now
         started = sent = now()
         answer: Grant | Place | None = None

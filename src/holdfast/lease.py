@@ -51,6 +51,27 @@ class Enterable:
         raise NotImplementedError
 
 
+class Loss:
+    """What both surfaces share of it; theirs can wait."""
+
+    _event: Any  # threading's, or asyncio's
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        lease.on_lost(lambda _: self._event.set())
+
+    def is_set(self) -> bool:
+        return self._lease._is_lost()
+
+    __bool__ = is_set
+
+    def over(self) -> None:
+        self._event.set()
+
+    def __repr__(self) -> str:
+        return f"<Loss of {self._lease.name!r}: {'it is lost' if self.is_set() else 'not lost'}>"
+
+
 class Lease(Enterable):
     """What both surfaces share. `sync.Lease` and `aio.Lease` add release and the context manager."""
 

@@ -5,16 +5,13 @@ The two surfaces, `sync` and `aio`, put the names that people type in front of t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
-from weakref import ref
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from . import decorating, events, rule, words
 from .asking import Ask, GiveUp
 from .claim import (
     MAX_CAPACITY,
-    Snapshot,
     valid_name,
     valid_note,
     valid_timeout,
@@ -22,8 +19,8 @@ from .claim import (
     valid_units,
 )
 from .decorating import Key
-from .engine import PATIENCE, Engine
-from .errors import LeaseLost, Misuse, NotAcquired, Unavailable
+from .engine import Engine
+from .errors import LeaseLost, Misuse, NotAcquired
 from .lease import LOST, RELEASED, Enterable, Lease
 from .scope import Scope, Scopes
 from .waitfor import WaitGraph
@@ -31,8 +28,9 @@ from .waitfor import WaitGraph
 DEFAULT_TTL = 30.0
 Instead = Callable[[NotAcquired], Any]
 Otherwise = Literal["raise", "skip"] | Instead
-_LONGEST_PAUSE = 30.0  # seconds, between two tries to lead
 L = TypeVar("L", bound=Lease)
+G = TypeVar("G", bound="Guard[Any]")
+H = TypeVar("H", bound="Guard[Any]")
 
 
 class Unset:
@@ -45,21 +43,12 @@ class Unset:
 UNSET = Unset()
 
 
-class Leader(NamedTuple):
-    """Who leads, as the others see it. `term` is the fencing token of that leadership."""
-
-    address: str
-    term: int
-    owner: str
-    age: float
-
-
 # ---- what each recipe asks for
 
 
-def lock_ask(name: str, ttl: float, fair: bool, reentrant: bool, renew: bool) -> Ask:
+def lock_ask(name: str | Unset, ttl: float, fair: bool, reentrant: bool, renew: bool, key: Key | None = None) -> Ask:
     return Ask(
-        name,
+        named_or_keyed(name, key),
         valid_ttl(ttl),
         fair=_flag(fair, "fair"),
         renew=_flag(renew, "renew"),
@@ -91,13 +80,14 @@ def election_ask(name: str, address: str, ttl: float) -> Ask:
     return Ask(valid_name(name), valid_ttl(ttl), note=valid_note(address, "an election's address"), alone=True)
 
 
-def once_ask(name: str, at_least: float, at_most: float) -> Ask:
+def once_ask(name: str | Unset, at_least: float, at_most: float, key: Key | None = None) -> Ask:
+    wanted = named_or_keyed(name, key)
     most = valid_ttl(at_most, "at_most")
     least = valid_timeout(at_least)
     if least is None or least > most:
         raise Misuse(f"at_least must be a number of seconds up to at_most ({most:g}), not {at_least!r:.80}")
     # A crash must not free the job before at_least is over, so the first grant already lasts that long.
-    return Ask(name, min(most, max(least, DEFAULT_TTL)), at_most=most, at_least=least)
+    return Ask(wanted, min(most, max(least, DEFAULT_TTL)), at_most=most, at_least=least)
 
 
 def _flag(value: object, what: str) -> bool:
@@ -116,11 +106,21 @@ class Guard(Generic[L]):
     _refusal = ""  # why it cannot be taken, but only decorate
     _template = False  # is its name one that only a decorator fills in?
 
-    def __init__(self, engine: Engine, ask: Ask, timeout: float | None = None, key: Key | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        ask: Ask,
+        timeout: float | None = None,
+        key: Key | None = None,
+        instead: Instead | None = None,
+        *,
+        takes: bool = True,
+    ) -> None:
         self._engine = engine
         self._ask = ask
-        self._timeout = valid_timeout(timeout)
+        self._timeout = None if timeout is None else valid_timeout(timeout)
         self._key = key
+        self._instead = instead  # of a decorated call that does not get it; None: it raises
         self._scopes = Scopes(engine.driver, ask.name)
         if "{" in ask.name:
             self._template = decorating.is_template(ask.name)
@@ -128,6 +128,8 @@ class Guard(Generic[L]):
             self._refusal = (
                 "a lock without a name is for decorators, and named by the function: name it to take it here"
             )
+        elif not takes:
+            self._refusal = ONLY_DECORATES
 
     @property
     def name(self) -> str:
@@ -166,12 +168,12 @@ class Guard(Generic[L]):
         except NotAcquired:
             return None
 
-    def _skipped(self, function: Callable[..., Any], error: NotAcquired, instead: Instead) -> Any:
+    def _skipped(self, function: Callable[..., Any], error: NotAcquired) -> Any:
         """The call did not run. That is told: a job that is always skipped looks just like one that never failed."""
         self._engine.hook.emit(
             events.SKIPPED, error.name, self._engine.owner(), detail=f"{function.__qualname__}() did not run: {error}"
         )
-        return instead(error)
+        return self._instead(error) if self._instead is not None else None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -192,10 +194,25 @@ def named_or_keyed(name: str | Unset, key: Key | None) -> str:
     return "" if isinstance(name, Unset) else valid_name(name)
 
 
-def instead_of(otherwise: object) -> Instead | None:
-    """What a decorated call does if it does not get the lock. None: it raises."""
+def guard(
+    plain: type[G],
+    other: type[H],
+    engine: Engine,
+    ask: Ask,
+    timeout: float | None,
+    otherwise: Otherwise,
+    key: Key | None = None,
+    *,
+    takes: bool = False,
+) -> G | H:
+    """A surface's plain lock; or its `other` one, whose decorated calls do something else than raise."""
     if otherwise == "raise":
-        return None
+        return plain(engine, ask, timeout, key)
+    return other(engine, ask, timeout, key, instead_of(otherwise), takes=takes)
+
+
+def instead_of(otherwise: object) -> Instead:
+    """What a decorated call does that does not get the lock, and is not to raise."""
     if otherwise == "skip":
         return _nothing
     if callable(otherwise):
@@ -263,6 +280,49 @@ def lost_in_body(lease: Lease, released: bool) -> LeaseLost | None:
     return None
 
 
+class RWLock(Generic[G]):
+    """Many readers or one writer, first come, first served: a writer never starves."""
+
+    def __init__(self, read: G, write: G) -> None:
+        self._read = read
+        self._write = write
+
+    @property
+    def name(self) -> str:
+        return self._read.name
+
+    def read(self) -> G:
+        return self._read
+
+    def write(self) -> G:
+        """Asked for by a thread or task that reads already, it is refused: the reader would wait for itself."""
+        return self._write
+
+    def __repr__(self) -> str:
+        return f"<RWLock {self.name!r}>"
+
+
+class Several:
+    """Locks that are taken together."""
+
+    def __init__(self, engine: Engine, asks: tuple[Ask, ...], timeout: float | None) -> None:
+        self._engine = engine
+        self._asks = asks
+        self._timeout = valid_timeout(timeout)
+        self._scopes = Scopes(engine.driver, ", ".join(ask.name for ask in asks))
+
+    def _wait(self, timeout: float | Unset | None, foreign: Mapping[str, object]) -> float | None:
+        if foreign:
+            words.refuse("acquire()", foreign)
+        return self._timeout if isinstance(timeout, Unset) else valid_timeout(timeout)
+
+    def _left_by_hand(self) -> Scope:
+        return self._scopes.left()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(repr(ask.name) for ask in self._asks)}>"
+
+
 async def acquire_all(
     engine: Engine, asks: Iterable[Ask], timeout: float | None, lease_type: type[L], cancel: GiveUp | None = None
 ) -> list[L]:
@@ -301,76 +361,6 @@ async def release_all(engine: Engine, leases: Iterable[Lease]) -> list[Exception
         finally:
             del interruption  # else the frame, and what it knows, would be kept by its own traceback
     return failures
-
-
-class Pause:
-    """Between two terms: short after the first trouble, longer after each that follows at once, none after a quiet term."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._troubles = 0
-
-    async def after(self, error: Unavailable, cancel: GiveUp | None) -> None:
-        self._engine.hook.emit(events.IN_DANGER, "", self._engine.owner(), detail=f"cannot stand for election: {error}")
-        await self._sleep(cancel)
-
-    async def between(self, lease: Lease, cancel: GiveUp | None) -> None:
-        if self._engine.driver.now() - lease._since > lease.ttl:
-            self._troubles = 0
-        if lease._state is LOST:
-            await self._sleep(cancel)
-
-    async def _sleep(self, cancel: GiveUp | None) -> None:
-        driver = self._engine.driver
-        most = min(_LONGEST_PAUSE, 0.25 * 2**self._troubles)
-        self._troubles += 1
-        until = driver.now() + driver.uniform(most / 2, most)
-        while (left := until - driver.now()) > 0 and (cancel is None or not cancel.is_set()):
-            await driver.sleep(min(left, 0.5))
-
-
-class Terms(Generic[L]):
-    """The leaderships that one object stood for: known, but not kept alive."""
-
-    def __init__(self) -> None:
-        self._leases: deque[ref[L]] = deque(maxlen=16)
-
-    def add(self, lease: L) -> None:
-        self._leases.append(ref(lease))
-
-    def held(self) -> list[L]:
-        return [lease for one in self._leases if (lease := one()) is not None and lease.held]
-
-
-def leader_of(snapshot: Snapshot) -> Leader | None:
-    if not snapshot.holders:
-        return None
-    holding = max(snapshot.holders, key=lambda one: one.token)
-    return Leader(holding.note, holding.token, holding.owner, holding.age)
-
-
-class _Unchanged:
-    pass
-
-
-UNCHANGED = _Unchanged()
-
-
-async def next_leader(engine: Engine, name: str, seen: int, timeout: float | None) -> Leader | _Unchanged | None:
-    """The leader, as soon as it is another than that of term `seen` (0: nobody; -1: tell at once)."""
-    give_up = None if (wait := valid_timeout(timeout)) is None else engine.driver.now() + wait
-    try:
-        while True:
-            leader = leader_of(await engine.open_store().inspect(name))
-            if (leader.term if leader else 0) != seen:
-                return leader
-            left = PATIENCE if give_up is None else min(PATIENCE, give_up - engine.driver.now())
-            if left <= 0:
-                return UNCHANGED
-            await engine.watch(name, seen, left)
-    except Unavailable:
-        engine.open_store()  # if it was closed meanwhile, that is what is to be told
-        raise
 
 
 async def force_release(engine: Engine, name: str, token: int) -> int | None:

@@ -9,8 +9,8 @@ is left; and should leaving be interrupted before it has begun, the scope goes w
 from __future__ import annotations
 
 import sys
-from types import FrameType
-from typing import Any, Protocol
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 from .drivers.base import Driver
@@ -115,3 +115,23 @@ class LeaseExit(Exit):
         scope = self._make(of)
         of._looked_up = ref(scope)
         return scope
+
+
+class Exits:
+    """What is entered by `with`. How that ends is here for type checkers only: what is really there is found by `Exit`."""
+
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        ) -> None: ...
+
+
+class AsyncExits:
+    """The same for `async with`."""
+
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        ) -> None: ...

@@ -9,19 +9,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
 
-from . import changing, connecting, decorating, events, lifecycle, recipes, waitfor, words
+from . import changing, connecting, decorating, electing, events, lifecycle, recipes, waitfor, words
 from .asking import Ask, GiveUp
-from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_timeout, valid_ttl
+from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_ttl
 from .decorating import Key
 from .drivers.base import finish
 from .drivers.threads import Threads
+from .electing import Leader
 from .engine import CLOSING, Engine
 from .errors import LeaseLost, NotAcquired, Unavailable
 from .lease import RELEASED
 from .lease import Lease as CoreLease
+from .lease import Loss as CoreLoss
 from .observe import Observers
-from .recipes import DEFAULT_TTL, UNSET, Instead, Leader, Otherwise, Unset
-from .scope import Exit, LeaseExit, Scope, Scopes
+from .recipes import DEFAULT_TTL, UNSET, Otherwise, Unset
+from .recipes import RWLock as RWLock
+from .scope import Exit, Exits, LeaseExit, Scope
 
 if TYPE_CHECKING:
     from .options import LockOptions, OnceOptions, Options
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
-K = TypeVar("K", bound="Takeable")
 
 
 class With(Scope):
@@ -43,18 +45,12 @@ class With(Scope):
             self.inside = None
 
 
-class Loss:
+class Loss(CoreLoss):
     """Set when the lease is lost: `is_set()`, `wait(timeout)`, or just its truth value."""
 
     def __init__(self, lease: Lease) -> None:
-        self._lease = lease
         self._event = threading.Event()
-        lease.on_lost(lambda _: self._event.set())
-
-    def is_set(self) -> bool:
-        return self._lease._is_lost()
-
-    __bool__ = is_set
+        super().__init__(lease)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until the lease is lost (True), or released, or `timeout` (False)."""
@@ -62,14 +58,8 @@ class Loss:
             self._event.wait(timeout)
         return self.is_set()
 
-    def over(self) -> None:
-        self._event.set()
 
-    def __repr__(self) -> str:
-        return f"<Loss of {self._lease.name!r}: {'it is lost' if self.is_set() else 'not lost'}>"
-
-
-class Lease(CoreLease):
+class Lease(CoreLease, Exits):
     """A live grant. Leaving the `with`, or `release()`, gives it back."""
 
     _outside = 4  # behind the engine, `finish` and what was called
@@ -114,12 +104,7 @@ class Lease(CoreLease):
         self._enter(With)
         return self
 
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-        ) -> None: ...
-    else:
+    if not TYPE_CHECKING:
         __exit__ = LeaseExit(With)
 
     def _leave(self, error: BaseException | None) -> None:
@@ -134,7 +119,7 @@ class Lease(CoreLease):
             raise loss
 
 
-class Takeable(recipes.Guard[Lease]):
+class Takeable(recipes.Guard[Lease], Exits):
     """What can be taken, again and again: also by many threads at once, each with a lease of its own."""
 
     lease_type = Lease
@@ -159,15 +144,10 @@ class Takeable(recipes.Guard[Lease]):
         self._scopes.entered(With, self, lease, sys._getframe(1))
         return lease
 
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-        ) -> None: ...
-    else:
+    if not TYPE_CHECKING:
         __exit__ = Exit(With)
 
-    def _guarded(self, function: Callable[..., Any], instead: Instead | None) -> Callable[..., Any]:
+    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         call = decorating.plan(function, self._ask.name, self._key, asynchronous=False)
 
         @decorating.wraps(function)
@@ -176,9 +156,9 @@ class Takeable(recipes.Guard[Lease]):
             try:
                 lease = finish(self._acquire(self._timeout, name=name))
             except NotAcquired as error:
-                if instead is None:
+                if self._instead is None:
                     raise
-                return self._skipped(function, error, instead)
+                return self._skipped(function, error)
             with lease:
                 args, kwargs = call.with_lease(lease, args, kwargs)
                 return function(*args, **kwargs)
@@ -202,26 +182,11 @@ class Lock(Takeable):
         A function with a parameter `lease` is given the lease, for its token; as the first parameter, it is not one of the
         result's.
         """
-        return self._guarded(function, None)
+        return self._guarded(function)
 
 
 class LockOr(Takeable, Generic[D]):
     """A lock with `otherwise=`: a decorated call that does not get it returns something else, and the log says so."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        ask: Ask,
-        timeout: float | None,
-        key: Key | None,
-        instead: Callable[[NotAcquired], D],
-        *,
-        takes: bool,
-    ) -> None:
-        super().__init__(engine, ask, timeout, key)
-        self._instead = instead
-        if not takes and not self._refusal:
-            self._refusal = recipes.ONLY_DECORATES
 
     @overload
     def __call__(self, function: Callable[Concatenate[Lease, P], R]) -> Callable[P, R | D]: ...
@@ -231,7 +196,7 @@ class LockOr(Takeable, Generic[D]):
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """As a decorator: every call runs under the lock; one that cannot get it is skipped, or something else done instead."""
-        return self._guarded(function, self._instead)
+        return self._guarded(function)
 
 
 class Semaphore(Lock):
@@ -252,29 +217,7 @@ class Semaphore(Lock):
         return finish(self._try_acquire(units))
 
 
-class RWLock(Generic[K]):
-    """Many readers or one writer, first come, first served: a writer never starves."""
-
-    def __init__(self, read: K, write: K) -> None:
-        self._read = read
-        self._write = write
-
-    @property
-    def name(self) -> str:
-        return self._read.name
-
-    def read(self) -> K:
-        return self._read
-
-    def write(self) -> K:
-        """Asked for by a thread that reads already, it is refused: the reader would wait for itself."""
-        return self._write
-
-    def __repr__(self) -> str:
-        return f"<RWLock {self.name!r}>"
-
-
-class Leases(recipes.Bundle[Lease]):
+class Leases(recipes.Bundle[Lease], Exits):
     """Several leases, in the order of their names. `leases["alice"].token` is the token for alice."""
 
     def release(self) -> None:
@@ -288,12 +231,7 @@ class Leases(recipes.Bundle[Lease]):
         self._enter(With)
         return self
 
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-        ) -> None: ...
-    else:
+    if not TYPE_CHECKING:
         __exit__ = LeaseExit(With)
 
     def _leave(self, error: BaseException | None) -> None:
@@ -302,21 +240,14 @@ class Leases(recipes.Bundle[Lease]):
             raise lost
 
 
-class AllOf:
+class AllOf(recipes.Several, Exits):
     """Several locks, all or nothing, taken in sorted order under one deadline: two of these cannot deadlock."""
-
-    def __init__(self, engine: Engine, asks: tuple[Ask, ...], timeout: float | None) -> None:
-        self._engine = engine
-        self._asks = asks
-        self._timeout = valid_timeout(timeout)
-        self._scopes = Scopes(engine.driver, ", ".join(ask.name for ask in asks))
 
     def acquire(
         self, timeout: float | Unset | None = UNSET, *, cancel: GiveUp | None = None, **foreign: Never
     ) -> Leases:
         """Wait for all of them, under one deadline. The rest is as in `Lock.acquire()`."""
-        words.refuse("acquire()", foreign)
-        wait = self._timeout if isinstance(timeout, Unset) else valid_timeout(timeout)
+        wait = self._wait(timeout, foreign)
         return Leases(self._engine, finish(recipes.acquire_all(self._engine, self._asks, wait, Lease, cancel)))
 
     def try_acquire(self) -> Leases | None:
@@ -330,19 +261,8 @@ class AllOf:
         self._scopes.entered(With, self, leases, sys._getframe(1))
         return leases
 
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-        ) -> None: ...
-    else:
+    if not TYPE_CHECKING:
         __exit__ = Exit(With)
-
-    def _left_by_hand(self) -> Scope:
-        return self._scopes.left()
-
-    def __repr__(self) -> str:
-        return f"<AllOf {', '.join(repr(ask.name) for ask in self._asks)}>"
 
 
 class _Leadership(Lock):
@@ -363,17 +283,8 @@ class _Leadership(Lock):
         return lease
 
 
-class Election:
+class Election(electing.Office[Lease]):
     """One leader at a time. Its `term` is the lease's token: pass it with everything the leader does."""
-
-    def __init__(self, engine: Engine, ask: Ask) -> None:
-        self._engine = engine
-        self._ask = ask
-        self._terms: recipes.Terms[Lease] = recipes.Terms()
-
-    @property
-    def name(self) -> str:
-        return self._ask.name
 
     def lead(self, timeout: float | None = None) -> Lock:
         """Stand for election: `with election.lead() as lease:` is entered as the leader."""
@@ -381,12 +292,12 @@ class Election:
 
     def leader(self) -> Leader | None:
         """Who leads now, as the store sees it."""
-        return recipes.leader_of(finish(self._engine.open_store().inspect(self.name)))
+        return electing.leader_of(finish(self._engine.open_store().inspect(self.name)))
 
     def watch(self, timeout: float | None = None) -> Iterator[Leader | None]:
         """The leader now (None: nobody), and then every change. Ends after `timeout` seconds without one."""
         seen = -1
-        while (found := finish(recipes.next_leader(self._engine, self.name, seen, timeout))) is not recipes.UNCHANGED:
+        while (found := finish(electing.next_leader(self._engine, self.name, seen, timeout))) is not electing.UNCHANGED:
             leader = found if isinstance(found, Leader) else None
             seen = leader.term if leader else 0
             yield leader
@@ -397,7 +308,7 @@ class Election:
         Work while `lease.held`. What is still held when the round ends is given back, and after a term that was lost it
         waits a moment before it stands again. A store that does not answer is ridden out. Ends when `cancel` is set.
         """
-        pause = recipes.Pause(self._engine)
+        pause = electing.Pause(self._engine)
         while cancel is None or not cancel.is_set():
             try:
                 lease = self.lead().acquire(cancel=cancel)
@@ -440,25 +351,6 @@ class Election:
         """Step down, if this object leads. False: it did not."""
         resigned = [lease.release() for lease in self._terms.held()]
         return any(resigned)
-
-    def __repr__(self) -> str:
-        return f"<Election {self.name!r}{', led from here' if self._terms.held() else ''}>"
-
-
-def _lock(
-    plain: type[K],
-    engine: Engine,
-    ask: Ask,
-    timeout: float | None,
-    otherwise: Otherwise,
-    key: Key | None = None,
-    *,
-    takes: bool = False,
-) -> K | LockOr[Any]:
-    instead = recipes.instead_of(otherwise)
-    if instead is None:
-        return plain(engine, ask, timeout, key)
-    return LockOr(engine, ask, timeout, key, instead, takes=takes)
 
 
 class Locks:
@@ -509,9 +401,10 @@ class Locks:
         `ttl`: how long the lock outlives a holder that died. `timeout`: how long to wait (None: for ever, 0: not at all).
         `fair`: first come, first served. `renew=False`: it ends with its ttl, unless you `extend()` it.
         """
-        words.refuse("lock()", foreign)
-        ask = recipes.lock_ask(recipes.named_or_keyed(name, key), ttl, fair, reentrant, renew)
-        return _lock(Lock, self._engine, ask, timeout, otherwise, key)
+        if foreign:
+            words.refuse("lock()", foreign)
+        ask = recipes.lock_ask(name, ttl, fair, reentrant, renew, key)
+        return recipes.guard(Lock, LockOr, self._engine, ask, timeout, otherwise, key)
 
     @overload
     def semaphore(
@@ -541,10 +434,10 @@ class Locks:
         **foreign: object,
     ) -> Semaphore | LockOr[Any]:
         """`capacity` units, of which everybody takes one or more. The rest is as in `lock()`."""
-        words.refuse("semaphore()", foreign)
-        return _lock(
-            Semaphore, self._engine, recipes.semaphore_ask(name, capacity, ttl, fair, renew), timeout, otherwise
-        )
+        if foreign:
+            words.refuse("semaphore()", foreign)
+        ask = recipes.semaphore_ask(name, capacity, ttl, fair, renew)
+        return recipes.guard(Semaphore, LockOr, self._engine, ask, timeout, otherwise)
 
     @overload
     def rwlock(
@@ -571,9 +464,11 @@ class Locks:
         **foreign: object,
     ) -> RWLock[Any]:
         """Many readers or one writer. The rest is as in `lock()`."""
-        words.refuse("rwlock()", foreign)
+        if foreign:
+            words.refuse("rwlock()", foreign)
         read, write = (
-            _lock(Lock, self._engine, ask, timeout, otherwise) for ask in recipes.rwlock_asks(name, ttl, fair, renew)
+            recipes.guard(Lock, LockOr, self._engine, ask, timeout, otherwise)
+            for ask in recipes.rwlock_asks(name, ttl, fair, renew)
         )
         return RWLock(read, write)
 
@@ -623,9 +518,10 @@ class Locks:
         over after `at_most`, however long. Name, `key` and `otherwise` are as in `lock()`; in `with`, who comes second gets
         NotAcquired.
         """
-        words.refuse("once()", foreign)
-        ask = recipes.once_ask(recipes.named_or_keyed(name, key), at_least, at_most)
-        return _lock(Lock, self._engine, ask, 0, otherwise, key, takes=True)
+        if foreign:
+            words.refuse("once()", foreign)
+        ask = recipes.once_ask(name, at_least, at_most, key)
+        return recipes.guard(Lock, LockOr, self._engine, ask, 0, otherwise, key, takes=True)
 
     # ---- looking and intervening
 
@@ -694,7 +590,8 @@ def connect(
     >>> with locks.lock("invoice:42") as lease:
     ...     lease.check()
     """
-    words.refuse("connect()", foreign)
+    if foreign:
+        words.refuse("connect()", foreign)
     url = connecting.resolve(url)  # a secret, also in this frame
     engine = connecting.open_engine(url, Threads(), label, observe)
     lifecycle.adopt(engine, lambda held: finish(held.close()))

@@ -11,7 +11,42 @@ from .spoiling import Mutant, must_be_found
 HANDS, CONNECTIONS = "tests/stores/kit/test_hands.py::", "tests/stores/postgresql/test_connections.py::"
 POOL, WIRE = "stores/kit/hands.py", "stores/postgresql/wire.py"
 
+ALARM, AGAIN, ALARMS = "stores/kit/alarm.py", "stores/kit/again.py", "tests/stores/kit/test_alarm.py::"
+
 MUTANTS = [
+    Mutant(
+        "who comes while the deadlines are looked at is slept through",
+        ALARM,
+        (
+            ("                self._wake_at = NEVER  # first", "                self._name  # first"),
+            ("self._wake_at = min(self._wake_at, due,", "self._wake_at = min(due,"),
+        ),
+        ALARMS + "test_what_comes_while_it_looks_is_not_slept_through",
+    ),
+    Mutant(
+        "an earlier deadline wakes nobody",
+        ALARM,
+        (("< self._wake_at <= deadline:", "< self._wake_at < NEVER:"),),
+        ALARMS + "test_each_deadline_is_seen_to_when_it_comes_and_nobody_looks_in_between",
+    ),
+    Mutant(
+        "who sleeps in an event loop that was closed is waited for",
+        ALARM,
+        (("if self._bell is None or not self._bell.ring():", "if self._bell is None:"),),
+        ALARMS + "test_one_whose_event_loop_was_closed_is_replaced",
+    ),
+    Mutant(
+        "it is tried again past its time",
+        AGAIN,
+        (("while (left := deadline - driver.now()) > 0:", "while (left := deadline - driver.now()) > -1:"),),
+        ALARMS + "test_it_does_not_go_on_past_its_deadline",
+    ),
+    Mutant(
+        "it is tried again where nobody can be reached",
+        AGAIN,
+        (("            except Unreachable:\n                raise\n", ""),),
+        ALARMS + "test_nobody_is_asked_again_where_nobody_can_be_reached",
+    ),
     Mutant(
         "a newcomer takes what was put back",
         POOL,

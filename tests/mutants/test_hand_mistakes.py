@@ -44,10 +44,10 @@ MUTANTS = [
         "sync.py",
         (
             (
-                "                return self._skipped(function, error, instead)\n            with lease:\n"
+                "                return self._skipped(function, error)\n            with lease:\n"
                 "                args, kwargs = call.with_lease(lease, args, kwargs)\n"
                 "                return function(*args, **kwargs)\n",
-                "                return self._skipped(function, error, instead)\n            with lease:\n"
+                "                return self._skipped(function, error)\n            with lease:\n"
                 "                args, kwargs = call.with_lease(lease, args, kwargs)\n"
                 "                try:\n                    return function(*args, **kwargs)\n"
                 "                except NotAcquired:\n                    return None\n",

@@ -73,7 +73,7 @@ MUTANTS = [
     ),
     Mutant(
         "a network that fails when it is the end that is told as its trouble",
-        "recipes.py",
+        "electing.py",
         (("        engine.open_store()  # if", "        str(engine)  # if"),),
         "tests/test_recipes.py::test_who_watches_a_connection_that_is_closed_is_told_that_and_not_of_the_store",
     ),

@@ -13,8 +13,8 @@ from holdfast.asking import Ask
 from holdfast.claim import Claim, Grant
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.world import World
+from holdfast.electing import Leader, next_leader
 from holdfast.errors import LeaseLost, NotAcquired, StaleToken, Unavailable
-from holdfast.recipes import Leader
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.history import CLAIM, GRANTED, READ, STALE, UNKNOWN, History, Recording
 from holdfast.testing.simulation import Client, Fence, Network, Register, RegisterClient, Remote, Scripted
@@ -153,9 +153,9 @@ def test_who_watches_an_election_hears_of_a_new_leader_at_once(place: Place) -> 
     lease = place.run(a, lambda: a.acquire(ask))
 
     async def watch() -> float:
-        assert await recipes.next_leader(b.engine, "boss", lease.token, 10.0) is None
+        assert await next_leader(b.engine, "boss", lease.token, 10.0) is None
         gone = place.world.time
-        leader = await recipes.next_leader(b.engine, "boss", 0, 10.0)
+        leader = await next_leader(b.engine, "boss", 0, 10.0)
         assert isinstance(leader, Leader)
         assert leader.address == "at a"
         return gone

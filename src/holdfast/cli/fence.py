@@ -121,7 +121,7 @@ def _postgresql(url: str) -> tuple[Any, type[Exception]]:
 
 def _mysql(url: str) -> tuple[Any, type[Exception]]:
     driver = _driver("pymysql")
-    from ..stores.mysql.line import refused_logins, tls_context_of
+    from ..stores.mysql.connection import refused_logins, tls_context_of
     from ..stores.mysql.url import parse
 
     target, why = parse(url), ""

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..drivers.base import finish
 from ..errors import Unavailable
+from ..stores.mysql.connection import dial
 from ..stores.mysql.faults import ServerError
-from ..stores.mysql.line import dial
 from ..stores.mysql.url import Target, parse
 from .findings import Check, Finding, Ward, ok, problem, warning
 from .network import almighty, clocks, compare, secrecy

@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 from ..errors import Unavailable
 
 
-class Line(Protocol):
+class Connection(Protocol):
     """A connection, as far as any ear needs one."""
 
     def hang_up(self) -> None: ...
@@ -26,7 +26,7 @@ class Line(Protocol):
 
 
 What = TypeVar("What", bound=Hashable)  # which bell it is, in the words of the store
-AnyLine = TypeVar("AnyLine", bound=Line)
+AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
 
 class ThreadBell(Generic[What]):
@@ -52,11 +52,11 @@ class ThreadBell(Generic[What]):
             return  # nudged already, and not yet awake
 
 
-class ThreadEar(ABC, Generic[What, AnyLine]):
+class ThreadEar(ABC, Generic[What, AnyConnection]):
     """The ear of one store."""
 
     def __init__(self) -> None:
-        self._line: AnyLine | None = None
+        self._connection: AnyConnection | None = None
         self._fresh()
 
     def _fresh(self) -> None:
@@ -66,7 +66,7 @@ class ThreadEar(ABC, Generic[What, AnyLine]):
 
     @property
     def is_open(self) -> bool:
-        return self._line is not None
+        return self._connection is not None
 
     def expect(self, what: What) -> ThreadBell[What]:
         bell = ThreadBell(what)
@@ -88,7 +88,7 @@ class ThreadEar(ABC, Generic[What, AnyLine]):
         try:
             bell.waiting = True
             while not bell.rung and (left := deadline - time.monotonic()) > 0:
-                if self._line is None:
+                if self._connection is None:
                     break  # lost before we came: look again, which opens it anew
                 with self._mutex:
                     if self._listener is None:
@@ -110,13 +110,13 @@ class ThreadEar(ABC, Generic[What, AnyLine]):
     def lose(self) -> None:
         """The connection is no good: wake everybody to look for themselves."""
         with self._mutex:
-            line, self._line = self._line, None
+            connection, self._connection = self._connection, None
             bells = [bell for some in self._bells.values() for bell in some]
-        if line is not None:
+        if connection is not None:
             # A thread may be reading it: closed under its feet, the descriptor could become somebody else's.
-            line.hang_up()
+            connection.hang_up()
             if self._listener is None:
-                line.close()
+                connection.close()
             for bell in bells:
                 bell.ring()
 
@@ -127,23 +127,23 @@ class ThreadEar(ABC, Generic[What, AnyLine]):
     # ---- in the thread that listens
 
     @abstractmethod
-    def _read(self, line: AnyLine, mine: ThreadBell[What], deadline: float) -> None:
+    def _read(self, connection: AnyConnection, mine: ThreadBell[What], deadline: float) -> None:
         """Ring what is heard, until `mine` has rung or `deadline`; Unavailable if the connection is no good."""
 
     def _listen(self, mine: ThreadBell[What], deadline: float) -> None:
-        line = self._line
-        if line is None:
+        connection = self._connection
+        if connection is None:
             return
         try:
-            self._read(line, mine, deadline)
+            self._read(connection, mine, deadline)
         except Unavailable:
             self.lose()
         except BaseException:  # Ctrl-C in mid-message: what was read of it is gone
             self.lose()
             raise
         finally:
-            if self._line is not line:
-                line.close()
+            if self._connection is not connection:
+                connection.close()
 
     def _stop_listening(self, mine: ThreadBell[What]) -> None:
         with self._mutex:

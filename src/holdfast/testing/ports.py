@@ -9,13 +9,13 @@ is refused at once, which is just what a stopped server looks like; and a server
 from __future__ import annotations
 
 import socket
-from types import TracebackType
-from typing import Self
+
+from .closing import Closes
 
 LOOPBACK = "127.0.0.1"
 
 
-class ReservedPort:
+class ReservedPort(Closes):
     """A bound socket that never listens. Close it when the server that used the port has gone."""
 
     def __init__(self) -> None:
@@ -29,14 +29,6 @@ class ReservedPort:
 
     def close(self) -> None:
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"ReservedPort({self.number})"

@@ -22,7 +22,8 @@ from holdfast.testing.ports import ReservedPort
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul
 
-from .hands import Background, Connect, ask, claim_of, keys, until
+from ..hands import Background, Connect, claim_of, until
+from .hands import ask, keys
 
 server = pytest.mark.server
 

@@ -15,7 +15,8 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul
 
-from .hands import Background, Connect, ask, claim_of, keys, session_of, until
+from ..hands import Background, Connect, claim_of, until
+from .hands import ask, keys, session_of
 
 pytestmark = pytest.mark.server
 TTL = 1.0

@@ -20,7 +20,7 @@ from holdfast.stores.consul.url import parse
 from holdfast.stores.consul.wire import MOST_AT_ONCE, Wire
 
 from ..contract import Hand
-from .hands import Background, claim_of, until
+from ..hands import Background, claim_of, until
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

@@ -13,7 +13,7 @@ from holdfast.drivers.base import boot_time, finish
 from holdfast.drivers.sockets import SocketStream
 from holdfast.drivers.threads import Threads
 from holdfast.errors import Unavailable
-from holdfast.stores.consul import ConsulStore, keeper, keys, looking, open_store, renewing, sessions
+from holdfast.stores.consul import keeper, keys, looking, open_store, renewing, sessions
 from holdfast.stores.consul.book import Book, NotOurs
 from holdfast.sync import Locks
 from holdfast.testing.conformance.loops import Loops
@@ -22,7 +22,8 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul
 
-from .hands import Connect, ask, claim_of, session_of
+from ..hands import Connect, claim_of
+from .hands import ask, session_of
 
 pytestmark = pytest.mark.server
 
@@ -92,7 +93,7 @@ def the_next_in_line_is_rung(stage: Stage) -> None:
     place = finish(stage.b.claim(theirs))
     finish(stage.a.release(mine))
     finish(stage.b.wait(place, stage.patience))
-    assert stage.b.keeper.mine[theirs.holder].rung
+    assert stage.b.keeper.records[theirs.holder].rung
 
 
 def an_evicted_holder_is_told_though_it_holds_more_than_is_looked_at(stage: Stage) -> None:
@@ -141,7 +142,7 @@ def no_answer_is_no_loss(stage: Stage) -> None:
 def who_is_let_in_by_a_session_that_just_ended_as_idle_is_inside_all_the_same(stage: Stage) -> None:
     """Here it broke: who came when the store had been idle for 20 s got a lock that was free to all at once."""
     finish(stage.a.claim(claim_of("warm")))
-    stage.a.keeper.forget(next(iter(stage.a.keeper.mine.values())))
+    stage.a.keeper.forget(next(iter(stage.a.keeper.records.values())))
     wire = stage.a.wire
     plain = wire.ask
     ended: list[bool] = []
@@ -191,10 +192,10 @@ def everybody_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def once_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def once(self: Any, deadline: float, attempt: Callable[[], Any]) -> Any:
-        return await attempt()
+    async def never(driver: Any, trouble: Unavailable, *_: Any) -> Any:
+        raise trouble
 
-    monkeypatch.setattr(ConsulStore, "persistently", once)
+    monkeypatch.setattr("holdfast.stores.consul.store.again", never)
     monkeypatch.setattr(SocketStream, "is_stale", lambda self: False)  # it is used without a look
 
 

@@ -13,7 +13,7 @@ from holdfast.testing import servers
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
-from .hands import Connect
+from ..hands import Connect
 
 
 @pytest.fixture(scope="session")

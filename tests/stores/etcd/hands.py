@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
-from holdfast.claim import Claim, new_holder
+from holdfast.claim import Claim
 from holdfast.drivers.base import finish
 from holdfast.stores.etcd.store import EtcdStore
 from holdfast.sync import Locks
 from holdfast.testing.servers import wire
 from holdfast.testing.servers.etcd import Etcd
 
-SOON = 20.0
-Connect = Callable[..., Locks]
 T = TypeVar("T")
-
-
-def until(condition: Callable[[], Any], within: float = SOON) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"did not come true within {within:g} s"
-        time.sleep(0.01)
-
-
-def claim_of(name: str, ttl: float = 30.0, **more: Any) -> Claim:
-    return Claim(name, new_holder(), "host/1/somebody", ttl, **more)
 
 
 def store_of(locks: Locks) -> EtcdStore:
@@ -70,9 +55,3 @@ async def by_the_hundred(actions: Sequence[Awaitable[T]]) -> list[T]:
     for at in range(0, len(actions), 100):
         done += await asyncio.gather(*actions[at : at + 100])
     return done
-
-
-def in_background(action: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=action, daemon=True)
-    thread.start()
-    return thread

@@ -29,7 +29,8 @@ from holdfast.testing.ports import ReservedPort
 from holdfast.testing.servers import wire
 from holdfast.testing.servers.etcd import Etcd
 
-from .hands import SOON, admin, ask, base64, claim_of, in_background, leases_of, store_of, until
+from ..hands import SOON, claim_of, in_background, until
+from .hands import admin, ask, base64, leases_of, store_of
 
 pytestmark = pytest.mark.server
 

@@ -26,20 +26,8 @@ from holdfast.stores.etcd.store import EtcdStore
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
-from .hands import (
-    SOON,
-    Connect,
-    admin,
-    ask,
-    base64,
-    begin_with,
-    by_the_hundred,
-    claim_of,
-    in_background,
-    leases_of,
-    store_of,
-    until,
-)
+from ..hands import SOON, Connect, claim_of, in_background, until
+from .hands import admin, ask, base64, begin_with, by_the_hundred, leases_of, store_of
 
 pytestmark = pytest.mark.server
 

@@ -16,7 +16,8 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
-from .hands import SOON, Connect, ask, begin_with, claim_of, store_of, until
+from ..hands import SOON, Connect, claim_of, until
+from .hands import ask, begin_with, store_of
 
 pytestmark = pytest.mark.server
 

@@ -29,7 +29,8 @@ from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
 from ..contract import Hand, claim_of
-from .hands import Connect, admin, ask, base64, store_of
+from ..hands import Connect
+from .hands import admin, ask, base64, store_of
 
 WORLDS = pytest.mark.parametrize("world", ["threads", "asyncio"])
 
@@ -83,7 +84,7 @@ def test_who_lost_its_place_at_the_head_of_the_line_is_in_line_again_at_once(
     mine = claim_of("x")
     assert isinstance(ask(b, mine), Place)
     assert isinstance(ask(b, mine), Place)
-    assert store_of(b)._entries[mine.holder].first
+    assert store_of(b)._records[mine.holder].first
     admin(cluster.members[0], "/v3/kv/deleterange", key=base64(store_of(b)._keys.in_line(mine)))
     assert isinstance(ask(b, mine), Place)
     assert len(a.inspect("x").waiters) == 1

@@ -167,30 +167,56 @@ async def a_task_is_cancelled_as_its_answer_comes() -> None:
         for _ in range(count):
             await asyncio.sleep(0)
 
-    def send() -> asyncio.Task[Any]:
-        return asyncio.create_task(gatherer.transact("hot", txn([], []), time.clock_gettime(time.CLOCK_BOOTTIME) + 20))
+    def send(name: str = "hot") -> asyncio.Task[Any]:
+        return asyncio.create_task(gatherer.transact(name, txn([], []), time.clock_gettime(time.CLOCK_BOOTTIME) + 20))
 
     gatherer = Gatherer(ask, Asyncio(), "nowhere")
+    alone = send("another")  # so that the others gather
+    await turns()
     first = send()
     await turns()
     second = send()
     await turns()
-    assert len(answers) == 2
-    (flight, _) = gatherer._flying
-    answers[0].set_result(b"")
+    assert len(answers) == 3
+    (_, flight, _) = gatherer._flying
+    answers[1].set_result(b"")
     while flight[0].answer is None:
         await turns(1)
     assert not first.done()
     first.cancel()  # between the answer and its hearing it
     await turns()
-    answers[1].set_result(b"")
+    answers[2].set_result(b"")
     await second
     assert first.cancelled()
     third = send()
     await turns()
-    assert len(answers) == 3, "nothing of this name is sent any more"
-    answers[2].set_result(b"")
+    assert len(answers) == 4, "nothing of this name is sent any more"
+    for answer in (answers[3], answers[0]):
+        answer.set_result(b"")
     await third
+    await alone
+
+
+def test_one_that_is_cancelled_as_it_flies_alone_holds_up_nobody() -> None:
+    async def main() -> None:
+        async def ask(path: bytes, message: bytes, deadline: float) -> bytes:
+            asked.append(path)
+            await asyncio.sleep(60 if len(asked) == 1 else 0)
+            return b""
+
+        def send() -> asyncio.Task[Any]:
+            return asyncio.create_task(gatherer.transact("x", b"", time.clock_gettime(time.CLOCK_BOOTTIME) + 20))
+
+        asked: list[bytes] = []
+        gatherer = Gatherer(ask, Asyncio(), "nowhere")
+        first = send()
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        assert not gatherer._flying
+        await asyncio.wait_for(send(), 20)
+
+    asyncio.run(main())
 
 
 def test_a_flight_that_is_cancelled_tells_everybody_on_board() -> None:
@@ -200,15 +226,19 @@ def test_a_flight_that_is_cancelled_tells_everybody_on_board() -> None:
             return b""
 
         gatherer = Gatherer(ask, Asyncio(), "nowhere")
-        waiting = asyncio.create_task(gatherer.transact("x", b"", time.clock_gettime(time.CLOCK_BOOTTIME) + 20))
+        give_up = time.clock_gettime(time.CLOCK_BOOTTIME) + 20
+        alone = asyncio.create_task(gatherer.transact("another", b"", give_up))  # so that the next one gathers
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(gatherer.transact("x", b"", give_up))
         for _ in range(10):
             await asyncio.sleep(0)
-        assert gatherer._flying
+        assert len(gatherer._flying) == 2
         for task in asyncio.all_tasks():
             if task.get_name() == "holdfast-etcd-gatherer":
                 task.cancel()
         with pytest.raises(Unavailable, match="nowhere"):
             await waiting
+        alone.cancel()
 
     asyncio.run(main())
 

@@ -26,12 +26,14 @@ from holdfast.stores.etcd.renewing import Renewal
 from holdfast.stores.etcd.sessions import Session
 from holdfast.stores.etcd.store import EtcdStore
 from holdfast.stores.etcd.sweeping import Sweeper
+from holdfast.stores.kit.alarm import Alarm
 from holdfast.stores.kit.turns import Turn, Turns
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
-from .hands import SOON, Connect, admin, ask, begin_with, claim_of, in_background, leases_of, store_of, until
+from ..hands import SOON, Connect, claim_of, in_background, until
+from .hands import admin, ask, begin_with, leases_of, store_of
 
 pytestmark = pytest.mark.server
 HERE = "holdfast.stores.etcd"
@@ -72,7 +74,7 @@ def who_enters_while_another_counts_is_counted(stage: Stage, patch: Patch) -> No
 
     def slowly(entry: Any, sight: Any) -> bool:
         verdict = decide(entry, sight)
-        if entry.claim is not rival and rival.holder not in store_of(b)._entries:
+        if entry.claim is not rival and rival.holder not in store_of(b)._records:
             ask(b, rival)  # the last unit goes to another
         return verdict
 
@@ -164,7 +166,7 @@ def who_is_swept_away_late_is_only_who_was_there(stage: Stage, _: Patch) -> None
     a = stage.connect()
     mine = claim_of("x")
     ask(a, mine)
-    before = store_of(a)._entries[mine.holder]
+    before = store_of(a)._records[mine.holder]
     finish(store_of(a).release(mine))
     grant = ask(a, mine)
     finish(store_of(a)._clear(before))  # sent then, it arrives now
@@ -177,7 +179,9 @@ def two_of_one_name_never_share_a_token(stage: Stage, _: Patch) -> None:
     async def main() -> list[int]:
         async with aio.connect(url) as locks:
             await (await locks.lock("warm").acquire(timeout=5)).release()  # the session is there: all ask at once
-            leases = await asyncio.gather(*(locks.semaphore("x", 3).acquire(timeout=5) for _ in range(3)))
+            flies_alone = locks.lock("first").acquire(timeout=5)  # and the others gather meanwhile
+            three = (locks.semaphore("x", 3).acquire(timeout=5) for _ in range(3))
+            leases = (await asyncio.gather(flies_alone, *three))[1:]
             tokens = [lease.token for lease in leases]
             for lease in leases:
                 await lease.release()
@@ -296,7 +300,6 @@ def without_the_line(patch: Patch) -> None:
         return enter(entry, *args)
 
     patch.setattr(f"{HERE}.claiming.enter", unfair)
-    patch.setattr(f"{HERE}.store.enter", unfair)
     admit = rule.admit
     patch.setattr(rule, "admit", lambda *args, ahead, fair: admit(*args, ahead=False))
 
@@ -304,7 +307,7 @@ def without_the_line(patch: Patch) -> None:
 def counted_for_ever(patch: Patch) -> None:
     enter = claiming.enter
     patch.setattr(
-        f"{HERE}.store.enter", lambda entry, value, lease, at=0: enter(entry, value, lease, 2**60 if at else 0)
+        f"{HERE}.claiming.enter", lambda entry, value, lease, at=0: enter(entry, value, lease, 2**60 if at else 0)
     )
 
 
@@ -326,12 +329,12 @@ def whatever_the_term(patch: Patch) -> None:
 
 
 def never_swept(patch: Patch) -> None:
-    patch.setattr(Sweeper, "expect", lambda self, deadline: None)
+    patch.setattr(Alarm, "expect", lambda self, deadline: None)
 
 
 def started_once_and_for_all(patch: Patch) -> None:
-    expect = Sweeper.expect
-    patch.setattr(Sweeper, "expect", lambda self, at: None if self._bell is not None else expect(self, at))
+    expect = Alarm.expect
+    patch.setattr(Alarm, "expect", lambda self, at: None if self._bell is not None else expect(self, at))
 
 
 def swept_away_by_the_clock(patch: Patch) -> None:
@@ -385,10 +388,10 @@ def turns_like_locks(patch: Patch) -> None:
 
 
 def once_only(patch: Patch) -> None:
-    async def once(self: EtcdStore, deadline: float, attempt: Callable[[], Any]) -> Any:
-        return await attempt()
+    async def never(driver: Any, trouble: Unavailable, *_: Any) -> Any:
+        raise trouble
 
-    patch.setattr(EtcdStore, "_persistently", once)
+    patch.setattr(f"{HERE}.store.again", never)
 
 
 def silence_is_a_no(patch: Patch) -> None:

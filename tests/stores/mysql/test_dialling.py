@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Unavailable
-from holdfast.stores.mysql.line_aio import dial
+from holdfast.stores.mysql.connection_aio import dial
 from holdfast.stores.mysql.url import parse
 
 

@@ -24,8 +24,8 @@ MUTANTS = [
     Mutant(
         "a forked child that keeps what is in use",
         "conversation.py",
-        "        for line in list(self._everything):\n",
-        "        for line in (*self._pool.idle(), *self._apart.idle()):\n",
+        "        for connection in list(self._everything):\n",
+        "        for connection in (*self._pool.idle(), *self._apart.idle()):\n",
         "test_connections.py::test_a_forked_child_lets_go_of_every_connection_also_of_those_that_are_in_use",
     ),
     Mutant(
@@ -37,14 +37,14 @@ MUTANTS = [
     ),
     Mutant(
         "warnings of the server are printed",
-        "line_aio.py",
+        "connection_aio.py",
         "            await connection.query(statement)\n",
         "            await connection.cursor().execute(statement)\n",
         "test_pool.py::test_creating_the_tables_prints_nothing",
     ),
     Mutant(
         "a cancellation that the driver swallowed",
-        "line_aio.py",
+        "connection_aio.py",
         "        dialling.get_loop().call_later(_AGAIN, _end, dialling)\n",
         "        pass\n",
         "test_dialling.py::test_a_cancellation_that_the_driver_swallows_does_not_make_it_wait_for_ever",
@@ -59,7 +59,7 @@ MUTANTS = [
     Mutant(
         "what was left behind is ended by its number",
         "conversation.py",
-        '((number,),) = (await line.ask(f"SELECT IS_USED_LOCK({lock})", self.left(give_up)))[0]',
+        '((number,),) = (await connection.ask(f"SELECT IS_USED_LOCK({lock})", self.left(give_up)))[0]',
         "number = NUMBERS.get(name)",
         "test_strays.py::test_after_ctrl_c_and_a_restart_of_the_server_no_connection_of_others_is_ended",
     ),
@@ -79,7 +79,7 @@ MUTANTS = [
     ),
     Mutant(
         "every read has a time limit of its own",
-        "line.py",
+        "connection.py",
         "left = self.deadline - boot_time()",
         "left = 30.0",
         "test_bounds.py::test_a_silent_server_is_unavailable_in_time_though_signals_interrupt",
@@ -114,7 +114,7 @@ MUTANTS = [
     ),
     Mutant(
         "who has answered waits for who has not",
-        "line.py",
+        "connection.py",
         "                asked.pop(number).end_ping()\n",
         "",
         "test_renewing.py::test_a_session_is_released_though_the_connection_of_another_is_stuck",
@@ -137,8 +137,8 @@ MUTANTS = [
     Mutant(
         "the lock is his who has the number",
         "session.py",
-        "= IS_USED_LOCK('holdfast:line:{one.line.name}')\"",
-        '= {one.line._connection.thread_id()}"',
+        "= IS_USED_LOCK('holdfast:line:{one.connection.name}')\"",
+        '= {one.connection._connection.thread_id()}"',
         "test_session.py::test_who_has_the_number_of_a_connection_that_ended_is_somebody_else",
     ),
     Mutant(
@@ -150,7 +150,7 @@ MUTANTS = [
     ),
     Mutant(
         "a socket that is watched is closed without a word",
-        "line.py",
+        "connection.py",
         "        plug = self._sock\n        if plug is not None:\n            with",
         "        plug = None\n        if plug is not None:\n            with",
         "test_session.py::test_a_claim_whose_answer_was_lost_is_not_in_its_own_way",
@@ -185,7 +185,7 @@ MUTANTS = [
     ),
     Mutant(
         "the password goes to whoever asks",
-        "line.py",
+        "connection.py",
         "return {} if private else",
         "return {} if True else",
         "test_logins.py::test_a_server_that_asks_for_the_password_in_clear_text_does_not_get_it",
@@ -194,8 +194,8 @@ MUTANTS = [
 # For the mistake that goes by numbers: what the server calls each connection.
 NUMBERS = """
 NUMBERS = {}
-from . import line as _line
-_made = _line.BlockingLine.__init__
+from . import connection as _connection
+_made = _connection.BlockingConnection.__init__
 
 
 def _noted(self, connection, target):
@@ -203,7 +203,7 @@ def _noted(self, connection, target):
     NUMBERS[self.name] = connection.thread_id()
 
 
-_line.BlockingLine.__init__ = _noted
+_connection.BlockingConnection.__init__ = _noted
 """
 
 

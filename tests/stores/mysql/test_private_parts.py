@@ -1,4 +1,4 @@
-"""What we use of PyMySQL and asyncmy beyond what they promise is as `line.py` and `line_aio.py` take it to be."""
+"""What we use of PyMySQL and asyncmy beyond what they promise is as `connection.py` and `connection_aio.py` take it to be."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_nobody_there_is_unavailable() -> None:
         ("mysql://root@localhost", "name the database"),
         ("mysql://root@localhost/", "name the database"),
         ("mysql://root@localhost:99999/a", "no port"),
-        ("mysql://root@a,b/c", "no host"),
+        ("mysql://root@a,b/c", "takes one host"),
         ("mysql://root@localhost/a?mode=magic", "lease or session"),
         ("mysql://root@localhost/a?durability=none", "full or relaxed"),
         ("mysql://root@localhost/a?pool=0", "pool must be"),

@@ -60,7 +60,7 @@ def test_one_at_a_time_with_rising_tokens_and_a_handoff_by_push(locks: Locks, se
             target=lambda: got.append((others.lock("x", ttl=30).acquire(timeout=20), time.monotonic()))
         )
         thread.start()
-        until(lambda: others._engine.store._lines)  # type: ignore[attr-defined]
+        until(lambda: others._engine.store._connections)  # type: ignore[attr-defined]
         time.sleep(0.1)
         released = time.monotonic()
         assert lease.release()
@@ -294,7 +294,7 @@ def test_who_has_the_number_of_a_connection_that_ended_is_somebody_else(
             between.swallow()
             admin.run(f"KILL {number}")
             until(lambda: admin.run(f"SELECT GET_LOCK('{key.decode()}', 0)") == [(1,)])
-            held.line._connection.server_thread_id = (admin.id,)
+            held.connection._connection.server_thread_id = (admin.id,)
             assert lease.lost.wait(20)
 
 

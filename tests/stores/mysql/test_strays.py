@@ -14,7 +14,7 @@ import pymysql
 import pytest
 
 import holdfast
-from holdfast.stores.mysql import line_aio
+from holdfast.stores.mysql import connection_aio
 from holdfast.stores.mysql.url import parse
 from holdfast.testing.servers.mariadb import MariaDB
 
@@ -90,7 +90,7 @@ def test_a_cancellation_in_the_moment_of_connecting_is_heard(url: str, monkeypat
         return made
 
     async def main() -> None:
-        caller.append(asyncio.create_task(line_aio.dial(parse(url), 10)))
+        caller.append(asyncio.create_task(connection_aio.dial(parse(url), 10)))
         with pytest.raises(asyncio.CancelledError):
             await caller[0]
 

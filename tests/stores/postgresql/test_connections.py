@@ -16,11 +16,11 @@ from holdfast import Unavailable
 from holdfast.claim import Grant
 from holdfast.drivers.aio import Asyncio
 from holdfast.stores.postgresql import open_store
-from holdfast.stores.postgresql.line import Line
+from holdfast.stores.postgresql.connection import LibpqConnection
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
-from .hands import claim_of
+from ..hands import claim_of
 from .stores import LONG, OpenStore, Stored
 
 pytestmark = pytest.mark.server
@@ -48,7 +48,7 @@ def test_a_connection_whose_answer_did_not_come_in_time_is_closed(
             store.claim(claim_of("y"), 0.3)
         else:
             store.renew([grant], 0.3)
-    assert not _open_lines(store)
+    assert not _open_connections(store)
     proxy.flow()
     assert store.renew([grant], LONG) == [grant]
     assert whole(store)
@@ -91,7 +91,7 @@ def test_a_forked_child_lets_go_of_every_connection_also_of_those_that_are_in_us
         store.begin(lambda store: store.renew([grant], LONG)),
     ]
     proxy.to_client.wait_for_caught(2)
-    numbers = [one.fileno() for one in _open_lines(store)]
+    numbers = [one.fileno() for one in _open_connections(store)]
     assert len(numbers) == 2
 
     def child() -> None:
@@ -104,7 +104,7 @@ def test_a_forked_child_lets_go_of_every_connection_also_of_those_that_are_in_us
     assert begun[1].result(LONG) == [grant]
 
 
-def _open_lines(store: Stored) -> list[Line]:
+def _open_connections(store: Stored) -> list[LibpqConnection]:
     return [one for one in store.store._wire._everything if one.pgconn.status == 0]
 
 

@@ -15,7 +15,7 @@ from holdfast.testing import servers
 from holdfast.testing.servers.postgresql import PostgreSQL
 
 from .. import clock
-from .hands import SOON, Connect, in_background, until
+from ..hands import SOON, Connect, in_background, until
 
 pytestmark = pytest.mark.server
 

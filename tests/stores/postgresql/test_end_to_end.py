@@ -8,7 +8,7 @@ import pytest
 from holdfast import StaleToken, fenced
 from holdfast.testing.servers.postgresql import PostgreSQL
 
-from .hands import Connect
+from ..hands import Connect
 
 pytestmark = pytest.mark.server
 

@@ -18,7 +18,8 @@ from holdfast.drivers.base import finish
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
-from .hands import BACKENDS, SOON, Connect, in_background, until
+from ..hands import SOON, Connect, in_background, until
+from .hands import BACKENDS
 
 pytestmark = pytest.mark.server
 
@@ -269,7 +270,7 @@ def test_names_used_once_leave_nothing_after_the_retention_time(postgresql: Post
     store = locks._engine.store
 
     def is_empty_after_a_sweep() -> bool:
-        finish(store._sweep(time.clock_gettime(time.CLOCK_BOOTTIME) + SOON))  # type: ignore[attr-defined]
+        finish(store._wire.sweep(store._sql.sweep, time.clock_gettime(time.CLOCK_BOOTTIME) + SOON))  # type: ignore[attr-defined]
         return postgresql.query("SELECT count(*) FROM holdfast.locks") == [("0",)]
 
     until(is_empty_after_a_sweep)

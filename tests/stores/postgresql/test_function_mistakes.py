@@ -18,7 +18,7 @@ from holdfast.stores.postgresql import schema
 from holdfast.sync import Locks
 from holdfast.testing.servers.postgresql import PostgreSQL
 
-from .hands import Connect, until
+from ..hands import Connect, until
 
 pytestmark = pytest.mark.server
 Scenario = Callable[[Locks, PostgreSQL], None]

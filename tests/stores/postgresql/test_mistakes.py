@@ -15,8 +15,8 @@ from holdfast.stores.postgresql.url import Target
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
+from ..hands import until
 from . import test_trouble as trouble
-from .hands import until
 from .stores import OpenStore
 
 pytestmark = pytest.mark.server

@@ -13,7 +13,7 @@ from holdfast.sync import Locks
 from holdfast.testing import servers
 from holdfast.testing.servers.postgresql import PgBouncer
 
-from .hands import SOON, Connect, in_background, until
+from ..hands import SOON, Connect, in_background, until
 
 pytestmark = pytest.mark.server
 

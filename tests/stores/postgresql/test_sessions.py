@@ -14,7 +14,7 @@ from holdfast.stores.postgresql import session_wire, session_wire_aio
 from holdfast.testing import servers
 from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
 
-from .hands import SOON, Connect, claim_of, in_background, until
+from ..hands import SOON, Connect, claim_of, in_background, until
 from .stores import OpenStore, Stored
 
 pytestmark = pytest.mark.server

@@ -14,7 +14,8 @@ from holdfast import Misuse, Unavailable
 from holdfast.stores.postgresql import migration, replies, schema
 from holdfast.testing.servers.postgresql import PostgreSQL
 
-from .hands import BACKENDS, SOON, Connect, in_background, until
+from ..hands import SOON, Connect, in_background, until
+from .hands import BACKENDS
 
 pytestmark = pytest.mark.server
 

@@ -27,7 +27,7 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
 from ..black_hole import BlackHole
-from .hands import SOON, claim_of, until
+from ..hands import SOON, claim_of, until
 from .stores import LONG, OpenStore, Stored, seconds
 
 pytestmark = pytest.mark.server

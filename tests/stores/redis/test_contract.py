@@ -34,7 +34,7 @@ from holdfast.testing.alarms import alarms
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import SLOTS, Redis, RedisCluster, SentinelGroup
 
-from .hands import claim_of, in_background, until
+from ..hands import claim_of, in_background, until
 
 pytestmark = pytest.mark.server
 T = TypeVar("T")

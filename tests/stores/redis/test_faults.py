@@ -15,7 +15,7 @@ from holdfast import LeaseLost, Misuse, Unavailable, aio
 from holdfast.claim import MAX_TOKEN
 from holdfast.testing.servers.redis import Redis
 
-from .hands import SOON, Connect, in_background, until
+from ..hands import SOON, Connect, in_background, until
 
 pytestmark = pytest.mark.server
 

@@ -22,7 +22,7 @@ from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
 
-from .hands import SOON, Connect, claim_of, in_background, until
+from ..hands import SOON, Connect, claim_of, in_background, until
 
 pytestmark = pytest.mark.server
 

@@ -18,7 +18,7 @@ from holdfast.stores.redis.keys import slot
 from holdfast.testing import servers
 from holdfast.testing.servers.redis import SLOTS, Redis, RedisCluster, SentinelGroup
 
-from .hands import SOON, claim_of, in_background, until
+from ..hands import SOON, claim_of, in_background, until
 
 pytestmark = pytest.mark.server
 

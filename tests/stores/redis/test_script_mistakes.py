@@ -19,7 +19,7 @@ from holdfast.stores.redis.scripts import Script
 from holdfast.sync import Lease, Locks
 from holdfast.testing.servers.redis import Redis
 
-from .hands import until
+from ..hands import until
 
 pytestmark = pytest.mark.server
 Scenario = Callable[[Locks, Redis], None]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.stores.redlock.store import RedlockStore
@@ -13,13 +12,6 @@ from holdfast.testing.servers.redis import Redis
 
 def url_of(nodes: list[Redis], options: str = "") -> str:
     return "redlock://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes) + options
-
-
-def until(condition: Callable[[], bool], within: float = 10.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def store_of(locks: Locks) -> RedlockStore:

@@ -15,7 +15,8 @@ from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
 
-from .hands import until, url_of
+from ..hands import until
+from .hands import url_of
 
 pytestmark = pytest.mark.server
 

@@ -19,7 +19,8 @@ from holdfast.stores.redlock.store import RedlockStore
 from holdfast.sync import Locks
 from holdfast.testing.servers.redis import Redis
 
-from .hands import paused, store_of, until, url_of
+from ..hands import until
+from .hands import paused, store_of, url_of
 
 pytestmark = pytest.mark.server
 Scenario = Callable[[list[Redis]], None]

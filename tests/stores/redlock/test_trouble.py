@@ -26,7 +26,8 @@ from holdfast.testing.network import Network
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
 
-from .hands import hang_up, paused, store_of, until, url_of
+from ..hands import until
+from .hands import hang_up, paused, store_of, url_of
 
 pytestmark = pytest.mark.server
 

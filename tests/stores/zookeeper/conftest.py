@@ -9,7 +9,8 @@ import holdfast
 from holdfast.sync import Locks
 from holdfast.testing import servers
 
-from .hands import Connect, Ensemble
+from ..hands import Connect
+from .hands import Ensemble
 
 
 @pytest.fixture(scope="module")

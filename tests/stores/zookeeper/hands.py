@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,42 +13,7 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.zookeeper import ZooKeeper
 
-SOON = 20.0
-Connect = Callable[..., Locks]
 Ensemble = Cluster[ZooKeeper]
-
-
-def until(condition: Callable[[], object], within: float = SOON) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"did not come true within {within:g} s"
-        time.sleep(0.005)
-
-
-class Doing(threading.Thread):
-    """Something that is done in the background, and when it was done."""
-
-    def __init__(self, action: Callable[[], Any]) -> None:
-        super().__init__(daemon=True)
-        self._action = action
-        self._answer: Any = None
-        self._error: BaseException | None = None
-        self.at = 0.0
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._answer = self._action()
-        except BaseException as error:
-            self._error = error
-        self.at = time.monotonic()
-
-    def result(self, within: float = SOON) -> Any:
-        self.join(within)
-        assert not self.is_alive(), f"not done within {within:g} s"
-        if self._error is not None:
-            raise self._error
-        return self._answer
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.zookeeper import ZooKeeper
 
-from .hands import SOON, Connect, Doing, Ensemble, until
+from ..hands import SOON, Background, Connect, until
+from .hands import Ensemble
 
 pytestmark = pytest.mark.server
 
@@ -68,7 +69,7 @@ def hold_and_cut(
     told: list[tuple[str, float]] = []
     there.subscribe(lambda event: told.append((event.kind, time.monotonic())), [events.RENEWED, events.LOST])
     lease = there.lock("x", ttl=2).acquire()
-    waiting = Doing(lambda: here.lock("x", ttl=2).acquire(timeout=60))
+    waiting = Background(lambda: here.lock("x", ttl=2).acquire(timeout=60))
     until(lambda: told)
     for proxy in remote.proxies:
         proxy.to_server.hold()

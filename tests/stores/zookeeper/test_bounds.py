@@ -18,7 +18,8 @@ from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.zookeeper import ZooKeeper
 
-from .hands import SOON, Connect, Doing, session_of, until
+from ..hands import SOON, Background, Connect, until
+from .hands import session_of
 
 pytestmark = pytest.mark.server
 
@@ -137,15 +138,15 @@ def test_a_release_whose_connection_breaks_is_repeated_at_once(
     with Proxy(server.address) as proxy:
         ours, theirs = connect(f"zookeeper://127.0.0.1:{proxy.port}{root}{PATIENT}"), connect(server.url + root)
         held = ours.lock("x", ttl=20).acquire()
-        waiting = Doing(lambda: theirs.lock("x", ttl=20).acquire(timeout=30))
+        waiting = Background(lambda: theirs.lock("x", ttl=20).acquire(timeout=30))
         until(lambda: theirs.inspect("x").waiters)
         proxy.to_server.drop(chunks=1)  # the deletion itself is lost
-        releasing = Doing(held.release)
+        releasing = Background(held.release)
         proxy.to_server.wait_for_caught(1)
         cut = time.monotonic()
         proxy.cut(reset=reset)
         assert waiting.result().token > held.token
-        assert waiting.at - cut < 10.0  # and not 30 seconds, for which an unanswered request is waited for
+        assert waiting.ended_at - cut < 10.0  # and not 30 seconds, for which an unanswered request is waited for
         assert releasing.result() is True
 
 
@@ -157,8 +158,8 @@ def test_who_waits_and_who_watches_is_woken_from_another_thread(server: ZooKeepe
     assert isinstance(grant, Grant)
     assert isinstance(place, Place)
     doing = [
-        Doing(lambda: finish(store.wait(place, 30.0))),
-        Doing(lambda: finish(store.watch("x", grant.token, 30.0))),
+        Background(lambda: finish(store.wait(place, 30.0))),
+        Background(lambda: finish(store.watch("x", grant.token, 30.0))),
     ]
     until(lambda: store._looking._bells)
     time.sleep(0.1)

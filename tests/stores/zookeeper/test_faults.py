@@ -11,7 +11,8 @@ import pytest
 from holdfast import LeaseLost, Unavailable, events
 from holdfast.testing.servers.zookeeper import ZooKeeper
 
-from .hands import SOON, Connect, Doing, Ensemble, admin, proxied, session_of, until
+from ..hands import SOON, Background, Connect, until
+from .hands import Ensemble, admin, proxied, session_of
 
 pytestmark = pytest.mark.server
 
@@ -34,7 +35,7 @@ def test_a_leader_killed_and_restarted_loses_no_lock_and_tokens_rise(
 ) -> None:
     holder, other = connect(ensemble.url + root), connect(ensemble.url + root)
     lease = holder.lock("x", ttl=9).acquire()
-    waiting = Doing(lambda: other.lock("x", ttl=9).acquire(timeout=60))
+    waiting = Background(lambda: other.lock("x", ttl=9).acquire(timeout=60))
     until(lambda: holder.inspect("x").waiters)
     leader = ensemble.leader()
     leader.kill()
@@ -124,7 +125,7 @@ def test_24_a_holder_that_is_cut_off_has_lost_before_another_gets_in(
             lambda event: told.append((event.kind, time.monotonic())), [events.IN_DANGER, events.LOST, events.RENEWED]
         )
         lease = holder.lock("x", ttl=2).acquire()
-        waiting = Doing(lambda: other.lock("x", ttl=2).acquire(timeout=60))
+        waiting = Background(lambda: other.lock("x", ttl=2).acquire(timeout=60))
         until(lambda: told)  # renewed: the deadline is the last one's
         for proxy in proxies:
             proxy.to_server.hold()
@@ -132,7 +133,7 @@ def test_24_a_holder_that_is_cut_off_has_lost_before_another_gets_in(
         taken = waiting.result()
         kinds = [kind for kind, _ in told]
         assert kinds[-2:] == [events.IN_DANGER, events.LOST]
-        assert told[-1][1] < waiting.at
+        assert told[-1][1] < waiting.ended_at
         assert taken.token > lease.token
         for proxy in proxies:
             proxy.flow()
@@ -154,7 +155,7 @@ def test_25_a_node_whose_creation_was_not_answered_is_found_again(
         locks.lock("x").acquire().release()
         for proxy in proxies:
             proxy.to_client.drop(when=lambda chunk: b".1.1.f." in chunk)
-        claiming = Doing(lambda: locks.lock("x").acquire(timeout=30))
+        claiming = Background(lambda: locks.lock("x").acquire(timeout=30))
         until(lambda: look.get_children(f"{root}/locks/x"))
         until(lambda: any(proxy.to_client.caught.chunks for proxy in proxies))
         for proxy in proxies:
@@ -195,7 +196,7 @@ def test_36_a_waiter_that_is_killed_holds_up_nobody_for_long(ensemble: Ensemble,
     waiter = subprocess.Popen([sys.executable, "-c", _WAIT_IN_LINE, url])
     try:
         until(lambda: len(holder.inspect("x").waiters) == 1)
-        waiting = Doing(lambda: other.lock("x", ttl=9).acquire(timeout=60))
+        waiting = Background(lambda: other.lock("x", ttl=9).acquire(timeout=60))
         until(lambda: len(holder.inspect("x").waiters) == 2)
     finally:
         waiter.kill()
@@ -212,7 +213,7 @@ def test_24_a_session_killed_by_an_admin_is_a_loss_and_claims_start_afresh(
     holder, other = connect(ensemble.url + root), connect(ensemble.url + root)
     lease = holder.lock("x", ttl=3).acquire()
     keeps = other.lock("y", ttl=3).acquire()
-    waits = Doing(lambda: holder.lock("y", ttl=3).acquire(timeout=60))
+    waits = Background(lambda: holder.lock("y", ttl=3).acquire(timeout=60))
     until(lambda: other.inspect("y").waiters)
     with admin(ensemble.hosts, client_id=session_of(holder).client.client_id):
         pass  # whoever leaves in its name ends it

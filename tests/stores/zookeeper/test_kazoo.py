@@ -23,7 +23,7 @@ from holdfast.stores.zookeeper.url import parse
 from holdfast.stores.zookeeper.wire import Client, CreateContainer, Waker
 from holdfast.testing import servers
 
-from .hands import SOON, Doing
+from ..hands import SOON, Background
 
 Mistake = Callable[[pytest.MonkeyPatch], None]
 
@@ -114,7 +114,7 @@ def test_whoever_asks_while_no_server_can_be_reached_is_not_held_up(
         for _ in range(5000):
             client.call(Exists("/x", None), Answer())
 
-    asking = Doing(ask_much)
+    asking = Background(ask_much)
     asking.join(1.0 if mistaken else SOON)
     assert asking.is_alive() is mistaken
     if mistaken:
@@ -186,6 +186,6 @@ def test_what_nobody_was_woken_for_goes_with_the_next(
         one_request_a_byte(monkeypatch)
     session.client._waker = Unreliable(session.client._waker, lambda: None)  # type: ignore[assignment]
     session.client.call(Exists("/", None), Answer())
-    answered = Doing(lambda: finish(session.ask([Exists("/", None)], boot_time() + (0.5 if mistaken else SOON))))
+    answered = Background(lambda: finish(session.ask([Exists("/", None)], boot_time() + (0.5 if mistaken else SOON))))
     answered.join(SOON)
     assert (answered._error is not None) is mistaken

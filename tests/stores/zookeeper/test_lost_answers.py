@@ -25,7 +25,8 @@ from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.zookeeper import ZooKeeper
 
-from .hands import Connect, Doing, session_of, until
+from ..hands import Background, Connect, until
+from .hands import session_of
 
 pytestmark = pytest.mark.server
 
@@ -50,9 +51,9 @@ def through(proxy: Proxy, root: str) -> str:
     return f"zookeeper://127.0.0.1:{proxy.port}{root}"
 
 
-def acquiring(locks: Locks, watched: Locks, place: int) -> Doing:
+def acquiring(locks: Locks, watched: Locks, place: int) -> Background:
     """In the background; it has joined the line when this returns."""
-    doing = Doing(lambda: locks.lock("x", ttl=20).acquire(timeout=30))
+    doing = Background(lambda: locks.lock("x", ttl=20).acquire(timeout=30))
     until(lambda: len(watched.inspect("x").waiters) == place)
     return doing
 
@@ -111,7 +112,7 @@ def a_release_is_told_what_became_of_it(proxy: Proxy, locks: Locks) -> None:
     kept, lease = locks.lock("kept", ttl=20).acquire(), locks.lock("x", ttl=20).acquire()
     session = session_of(locks)
     proxy.to_client.drop(chunks=1, when=lambda chunk: chunk[4:8] != PING)
-    leaving = Doing(lease.release)
+    leaving = Background(lease.release)
     until(lambda: proxy.to_client.caught.chunks)
     with contextlib.suppress(Unavailable):
         finish(session.ask([Exists("/", None)]))  # whose answer comes where the other is expected

@@ -21,7 +21,8 @@ from holdfast.stores.zookeeper.sessions import Sessions
 from holdfast.stores.zookeeper.store import ZooKeeperStore
 from holdfast.sync import Locks
 
-from .hands import Connect, Ensemble, until
+from ..hands import Connect, until
+from .hands import Ensemble
 
 pytestmark = pytest.mark.server
 Scenario = Callable[[Locks, Locks], None]

@@ -18,7 +18,8 @@ from holdfast.stores.zookeeper import store as zookeeper_store
 from holdfast.stores.zookeeper.sessions import MARGIN, step
 from holdfast.testing import servers
 
-from .hands import SOON, Connect, Doing, Ensemble, admin, session_of, until
+from ..hands import SOON, Background, Connect, until
+from .hands import Ensemble, admin, session_of
 
 pytestmark = pytest.mark.server
 
@@ -241,11 +242,11 @@ def test_who_comes_when_an_idle_session_is_about_to_be_ended_gets_another(
     locks = connect(ensemble.url + root)
     locks.lock("x").acquire().release()
     session, sessions = session_of(locks), locks._engine.store._sessions  # type: ignore[attr-defined]
-    came: list[Doing] = []
+    came: list[Background] = []
 
     class LongAgo(float):
         def __add__(self, other: float) -> float:
-            came.append(Doing(lambda: locks.lock("x").acquire(timeout=SOON)))
+            came.append(Background(lambda: locks.lock("x").acquire(timeout=SOON)))
             came[0].join(SOON if mistaken else 0.2)
             return 0.0
 

@@ -13,7 +13,8 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from holdfast import Misuse, aio
 
-from .hands import Connect, Ensemble, admin, session_of
+from ..hands import Connect
+from .hands import Ensemble, admin, session_of
 
 pytestmark = pytest.mark.server
 

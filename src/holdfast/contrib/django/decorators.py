@@ -91,7 +91,8 @@ def once(
 def _late(
     recipe: str, name: str | Unset, key: Key | None, using: str, otherwise: Otherwise, **options: float | None
 ) -> Late[Any]:
-    instead_of(otherwise)  # refused here, not at the first call
+    if otherwise != "raise":
+        instead_of(otherwise)  # refused here, not at the first call
     named = {} if name is UNSET else {"name": name}
     return Late(
         lambda asynchronous: (alocks if asynchronous else locks)[using],

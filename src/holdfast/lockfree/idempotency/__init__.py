@@ -18,7 +18,6 @@ For asyncio the same names are in `holdfast.lockfree.idempotency.aio`. Middlewar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
@@ -29,9 +28,9 @@ from ...drivers.base import finish
 from ...drivers.threads import Threads
 from ...errors import Misuse
 from .codec import JSON, Codec
-from .core import Rules, Run, Session
-from .opening import opener
+from .core import Run
 from .quick import quick_look
+from .shared import AnyKeys
 from .sql import statements
 
 __all__ = ["Keys", "idempotent", "once", "Run", "Codec", "JSON", "schema"]
@@ -58,7 +57,7 @@ class Once:
         self._key = key
         self._payload = payload
         # Made here, so that a bad key is refused at once.
-        self._session = Session(keys._driver, keys._open, keys._rules, key, payload)
+        self._session = keys._session(key, payload)
 
     def __enter__(self) -> Run:
         keys, key = self._keys, self._key
@@ -72,7 +71,7 @@ class Once:
         finish(self._session.leave(error))
 
 
-class Keys:
+class Keys(AnyKeys):
     """Idempotency keys in one store: a connection to a database, a client of redis-py, or a function that opens a
     connection for `with`, such as `pool.connection` or `engine.connect`.
 
@@ -82,22 +81,9 @@ class Keys:
     stand or neither. `create`: create the table when it is missing.
     """
 
-    def __init__(
-        self,
-        store: Any,
-        *,
-        ttl: float = 30.0,
-        keep: float = 86400.0,
-        timeout: float | None = None,
-        limit: int = 1_000_000,
-        codec: Codec = JSON,
-        atomic: bool = True,
-        create: bool = False,
-    ) -> None:
-        self._rules = Rules(ttl, keep, timeout, limit, codec, atomic, create)
-        self._driver = Threads()
-        self._open = opener(self._driver, THREADS, store)
-        self._kept = quick_look(store)
+    _world = THREADS
+    _driver = Threads()
+    _quick = staticmethod(quick_look)
 
     def once(self, key: str, payload: object = None) -> Once:
         """For `with`: gives a `Run`. If it is the `first`, do the work and set its `result`; else the result is there.
@@ -133,26 +119,11 @@ class Keys:
 
     def create_table(self) -> None:
         """Create the table `holdfast_idempotency` if there is none."""
-        ledger, close = finish(self._open())
-        try:
-            finish(ledger.create())
-        finally:
-            finish(close(None))
+        finish(self._create_table())
 
     def purge(self) -> int:
         """Delete what is past its time, and say how many; done now and then by itself."""
-        ledger, close = finish(self._open())
-        try:
-            return finish(ledger.purge(self._rules.keep))
-        finally:
-            finish(close(None))
-
-    def _with(self, **changes: Any) -> Keys:
-        """The same store by other rules."""
-        other = object.__new__(Keys)
-        other._rules = replace(self._rules, **changes)
-        other._driver, other._open, other._kept = self._driver, self._open, self._kept
-        return other
+        return finish(self._purge())
 
 
 def idempotent(

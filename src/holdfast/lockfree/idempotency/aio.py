@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
@@ -12,8 +11,8 @@ from ...databases.connections import ASYNCIO
 from ...drivers.aio import Asyncio
 from . import schema
 from .codec import JSON, Codec
-from .core import Rules, Run, Session
-from .opening import opener
+from .core import Run, Session
+from .shared import AnyKeys
 
 __all__ = ["Keys", "idempotent", "once", "Run", "Codec", "JSON", "schema"]
 
@@ -36,7 +35,7 @@ class Once:
         await self._session.leave(error)
 
 
-class Keys:
+class Keys(AnyKeys):
     """Idempotency keys in one store: a connection to a database, a client of redis-py, or a function that opens a
     connection for `async with`, such as `pool.connection` or `engine.connect`.
 
@@ -46,21 +45,8 @@ class Keys:
     stand or neither. `create`: create the table when it is missing.
     """
 
-    def __init__(
-        self,
-        store: Any,
-        *,
-        ttl: float = 30.0,
-        keep: float = 86400.0,
-        timeout: float | None = None,
-        limit: int = 1_000_000,
-        codec: Codec = JSON,
-        atomic: bool = True,
-        create: bool = False,
-    ) -> None:
-        self._rules = Rules(ttl, keep, timeout, limit, codec, atomic, create)
-        self._driver = Asyncio()
-        self._open = opener(self._driver, ASYNCIO, store)
+    _world = ASYNCIO
+    _driver = Asyncio()
 
     def once(self, key: str, payload: object = None) -> Once:
         """For `async with`: gives a `Run`. If it is the `first`, do the work and set its `result`; else the result is there.
@@ -68,7 +54,7 @@ class Keys:
         An error in the body gives the key free again. `payload` (bytes or plain data) must be the same whenever the key
         comes again, or `KeyReused` is raised.
         """
-        return Once(Session(self._driver, self._open, self._rules, key, payload))
+        return Once(self._session(key, payload))
 
     def idempotent(
         self, key: Callable[P, str], payload: Callable[P, object] | None = None
@@ -90,26 +76,11 @@ class Keys:
 
     async def create_table(self) -> None:
         """Create the table `holdfast_idempotency` if there is none."""
-        ledger, close = await self._open()
-        try:
-            await ledger.create()
-        finally:
-            await close(None)
+        await self._create_table()
 
     async def purge(self) -> int:
         """Delete what is past its time, and say how many; done now and then by itself."""
-        ledger, close = await self._open()
-        try:
-            return await ledger.purge(self._rules.keep)
-        finally:
-            await close(None)
-
-    def _with(self, **changes: Any) -> Keys:
-        """The same store by other rules."""
-        other = object.__new__(Keys)
-        other._rules = replace(self._rules, **changes)
-        other._driver, other._open = self._driver, self._open
-        return other
+        return await self._purge()
 
 
 def idempotent(

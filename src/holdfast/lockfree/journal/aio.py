@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ...claim import valid_timeout
-from ..coding import MAX_BYTES, Decode, Encode, to_json
 from ..patience import Patience
-from .core import PAGE, Core
+from .core import PAGE, AnyJournal
 from .event import Event, Replayed
 from .roll import ASYNCIO
 
 
-class Journal:
+class Journal(AnyJournal):
     """Streams of events, kept in the database of this connection."""
 
-    def __init__(
-        self,
-        connection: Any,
-        *,
-        encode: Encode = to_json,
-        decode: Decode = json.loads,
-        max_bytes: int = MAX_BYTES,
-    ) -> None:
-        self._core = Core(connection, ASYNCIO, encode, decode, max_bytes)
+    _world = ASYNCIO
 
     async def create_table(self) -> None:
         """Create the tables if there are none. Redis needs none."""

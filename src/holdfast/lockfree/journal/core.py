@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from ...claim import valid_name, valid_prefix
 from ..coding import MAX_BYTES, Decode, Encode, to_json
@@ -15,17 +15,26 @@ PAGE = 500
 _ATTEMPTS = 100
 
 
-class Core:
+class AnyJournal:
+    """What a journal is opened with, in threads and in asyncio."""
+
+    _world: ClassVar[str]
+
     def __init__(
         self,
         connection: Any,
-        world: str,
+        *,
         encode: Encode = to_json,
         decode: Decode = json.loads,
         max_bytes: int = MAX_BYTES,
     ) -> None:
+        self._core = Core(connection, self._world, EventCoder(encode, decode, max_bytes))
+
+
+class Core:
+    def __init__(self, connection: Any, world: str, coder: EventCoder) -> None:
         self.roll = roll_for(connection, world)
-        self.coder = EventCoder(encode, decode, max_bytes)
+        self.coder = coder
 
     async def append(self, stream: str, events: tuple[object, ...], expected: int | None) -> int:
         texts = self.coder.texts(stream, events)

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...claim import valid_timeout
 from ...drivers.base import finish
-from ..coding import MAX_BYTES, Decode, Encode, to_json
 from ..patience import Patience
-from .core import PAGE, Core
+from .core import PAGE, AnyJournal
 from .event import Event, Replayed
 from .roll import THREADS
 
 
-class Journal:
+class Journal(AnyJournal):
     """Streams of events, kept in the database of this connection."""
 
-    def __init__(
-        self,
-        connection: Any,
-        *,
-        encode: Encode = to_json,
-        decode: Decode = json.loads,
-        max_bytes: int = MAX_BYTES,
-    ) -> None:
-        self._core = Core(connection, THREADS, encode, decode, max_bytes)
+    _world = THREADS
 
     def create_table(self) -> None:
         """Create the tables if there are none. Redis needs none."""

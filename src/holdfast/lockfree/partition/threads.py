@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from ...claim import valid_timeout
 from ...drivers.base import boot_time, finish
 from ...errors import HoldfastError, StaleToken
-from ..coding import MAX_BYTES, Decode, Encode, to_json
 from ..patience import Patience
 from .line import THREADS, Line
-from .membership import Member, OnChange, Plan
+from .membership import Member, OnChange
 from .messages import Batch, Message
+from .shared import AnyGroup, AnyQueue, AnyWorker
 
 
-class Worker:
+class Worker(AnyWorker):
     """A member of a group, made by `group.join()`. Owns the partitions that are its share, and keeps them while it lives."""
 
     def __init__(self, member: Member) -> None:
@@ -30,23 +29,6 @@ class Worker:
         self._stop = False
         self._thread = threading.Thread(target=self._run, name=f"holdfast-worker-{member.worker}", daemon=True)
         member.kick = self._kicked.set
-
-    @property
-    def name(self) -> str:
-        return self._member.worker
-
-    def owned(self) -> dict[int, Any]:
-        """The partitions in our hands, with their leases."""
-        return self._member.leases()
-
-    @contextmanager
-    def working(self, key: str) -> Iterator[Any]:
-        """Work on a key under its partition's lease; `NotOwner` if that is not ours. A rebalance waits until this is left."""
-        _, owned = self._member.enter(key)
-        try:
-            yield owned.lease
-        finally:
-            self._member.leave(owned)
 
     def ready(self, timeout: float | None = None) -> bool:
         """Wait until our share is in our hands, and nothing else. False: not within `timeout` seconds."""
@@ -84,17 +66,8 @@ class Worker:
             self._kicked.clear()
 
 
-class Group:
+class Group(AnyGroup):
     """Workers that share the partitions of a name, over any store of holdfast."""
-
-    def __init__(
-        self, locks: Any, name: str, *, partitions: int = 64, ttl: float = 30.0, drain: float | None = None
-    ) -> None:
-        self._plan = Plan(locks, name, partitions, ttl, drain)
-
-    def partition_of(self, key: str) -> int:
-        """The number of a key's partition."""
-        return self._plan.partition_of(key)
 
     def workers(self) -> list[str]:
         """Who is here now."""
@@ -114,21 +87,10 @@ class Group:
         return made
 
 
-class Queue:
+class Queue(AnyQueue):
     """Messages in order for each key, at least once; each partition in the hands of one consumer at a time."""
 
-    def __init__(
-        self,
-        connection: Any,
-        name: str,
-        *,
-        partitions: int = 64,
-        ttl: float = 30.0,
-        encode: Encode = to_json,
-        decode: Decode = json.loads,
-        max_bytes: int = MAX_BYTES,
-    ) -> None:
-        self._line = Line(connection, THREADS, name, partitions, ttl, (encode, decode, max_bytes))
+    _world = THREADS
 
     def create_table(self) -> None:
         """Create the tables if there are none. Redis needs none."""

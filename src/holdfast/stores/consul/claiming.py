@@ -20,7 +20,7 @@ from . import keys as operations
 from . import looking
 from .book import Book, Entry, NotOurs
 from .ears import its_end
-from .keeper import Mine
+from .keeper import Record
 from .keys import MOST_LOOKED_AFTER, Step, url_of
 from .sessions import Session
 from .wire import Failed
@@ -90,14 +90,7 @@ class Claiming:
     """In, or into the line."""
 
     def __init__(
-        self,
-        store: ConsulStore,
-        claim: Claim,
-        mine: Mine | None,
-        session: Session,
-        sent: float,
-        at: int,
-        deadline: float,
+        self, store: ConsulStore, claim: Claim, mine: Record | None, session: Session, sent: float, deadline: float
     ) -> None:
         self._store = store
         self._deadline = deadline
@@ -105,7 +98,7 @@ class Claiming:
         self._mine = mine
         self._session = session
         self._sent = sent  # before anything was asked: from here its time runs
-        self._at = at  # the same, for people to read
+        self._at = store.driver.wall_us() // 1000  # for people to read, and for nothing else
         self._former = mine.session.id if mine is not None and not mine.session.lost else ""
         self._who = mine.who if mine is not None else pseudonym(claim.holder)
         self._bell: Bell | None = None  # if it waits
@@ -144,12 +137,13 @@ class Claiming:
                     tries += 1
                     continue
                 book.written(done)
+                if entry is not None:
+                    rule.given_token(entry.token, store.wire.where)
             elif book.known:  # nothing to write, so nobody would tell us that it is no longer true
                 book = None
                 continue
             books.put(claim.name, book, self._session.id)
             if entry is not None:
-                rule.given_token(entry.token, store.wire.where)
                 if self._keep(entry.token) is not None:
                     return Grant(claim, entry.token, claim.ttl)
                 await self._on_a_new_session()  # it was let in by one that was ended meanwhile
@@ -197,7 +191,7 @@ class Claiming:
             mailbox = self._store.keys.session(self._session.id)
             self._bell = self._store.keeper.expect_bell(mine, url_of(mailbox) + "?recurse")
 
-    def _keep(self, token: int) -> Mine | None:
+    def _keep(self, token: int) -> Record | None:
         deadline = self._sent + self._claim.ttl
         return self._store.keeper.keep(self._claim, self._who, self._session, deadline, token)
 
@@ -206,7 +200,7 @@ class Claiming:
     async def _write(self, book: Book, entry: Entry | None, struck: list[Step]) -> int | Failed | None:
         """None: its session is over."""
         # Known before it is sent: whatever interrupts, whoever takes it back knows that it may still arrive.
-        mine = self._mine = self._store.keeper.mine.get(self._claim.holder) or self._keep(0)
+        mine = self._mine = self._store.keeper.records.get(self._claim.holder) or self._keep(0)
         if mine is None:
             return None
         keys = self._store.keys
@@ -233,7 +227,7 @@ class Claiming:
 
     # ---- after
 
-    def _listen(self, book: Book, mine: Mine, bell: Bell) -> float:
+    def _listen(self, book: Book, mine: Record, bell: Bell) -> float:
         """To the end of those in the way; returns when to look again without having heard anything."""
         ears = self._store.ears
         others = book.obstacles(self._who) - {mine.session.id}
@@ -251,7 +245,7 @@ class Claiming:
 class Leaving:
     """Out again, from inside or from the line. May be run again when it was not answered: what was done is found to be done."""
 
-    def __init__(self, store: ConsulStore, mine: Mine, deadline: float) -> None:
+    def __init__(self, store: ConsulStore, mine: Record, deadline: float) -> None:
         self._store = store
         self._mine = mine
         self._deadline = deadline

@@ -7,21 +7,23 @@ or stopped, the session ends, and with it all the rest.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...claim import Claim
-from ...drivers.base import Bell, Driver
+from ...claim import ROUND, Claim
+from ...drivers.base import Bell
 from ...errors import HoldfastError
-from .ears import Ears, Heard
+from ..kit.alarm import NEVER, Alarm
+from .ears import Heard
 from .replies import Answer, told
-from .sessions import Session, Sessions
+from .sessions import Session
+
+if TYPE_CHECKING:
+    from .store import ConsulStore
 
 _IDLE = 20.0  # with nothing to look after for so long, the keeper ends its sessions and goes home
-_NEVER = float("inf")
 
 
-class Mine:
+class Record:
     """A claim of ours that is in a book, or may be."""
 
     __slots__ = (
@@ -44,7 +46,7 @@ class Mine:
         self.who = who
         self.session = session
         self.bell: Bell | None = None  # of one that waits
-        self.deadline = self.look_at = _NEVER
+        self.deadline = self.look_at = NEVER
         self.token = 0  # in line
         self.leaving = False  # a release was sent, and its fate is not known
         self.heard: set[str] = set()
@@ -54,36 +56,25 @@ class Mine:
 
 
 class Keeper:
-    def __init__(
-        self,
-        driver: Driver,
-        ears: Ears,
-        sessions: Sessions,
-        put_out: Callable[[Mine], Awaitable[None]],
-        timeout: float,
-        where: str,
-    ) -> None:
-        self._where = where
-        self._driver = driver
-        self._ears = ears
-        self._sessions = sessions
-        self._put_out = put_out
-        self._timeout = timeout
-        self.mine: dict[str, Mine] = {}  # by holder
-        self._waiting: dict[str, dict[str, Mine]] = {}  # by mailbox
-        self._mutex = driver.mutex()
-        self._bell: Bell | None = None  # there while the keeper runs
-        self._wake_at = _NEVER
-        self._closed = False
+    def __init__(self, store: ConsulStore) -> None:
+        self._store = store
+        self._driver = store.driver
+        self._ears = store.ears
+        self._sessions = store.sessions
+        self.records: dict[str, Record] = {}  # by holder
+        self._waiting: dict[str, dict[str, Record]] = {}  # by mailbox
+        self._mutex = store.driver.mutex()
+        self.alarm = Alarm(store.driver, "holdfast-consul-keeper", _IDLE, self._due, self._work)
+        self.alarm.at_home = self._go_home
 
-    def keep(self, claim: Claim, who: str, session: Session, deadline: float, token: int) -> Mine | None:
+    def keep(self, claim: Claim, who: str, session: Session, deadline: float, token: int) -> Record | None:
         """None: its session is over, and so is whatever was written under it."""
         with self._mutex:
             if session.lost:
                 return None
-            mine = self.mine.get(claim.holder)
+            mine = self.records.get(claim.holder)
             if mine is None:
-                mine = self.mine[claim.holder] = Mine(claim, who, session)
+                mine = self.records[claim.holder] = Record(claim, who, session)
                 session.users += 1
             elif mine.session is not session:
                 self._hush(mine)
@@ -93,27 +84,28 @@ class Keeper:
             if token:
                 self._hush(mine)
             mine.claim, mine.token = claim, token
+            moved = mine.look_at != deadline
             mine.deadline = mine.look_at = deadline
-            if deadline < self._wake_at:
-                self._wake(deadline)
+        if moved:
+            self.alarm.expect(deadline)
         return mine
 
-    def forget(self, mine: Mine) -> None:
+    def forget(self, mine: Record) -> None:
         with self._mutex:
-            if self.mine.get(mine.claim.holder) is mine:
-                del self.mine[mine.claim.holder]
+            if self.records.get(mine.claim.holder) is mine:
+                del self.records[mine.claim.holder]
                 mine.session.users -= 1
             self._hush(mine)
 
     def lose(self, session: Session) -> None:
         """It is over, and all that hangs on it."""
         self._sessions.lose(session)
-        for mine in [one for one in list(self.mine.values()) if one.session is session]:
+        for mine in [one for one in list(self.records.values()) if one.session is session]:
             if mine.bell is not None:
                 mine.bell.ring()
             self.forget(mine)
 
-    def expect_bell(self, mine: Mine, path: str) -> Bell:
+    def expect_bell(self, mine: Record, path: str) -> Bell:
         """From now on, what is put under its session wakes this waiter: one ear for all of a session."""
         with self._mutex:
             bell = mine.bell = mine.bell or self._driver.bell()
@@ -125,10 +117,10 @@ class Keeper:
         self._ears.listen(path, path, self._mail(waiting), final=True, always=True)
         return bell
 
-    def _mail(self, waiting: dict[str, Mine]) -> Heard:
+    def _mail(self, waiting: dict[str, Record]) -> Heard:
         def heard(answer: Answer) -> None:
             over = answer.status != 200  # the session: claim again, and find out
-            rung = {} if over else dict(told(answer, self._where, _rung))
+            rung = {} if over else dict(told(answer, self._store.wire.where, _rung))
             for who, mine in list(waiting.items()):
                 if (over or rung.get(who, 0) > mine.rung) and mine.bell is not None:
                     mine.rung = rung.get(who, mine.rung)
@@ -143,13 +135,7 @@ class Keeper:
         for session in idle:
             await self._sessions.end(session, deadline)
 
-    def close(self) -> None:
-        with self._mutex:
-            self._closed = True
-            if self._bell is not None:
-                self._bell.ring()
-
-    def _hush(self, mine: Mine) -> None:
+    def _hush(self, mine: Record) -> None:
         for path in mine.heard:
             self._ears.forget(path, mine)
         mine.heard = set()
@@ -163,52 +149,24 @@ class Keeper:
 
     # ---- the keeper itself
 
-    def _wake(self, at: float) -> None:
-        self._wake_at = at
-        if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
-            self._bell = bell = self._driver.bell()
-            try:
-                self._driver.spawn(lambda: self._run(bell), "holdfast-consul-keeper", lambda: self._needed(bell))
-            except BaseException:
-                self._bell, self._wake_at = None, _NEVER
-                raise
+    def _due(self) -> float:
+        return min((mine.look_at for mine in list(self.records.values())), default=NEVER)
 
-    def _needed(self, bell: Bell) -> bool:
-        return self._bell is bell and not self._closed
-
-    async def _run(self, bell: Bell) -> None:
-        idle_since: float | None = None
-        try:
-            while not self._closed:
-                with self._mutex:
-                    now = self._driver.now()
-                    due = min((mine.look_at for mine in self.mine.values()), default=_NEVER)
-                    idle_since = None if due < _NEVER else idle_since or now
-                    if idle_since is not None and now >= idle_since + _IDLE:
-                        self._bell, self._wake_at = None, _NEVER
-                        break
-                    self._wake_at = due
-                await bell.wait(min(due - now, _IDLE))
-                await self._round()
-            if not self._closed:
-                await self.end_idle(self._driver.now() + self._timeout)
-        finally:
-            with self._mutex:
-                if self._bell is bell:  # somebody cancelled it: it is started again, unless its event loop is gone
-                    self._wake_at = _NEVER
-
-    async def _round(self) -> None:
+    async def _work(self) -> None:
         now = self._driver.now()
-        for mine in [one for one in list(self.mine.values()) if one.look_at <= now]:
-            if self._closed:
+        for mine in [one for one in list(self.records.values()) if one.look_at <= now]:
+            if self.alarm.closed:
                 return
             if mine.session.lost:
                 self.forget(mine)
                 continue
             try:
-                await self._put_out(mine)
+                await self._store.leave(mine, self._store.by(ROUND))
             except HoldfastError:  # once more soon; if that never helps, the session ends it
                 mine.look_at = self._driver.now() + self._driver.uniform(0.2, 0.5)
+
+    async def _go_home(self) -> None:
+        await self.end_idle(self._driver.now() + self._store.target.timeout)
 
 
 def _rung(said: Any) -> list[tuple[str, int]]:

@@ -15,7 +15,7 @@ from ...errors import HoldfastError, Unavailable
 from . import keys as operations
 from .book import NotOurs
 from .claiming import pseudonym
-from .keeper import Mine
+from .keeper import Record
 from .keys import MOST_LOOKED_AFTER, Step
 from .looking import open_book
 from .replies import Item
@@ -33,10 +33,10 @@ class Renewing:
     async def renew(self, grants: Sequence[Grant], deadline: float) -> Sequence[Verdict]:
         keeper = self._store.keeper
         now = self._store.driver.now()
-        kept: dict[str, Mine] = {}
+        kept: dict[str, Record] = {}
         by_session: dict[Session, list[Grant]] = {}
         for grant in grants:
-            mine = keeper.mine.get(grant.claim.holder)
+            mine = keeper.records.get(grant.claim.holder)
             if mine is not None and mine.token == grant.token and mine.deadline > now and not mine.session.lost:
                 kept[grant.claim.holder] = mine
                 by_session.setdefault(mine.session, []).append(grant)
@@ -54,7 +54,7 @@ class Renewing:
         answers: list[Verdict] = []
         for grant in grants:
             mine = kept.get(grant.claim.holder)
-            if mine is None or keeper.mine.get(grant.claim.holder) is not mine or mine.token != grant.token:
+            if mine is None or keeper.records.get(grant.claim.holder) is not mine or mine.token != grant.token:
                 answers.append(None)
             elif grant.claim.holder in unknown:
                 answers.append(unknown[grant.claim.holder])

@@ -27,12 +27,12 @@ from typing import TypeVar
 from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
-from ..kit.pool import Unreachable
+from ..kit.again import again
 from ..kit.sleepers import Sleepers
 from . import evicting, looking
 from .claiming import Books, Claiming, Leaving
 from .ears import Ears
-from .keeper import Keeper, Mine
+from .keeper import Keeper, Record
 from .keys import Keys
 from .renewing import Renewing
 from .sessions import MOST_TTL, Sessions
@@ -57,7 +57,7 @@ class ConsulStore:
         self.sleepers = Sleepers()
         self.sessions = Sessions(target, wire, driver, self.keys)
         self.ears = Ears(wire, driver, len(target.addresses))
-        self.keeper = Keeper(driver, self.ears, self.sessions, self._put_out_overdue, target.timeout, wire.where)
+        self.keeper = Keeper(self)
         self._renewing = Renewing(self)
 
     # ---- for those who do the work
@@ -72,19 +72,10 @@ class ConsulStore:
 
     async def persistently(self, deadline: float, attempt: Callable[[], Awaitable[T]]) -> T:
         """Ride out a broken connection and the election of a leader: all that is done so may be done again."""
-        trouble: Unavailable | None = None
-        while True:
-            try:
-                return await attempt()
-            except Unreachable:
-                raise
-            except Unavailable as error:
-                left = deadline - self.driver.now()
-                if left <= 0:
-                    raise trouble or error from None  # that time ran out at last says less than what was wrong before
-                # The first time at once: a connection that lay idle may have been closed.
-                await self.driver.sleep(min(left, self.driver.uniform(0, 0.1) if trouble else 0.0))
-                trouble = error
+        try:
+            return await attempt()
+        except Unavailable as trouble:
+            return await again(self.driver, trouble, deadline, attempt)
 
     async def try_again(self, name: str, tries: int, deadline: float) -> None:
         """Others were quicker to write in this book: a moment later, and not all at once."""
@@ -118,18 +109,17 @@ class ConsulStore:
         return await self.persistently(deadline, lambda: self._claim(claim, deadline))
 
     async def _claim(self, claim: Claim, deadline: float) -> Grant | Place:
-        mine = self.keeper.mine.get(claim.holder)
+        mine = self.keeper.records.get(claim.holder)
         self._check_ttl(claim, mine)
         sent = self.driver.now()
         if mine is not None and mine.deadline <= sent:
-            await self._leave(mine, deadline)  # it is over: what comes now is a new claim
+            await self.leave(mine, deadline)  # it is over: what comes now is a new claim
             mine = None
-        at = self.wall_ms()
         session = await self.sessions.fit_for(claim.ttl, deadline)
-        claiming = Claiming(self, claim, mine, session, sent, at, deadline)
+        claiming = Claiming(self, claim, mine, session, sent, deadline)
         return await self.books.writing(claim.name, deadline, claiming.run)
 
-    def _check_ttl(self, claim: Claim, mine: Mine | None) -> None:
+    def _check_ttl(self, claim: Claim, mine: Record | None) -> None:
         least, most = self.target.min_ttl, MOST_TTL * 8 / 9
         if mine is None and not least <= claim.ttl <= most:
             raise Misuse(
@@ -139,7 +129,7 @@ class ConsulStore:
 
     async def wait(self, place: Place, timeout: float) -> None:
         woken = self.sleepers.woken
-        mine = self.keeper.mine.get(place.claim.holder)
+        mine = self.keeper.records.get(place.claim.holder)
         if mine is None or mine.bell is None:
             await self.sleepers.sleep(self.driver.bell(), min(timeout, place.wake_in), woken)
         else:
@@ -152,17 +142,18 @@ class ConsulStore:
         return await self._renewing.renew(grants, self.by(within))
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
-        mine = self.keeper.mine.get(claim.holder)
+        mine = self.keeper.records.get(claim.holder)
         if mine is None:
             return False  # nothing was ever written for it, or it has gone with its session
         over = mine.session.lost or mine.deadline <= self.driver.now()
-        return await self._leave(mine, self.by(within)) and not over
+        return await self.leave(mine, self.by(within)) and not over
 
-    async def _leave(self, mine: Mine, deadline: float) -> bool:
-        return await self.persistently(deadline, Leaving(self, mine, deadline))
-
-    async def _put_out_overdue(self, mine: Mine) -> None:
-        await self._leave(mine, self.by(ROUND))
+    async def leave(self, mine: Record, deadline: float) -> bool:
+        leaving = Leaving(self, mine, deadline)
+        try:
+            return await leaving()
+        except Unavailable as trouble:
+            return await again(self.driver, trouble, deadline, leaving)
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         return await evicting.evict(self, name, token, by, self.by(ROUND))
@@ -192,7 +183,7 @@ class ConsulStore:
     async def close(self) -> None:
         """What stays taken on purpose (`at_least`) stays, with its session, until its TTL ends it."""
         self.ears.close()
-        self.keeper.close()
+        self.keeper.alarm.close()
         try:
             await self.keeper.end_idle(self.driver.now() + _GOODBYE)
         finally:

@@ -53,19 +53,19 @@ class Wire:
         began = self._now()
         if began >= deadline:
             raise Unavailable(f"Consul at {self.where} did not answer in time")
-        reader = Reader(MOST_LISTED if path.startswith("/v1/txn") or "?recurse" in path else MOST)
+        most = MOST_LISTED if path.startswith("/v1/txn") or "?recurse" in path else MOST
         if self._datacenter:
             path += ("&" if "?" in path else "?") + self._datacenter
         loan, whole = Loan(), False
         try:
             connection = await self.pool.lend(loan, deadline, apart=apart)
             head = f"{method} {path} HTTP/1.1\r\nHost: {connection.shown}\r\nContent-Length: {len(body)}\r\n".encode()
-            answer = None
             try:
                 await connection.stream.send(SecretBytes(head + self._token + b"\r\n" + body), loan.deadline)
-                while answer is None:
+                data = await connection.stream.receive(loan.deadline)
+                reader = Reader(most)
+                while (answer := reader.feed(data) if data else reader.end()) is None:
                     data = await connection.stream.receive(loan.deadline)
-                    answer = reader.feed(data) if data else reader.end()
             except (OSError, EOFError, ValueError) as error:
                 raise self.pool.lost(connection, error, deadline - began) from error
             whole = bool(data) and reader.keeps_alive

@@ -27,16 +27,18 @@ from ... import rule
 from ...claim import Claim, new_holder
 from ...drivers.base import Bell
 from .ear import Watch
-from .keys import HOLDER, PART, READER, WHOLE, Keys, Span, everybody, in_the_way, kind_of, read_terms
+from .keys import PART, WHOLE, Keys, Places, Span, read_terms
 from .replies import Done, KeyValue
 from .requests import CREATE, DESCEND, EQUAL, LESS, MOD, compare, op_delete, op_put, op_range, op_txn, range_of, txn
 from .sessions import Session
 
 
-class Entry:
+class Record:
     """A claim of this process, as far as we know: inside when it has a token, else perhaps in line."""
 
     __slots__ = (
+        "_keys",
+        "_places",
         "bell",
         "claim",
         "claiming",
@@ -44,17 +46,11 @@ class Entry:
         "deadline",
         "doubtful",
         "first",
-        "key",
-        "kind",
         "leaving",
-        "left_key",
-        "line",
-        "line_key",
         "moving",
         "queued",
         "revision",
         "session",
-        "span",
         "sweeping",
         "swept",
         "token",
@@ -70,18 +66,25 @@ class Entry:
         self.revision = 0  # of the last answer about it
         self.session: Session | None = None
         self.bell: Bell | None = None
-        self.begin(claim, keys, now)
+        self._keys = keys
+        self._places: Places | None = None
+        self.begin(claim, now)
 
-    def begin(self, claim: Claim, keys: Keys, now: float) -> None:
-        """Neither inside nor in line, as far as we know."""
+    @property
+    def at(self) -> Places:
+        """Made when somebody asks: a claim that enters at once and leaves needs none of it."""
+        if self._places is None:
+            self._places = self._keys.places(self.claim)
+        return self._places
+
+    def becomes(self, claim: Claim) -> None:
+        """Its key inside is that of this claim now."""
         self.claim = claim
-        start, line = keys.of(claim.name)
-        self.kind = kind_of(claim.units, claim.capacity)
-        self.key = keys.inside(claim)
-        self.span = in_the_way(start, self.kind)
-        self.line = everybody(line)
-        self.line_key = keys.in_line(claim)
-        self.left_key = keys.left(claim)
+        self._places = None
+
+    def begin(self, claim: Claim, now: float) -> None:
+        """Neither inside nor in line, as far as we know."""
+        self.becomes(claim)
         self.token = 0
         self.created = 0  # the revision of our key inside
         self.moving = False  # to a key of another kind, and the answer is not here yet
@@ -93,12 +96,11 @@ class Entry:
 
     def elsewhere(self) -> list[bytes]:
         """Its key, if it was of another kind."""
-        start, holder = self.key[: -HOLDER - 1], self.key[-HOLDER:]
-        return [start + kind + holder for kind in (WHOLE, PART, READER) if start + kind + holder != self.key]
+        return [key for key in self._keys.anywhere(self.claim) if key != self.at.inside]
 
 
 class Templates:
-    """The first request of a claim, which is nearly always the only one, packed once for all but its holder and its time.
+    """What a claim asks first, which is nearly always all it asks: packed once for all but its holder and its time.
 
     They have the same length in every claim, so that lengths inside the message stay right.
     """
@@ -107,65 +109,76 @@ class Templates:
         self._keys = keys
         self._holder = new_holder()  # what stands in for them, and can stand nowhere else by chance
         self._since = new_holder()[:16].encode()
-        self._packed = lru_cache(2048)(self._pack)
+        self._entering = lru_cache(2048)(self._enter)
+        self._leaving = lru_cache(2048)(self._leave)
 
-    def first(self, claim: Claim, wall_us: int, lease: int) -> bytes | None:
-        since = b"%d" % wall_us
-        if len(claim.holder) != len(self._holder) or len(since) != len(self._since):
-            return None
-        packed = self._packed(claim._replace(holder=""), lease)
+    def enter(self, entry: Record, wall_us: int, lease: int, counted_at: int) -> bytes:
+        claim, since = entry.claim, b"%d" % wall_us
+        if entry.queued or counted_at or len(claim.holder) != len(self._holder) or len(since) != len(self._since):
+            return enter(entry, self._keys.value(claim, wall_us), lease, counted_at)
+        packed = self._entering(claim._replace(holder=""), lease)
         return packed.replace(self._holder.encode(), claim.holder.encode()).replace(self._since, since)
 
-    def _pack(self, claim: Claim, lease: int) -> bytes:
+    def leave(self, claim: Claim) -> bytes:
+        """Of one that is inside, and nowhere else."""
+        if len(claim.holder) != len(self._holder):
+            return txn([], [op_delete(self._keys.inside(claim))])
+        packed = self._leaving(claim.name, claim.units, claim.capacity)
+        return packed.replace(self._holder.encode(), claim.holder.encode())
+
+    def _enter(self, claim: Claim, lease: int) -> bytes:
         stand_in = claim._replace(holder=self._holder)
         value = self._keys.value(stand_in, 1).replace(b'"since":1}', b'"since":%b}' % self._since)
-        return enter(Entry(stand_in, self._keys, 0.0), value, lease)
+        return enter(Record(stand_in, self._keys, 0.0), value, lease)
+
+    def _leave(self, name: str, units: int, capacity: int) -> bytes:
+        return txn([], [op_delete(self._keys.inside(Claim(name, self._holder, "", 0.0, units, capacity)))])
 
 
-def enter(entry: Entry, value: bytes, lease: int, counted_at: int = 0) -> bytes:
+def enter(entry: Record, value: bytes, lease: int, counted_at: int = 0) -> bytes:
     """Enter if there is room; else join the line, if the claim is willing; and read what is in the way.
 
     If it is in line, it must be the first. `counted_at`: the revision at which room was found for a part.
     """
     claim = entry.claim
     if counted_at:
-        compares = [compare(entry.span[0], MOD, LESS, counted_at + 1, entry.span[1])]
+        compares = [compare(entry.at.ways[0], MOD, LESS, counted_at + 1, entry.at.ways[1])]
     else:
-        compares = [compare(entry.span[0], CREATE, EQUAL, 0, entry.span[1])]
-    compares.append(compare(entry.left_key, CREATE, EQUAL, 0))
-    if counted_at or entry.kind != WHOLE:
-        compares.append(compare(entry.key, CREATE, EQUAL, 0))
+        compares = [compare(entry.at.ways[0], CREATE, EQUAL, 0, entry.at.ways[1])]
+    compares.append(compare(entry.at.left, CREATE, EQUAL, 0))
+    if counted_at or entry.at.kind != WHOLE:
+        compares.append(compare(entry.at.inside, CREATE, EQUAL, 0))
     if claim.fair and entry.queued:
-        compares.append(compare(entry.line_key, CREATE, EQUAL, entry.queued))
+        compares.append(compare(entry.at.in_line, CREATE, EQUAL, entry.queued))
     elif claim.fair:
-        compares.append(compare(entry.line[0], CREATE, EQUAL, 0, entry.line[1]))
-    success = [op_put(entry.key, value, lease)]
+        compares.append(compare(entry.at.line[0], CREATE, EQUAL, 0, entry.at.line[1]))
+    success = [op_put(entry.at.inside, value, lease)]
     if claim.queue and (entry.queued or not claim.fair):
-        success.append(op_delete(entry.line_key))
+        success.append(op_delete(entry.at.in_line))
     return txn(compares, success, _look(entry, value, lease, join=claim.queue and not entry.queued))
 
 
-def look(entry: Entry) -> bytes:
+def look(entry: Record) -> bytes:
     """For one in line that is not known to be the first. It only reads: neither a vote nor a disk is needed for that."""
     return txn([], _look(entry, b"", 0, join=False))
 
 
-def _look(entry: Entry, value: bytes, lease: int, *, join: bool) -> list[bytes]:
+def _look(entry: Record, value: bytes, lease: int, *, join: bool) -> list[bytes]:
     before = DESCEND
     if entry.queued:
-        ahead = range_of(*entry.line, order=before, limit=1, created_before=entry.queued)
+        ahead = range_of(*entry.at.line, order=before, limit=1, created_before=entry.queued)
     else:
-        ahead = range_of(*entry.line, order=before, limit=2)
-    ways = range_of(*entry.span) if entry.kind == PART else range_of(*entry.span, order=before, limit=1)
+        ahead = range_of(*entry.at.line, order=before, limit=2)
+    ways = range_of(*entry.at.ways) if entry.at.kind == PART else range_of(*entry.at.ways, order=before, limit=1)
     operations = [
-        op_range(range_of(entry.key)),
+        op_range(range_of(entry.at.inside)),
         op_range(ways),
         op_range(ahead),
-        op_range(range_of(entry.line_key, keys_only=True)),
+        op_range(range_of(entry.at.in_line, keys_only=True)),
     ]
     if join:
-        absent = [compare(key, CREATE, EQUAL, 0) for key in (entry.key, entry.line_key, entry.left_key)]
-        operations.insert(0, op_txn(txn(absent, [op_put(entry.line_key, value, lease)])))
+        absent = [compare(key, CREATE, EQUAL, 0) for key in (entry.at.inside, entry.at.in_line, entry.at.left)]
+        operations.insert(0, op_txn(txn(absent, [op_put(entry.at.in_line, value, lease)])))
     return operations
 
 
@@ -179,11 +192,11 @@ class Seen(NamedTuple):
     revision: int
 
 
-def seen(entry: Entry, done: Done) -> Seen:
+def seen(entry: Record, done: Done) -> Seen:
     first = len(done.answers) - 4
     inside = done.ranged(first)
     mine = done.ranged(first + 3)
-    ahead = [one for one in done.ranged(first + 2) if one.key != entry.line_key]
+    ahead = [one for one in done.ranged(first + 2) if one.key != entry.at.in_line]
     return Seen(
         inside[0] if inside else None,
         done.ranged(first + 1),
@@ -193,22 +206,22 @@ def seen(entry: Entry, done: Done) -> Seen:
     )
 
 
-def may_enter(entry: Entry, sight: Seen) -> bool:
+def may_enter(entry: Record, sight: Seen) -> bool:
     claim = entry.claim
     for other in (*sight.ways[:1], *([sight.ahead] if sight.ahead else [])):
         rule.same_capacity(claim.name, claim.capacity, read_terms(other).capacity)
     used = claim.capacity if sight.ways else 0
-    if entry.kind == PART:
+    if entry.at.kind == PART:
         used = sum(read_terms(one).units for one in sight.ways)
     return rule.admit(claim.units, claim.capacity, used, ahead=sight.ahead is not None, fair=claim.fair)
 
 
-def what_to_wait_for(entry: Entry, sight: Seen) -> tuple[Span, int]:
+def what_to_wait_for(entry: Record, sight: Seen) -> tuple[Span, int]:
     """Only the one before us, if there is one: a release wakes the head of the line and nobody else."""
     if sight.ahead is not None and entry.claim.fair:
         span = (sight.ahead.key, b"")
-    elif entry.kind == PART or not sight.ways:
-        span = entry.span
+    elif entry.at.kind == PART or not sight.ways:
+        span = entry.at.ways
     else:
         span = (sight.ways[0].key, b"")
     return span, sight.revision + 1

@@ -6,7 +6,7 @@ Rule 1: a name stands in one gathering once. Two claims of one name would share 
         all compares before it does anything, so a claim beside the release of the same name would see it taken, and then
         watch from a revision that is past the release.
 Rule 2: what is refused is refused for all of them (etcd does all of it or nothing): each is then asked alone.
-Rule 3: a flight is no part of anybody's call: a task that is cancelled takes no other's transaction with it.
+Rule 3: a flight of several is no part of anybody's call: a task that is cancelled takes no other's transaction with it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ _CALLED = 0.5  # seconds: should the event loop end before it departs, the next 
 class Waiting:
     __slots__ = ("answer", "bell", "deadline", "name", "transaction")
 
-    def __init__(self, name: str, transaction: bytes, deadline: float, bell: Bell) -> None:
+    def __init__(self, name: str, transaction: bytes, deadline: float, bell: Bell | None) -> None:
         self.name = name
         self.transaction = transaction
         self.deadline = deadline
-        self.bell = bell
+        self.bell = bell  # none, of one that flies alone
         self.answer: Done | Exception | None = None
 
     def tell(self, answer: Done | Exception) -> None:
         if self.answer is None:
             self.answer = answer
-            self.bell.ring()
+            if self.bell is not None:
+                self.bell.ring()
 
 
 class Gatherer:
@@ -61,7 +62,10 @@ class Gatherer:
         self._called_until = 0.0
 
     async def transact(self, name: str, transaction: bytes, deadline: float) -> Done:
-        one = Waiting(name, transaction, deadline, self._driver.bell())
+        if not self._waiting and not self._flying:  # nobody to go with
+            return await self._alone(name, transaction, deadline)
+        bell = self._driver.bell()
+        one = Waiting(name, transaction, deadline, bell)
         self._waiting.append(one)
         try:
             while one.answer is None:
@@ -69,13 +73,24 @@ class Gatherer:
                 left = deadline - self._driver.now()
                 if left <= 0:
                     raise Unavailable(f"etcd at {self._where} did not answer in time")
-                await one.bell.wait(left)
+                await bell.wait(left)
         finally:
             if one.answer is None and one in self._waiting:
                 self._waiting.remove(one)
         if isinstance(one.answer, Exception):
             raise one.answer
         return one.answer
+
+    async def _alone(self, name: str, transaction: bytes, deadline: float) -> Done:
+        batch = [Waiting(name, transaction, deadline, None)]
+        self._flying.append(batch)
+        try:
+            return read_txn(await self._ask(TXN, transaction, deadline))
+        finally:
+            if batch in self._flying:
+                self._flying.remove(batch)
+            if self._waiting:
+                self._call()
 
     def _call(self) -> None:
         """Depart, but after everybody who is awake now has come: one answer wakes many."""
@@ -107,7 +122,7 @@ class Gatherer:
         for one in batch:
             one.tell(lost)
         for one in self._waiting:  # the first who is there will call, if the loop goes on
-            if one.bell.ring():
+            if one.bell is not None and one.bell.ring():
                 return
 
     def _next(self) -> list[Waiting]:

@@ -45,6 +45,17 @@ class Terms(NamedTuple):
     since: int  # wall time in µs, by the clock of the client that wrote it: for people
 
 
+class Places(NamedTuple):
+    """The keys of one claim, and of whoever may be in its way."""
+
+    kind: bytes
+    inside: bytes
+    ways: Span  # of those inside, the ones that may keep it out
+    line: Span
+    in_line: bytes
+    left: bytes
+
+
 class Keys:
     def __init__(self, prefix: str) -> None:
         self.root = f"{prefix}/".encode()
@@ -72,6 +83,12 @@ class Keys:
 
     def left(self, claim: Claim) -> bytes:
         return self._left + claim.name.encode() + b"\0" + claim.holder.encode()
+
+    def places(self, claim: Claim) -> Places:
+        start, line = self.of(claim.name)
+        kind = kind_of(claim.units, claim.capacity)
+        ways, everybody_waiting = in_the_way(start, kind), everybody(line)
+        return Places(kind, self.inside(claim), ways, everybody_waiting, self.in_line(claim), self.left(claim))
 
     def evicted(self, name: str) -> bytes:
         return self._out + name.encode()

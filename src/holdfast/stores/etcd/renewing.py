@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from ...claim import Grant, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable
-from .claiming import Entry
+from .claiming import Record
 from .replies import (
     Done,
     Garbled,
@@ -41,18 +41,18 @@ _READS_A_TRANSACTION = 100  # etcd's own limit is 128 (--max-txn-ops)
 
 class _Question(NamedTuple):
     number: int  # of the grant
-    entry: Entry
+    entry: Record
     key: bytes
     created: int
 
 
 class Renewal:
     def __init__(
-        self, wire: Wire, driver: Driver, entries: dict[str, Entry], sessions: Sessions, sweeper: Sweeper
+        self, wire: Wire, driver: Driver, records: dict[str, Record], sessions: Sessions, sweeper: Sweeper
     ) -> None:
         self._wire = wire
         self._driver = driver
-        self._entries = entries
+        self._records = records
         self._sessions = sessions
         self._sweeper = sweeper
 
@@ -87,7 +87,7 @@ class Renewal:
         for question in found:
             if verdicts[question.number] is None and question.entry.token == grants[question.number].token:
                 question.entry.deadline = sent  # whatever may be left of it is swept away
-                self._sweeper.expect(sent)
+                self._sweeper.alarm.expect(sent)
         return verdicts
 
     async def _ask(self, calls: list[Call], deadline: float) -> list[Outcome]:
@@ -119,10 +119,10 @@ class Renewal:
     def _questions(self, grants: Sequence[Grant]) -> list[_Question]:
         questions = []
         for index, grant in enumerate(grants):
-            entry = self._entries.get(grant.claim.holder)
+            entry = self._records.get(grant.claim.holder)
             if entry is None or entry.token != grant.token or entry.session is None:
                 continue  # not, or no longer, what we hold
-            questions.append(_Question(index, entry, entry.key, entry.created))
+            questions.append(_Question(index, entry, entry.at.inside, entry.created))
             if entry.moving:  # it was to be downgraded, and the answer was lost: it stands here or there
                 questions += [_Question(index, entry, key, 0) for key in entry.elsewhere()]
         return questions
@@ -132,7 +132,7 @@ class Renewal:
         entry = question.entry
         if entry.session is None or entry.session.live_until < until:
             return False
-        if (entry.key, entry.created) != question[2:] and not entry.moving:
+        if (entry.at.inside, entry.created) != question[2:] and not entry.moving:
             return True  # it was downgraded while we asked: that it could be is the answer
         return bool(there) and there[0].created == (question.created or there[0].created)
 

@@ -82,15 +82,16 @@ class Sessions:
         self._late: Session | None = None
         self._opening = Turns(driver.bell, driver.me, now=driver.now)
 
+    def at_hand(self, ttl: float, this: Session | None = None) -> Session | None:
+        """The one for this ttl (or `this`), if it lives long enough for a grant of now."""
+        session = this or self._sessions.get(length_for(ttl))
+        return session if session is not None and session.covers(self._driver.now() + ttl) else None
+
     async def fresh(self, ttl: float, deadline: float, this: Session | None = None) -> Session:
-        """The one for this ttl (or `this`, while it lives), long enough for a grant of now; opened if there is none."""
-        length = length_for(ttl)
-
-        def known() -> Session | None:
-            session = this or self._sessions.get(length)
-            return session if session is not None and session.covers(self._driver.now() + ttl) else None
-
-        return known() or await self._once(known, lambda: self._renewed(length, deadline, this), deadline)
+        """The same; kept alive, or opened, if there is none."""
+        return self.at_hand(ttl, this) or await self._once(
+            lambda: self.at_hand(ttl, this), lambda: self._renewed(length_for(ttl), deadline, this), deadline
+        )
 
     async def _once(
         self, known: Callable[[], Session | None], had: Callable[[], Awaitable[Session]], deadline: float

@@ -8,17 +8,17 @@ up (sweeping.py). A process that dies takes its session with it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from ... import rule
 from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
-from ..kit.pool import Unreachable
+from ..kit.again import again
 from ..kit.sleepers import Sleepers
 from . import looking
-from .claiming import Entry, Templates, enter, look, may_enter, seen, what_to_wait_for
+from .claiming import Record, Seen, Templates, look, may_enter, seen, what_to_wait_for
 from .ear import Watch
 from .keys import PART, Keys, everybody, read_terms, token_of
 from .renewing import Renewal
@@ -28,7 +28,6 @@ from .replies import (
     Refused,
     explained,
     garbled,
-    revised,
 )
 from .requests import (
     CREATE,
@@ -75,40 +74,43 @@ class EtcdStore:
         self._target = target
         self._driver = driver
         self._keys = Keys(target.prefix)
-        self._first = Templates(self._keys).first
+        self._templates = Templates(self._keys)
         self._start()
 
     def _start(self) -> None:
         self._wire = Wire(self._target, self._driver)
-        self._entries: dict[str, Entry] = {}
+        self._records: dict[str, Record] = {}
         self._sleepers = Sleepers()
         self._sessions = Sessions(self._wire, self._driver)
-        self._sweeper = Sweeper(self._driver, self._entries, self.release, self._clear)
-        self._renewal = Renewal(self._wire, self._driver, self._entries, self._sessions, self._sweeper)
+        self._sweeper = Sweeper(self._driver, self._records, self.release, self._clear)
+        self._renewal = Renewal(self._wire, self._driver, self._records, self._sessions, self._sweeper)
 
     # ---- the protocol
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         deadline = self._by(within)
-        entry = self._entries.get(claim.holder) or Entry(claim, self._keys, self._driver.now())
+        entry = self._records.get(claim.holder) or Record(claim, self._keys, self._driver.now())
         try:
             entry.claiming, entry.swept = True, 0.0
             if entry.sweeping:
                 await self._sweeper.let_go(entry, deadline)
-            return await self._persistently(deadline, lambda: self._claim(entry, claim, deadline))
+            try:
+                return await self._claim(entry, claim, deadline)
+            except Unavailable as trouble:
+                return await again(self._driver, trouble, deadline, lambda: self._claim(entry, claim, deadline))
         finally:
             entry.claiming = False
 
-    async def _claim(self, entry: Entry, claim: Claim, deadline: float) -> Grant | Place:
-        self._entries[claim.holder] = entry
+    async def _claim(self, entry: Record, claim: Claim, deadline: float) -> Grant | Place:
+        self._records[claim.holder] = entry
         if entry.leaving:  # unanswered, it may yet arrive, and would put out whoever had entered meanwhile
             await self._leave(claim, deadline)
             return Place(claim, claim.ttl)
         if entry.token:
-            again = await self._again(entry, claim, deadline)
-            if again is not None:
-                return again
-            entry.begin(claim, self._keys, self._driver.now())
+            kept = await self._again(entry, claim, deadline)
+            if kept is not None:
+                return kept
+            entry.begin(claim, self._driver.now())
         try:
             answer = await self._enter(entry, deadline)
         except Misuse:
@@ -118,7 +120,7 @@ class EtcdStore:
         if type(answer) is Place and not claim.queue:
             if entry.doubtful:
                 await self._leave(claim, deadline)
-            self._entries.pop(claim.holder, None)
+            self._records.pop(claim.holder, None)
         return answer
 
     async def wait(self, place: Place, timeout: float) -> None:
@@ -127,7 +129,7 @@ class EtcdStore:
             await self._wait(place, timeout, give_up)
 
     async def _wait(self, place: Place, timeout: float, give_up: float) -> None:
-        entry = self._entries.get(place.claim.holder)
+        entry = self._records.get(place.claim.holder)
         woken = self._sleepers.woken
         if entry is None or entry.until is None:
             await self._sleepers.sleep(self._driver.bell(), min(timeout, 0.05), woken)
@@ -155,36 +157,40 @@ class EtcdStore:
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         deadline = self._by(within)
-        return await self._persistently(deadline, lambda: self._leave(claim, deadline))
+        try:
+            return await self._leave(claim, deadline)
+        except Unavailable as trouble:
+            return await again(self._driver, trouble, deadline, lambda: self._leave(claim, deadline))
 
     async def _leave(self, claim: Claim, deadline: float) -> bool:
-        entry = self._entries.get(claim.holder)
+        entry = self._records.get(claim.holder)
         if entry is not None and entry.watch is not None:
             await self._wire.ear.cancel(entry.watch)
             entry.watch = None
-        if entry is not None and entry.token and not entry.moving:
-            operations = [op_delete(entry.key)]
+        late: Session | None = None
+        if entry is not None and entry.token and not entry.moving and not entry.doubtful:
+            request = self._templates.leave(entry.claim)
         else:  # where it is, if anywhere, is not known
             operations = [op_delete(key) for key in (*self._keys.anywhere(claim), self._keys.in_line(claim))]
-        late: Session | None = None
-        if entry is not None and entry.doubtful:
-            with self._explained():
-                late = await self._sessions.for_late_arrivals(deadline)
-            operations.append(op_put(entry.left_key, b"", late.lease))
+            if entry is not None and entry.doubtful:
+                with self._explained():
+                    late = await self._sessions.for_late_arrivals(deadline)
+                operations.append(op_put(entry.at.left, b"", late.lease))
+            request = txn([], operations)
         # If an answer was lost, we find that we have left already.
         left = entry is not None and entry.leaving and bool(entry.token) and self._driver.now() < entry.deadline
         if entry is not None:
             entry.leaving = True
         try:
-            done = await self._transact(claim.name, txn([], operations), deadline)
+            done = await self._wire.transact(claim.name, request, deadline)
         except Refused as refused:
             if late is not None:
                 self._sessions.end(late)
             raise explained(refused, self._wire.where, self._target.prefix) from refused
-        self._entries.pop(claim.holder, None)
+        self._records.pop(claim.holder, None)
         return any(done.answers) or left
 
-    async def _clear(self, entry: Entry) -> None:
+    async def _clear(self, entry: Record) -> None:
         """Its time is up: what was there when this was sent goes. See sweeping.py."""
         claim = entry.claim
         entry.doubtful |= entry.moving
@@ -192,11 +198,11 @@ class EtcdStore:
         old = [[compare(key, MOD, LESS, entry.revision + 1)] for key in keys]
         gone = [op_txn(txn(only, [op_delete(key)])) for only, key in zip(old, keys, strict=True)]
         with self._explained():
-            done = await self._transact(claim.name, txn([], gone), self._by(ROUND))
+            done = await self._wire.transact(claim.name, txn([], gone), self._by(ROUND))
         entry.revision = done.header.revision
         if entry.watch is not None:
             await self._wire.ear.cancel(entry.watch)
-        entry.begin(claim, self._keys, self._driver.now())
+        entry.begin(claim, self._driver.now())
         if entry.bell is not None:
             entry.bell.ring()  # should its owner be alive after all, it claims again
 
@@ -215,7 +221,7 @@ class EtcdStore:
             while (left := give_up - self._driver.now()) > 0 and woken == self._sleepers.woken:
                 with self._explained():
                     reading = txn([], [op_range(range_of(*span))])
-                    done = await self._transact(name, reading, min(give_up, self._by(left)))
+                    done = await self._wire.transact(name, reading, min(give_up, self._by(left)))
                     inside = done.ranged(0)
                 if max((token_of(one, read_terms(one)) for one in inside), default=0) != token:
                     return
@@ -242,7 +248,10 @@ class EtcdStore:
             with self._explained():
                 return await looking.inspect(self._wire, self._keys, name, self._driver.wall_us(), deadline)
 
-        return await self._persistently(deadline, look)
+        try:
+            return await look()
+        except Unavailable as trouble:
+            return await again(self._driver, trouble, deadline, look)
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         with self._explained():
@@ -250,17 +259,17 @@ class EtcdStore:
 
     def proof(self, grant: Grant) -> tuple[bytes, int] | None:
         """The key of a grant of this connection, and the revision that created it: both are so only while it is held."""
-        entry = self._entries.get(grant.claim.holder)
+        entry = self._records.get(grant.claim.holder)
         if entry is None or entry.token != grant.token or entry.moving:
             return None
-        return entry.key, entry.created
+        return entry.at.inside, entry.created
 
     def forked(self) -> None:
         self._wire.forked()
         self._start()
 
     async def close(self) -> None:
-        self._sweeper.close()
+        self._sweeper.alarm.close()
         try:
             await self._sessions.close(self._driver.now() + _GOODBYE)
         finally:
@@ -281,39 +290,25 @@ class EtcdStore:
             if self._driver.now() < give_up - _BUSY:
                 raise
 
-    async def _persistently(self, deadline: float, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Ride out a connection that broke, a member that fell silent, the election of a leader: all this may be done again."""
-        trouble: Unavailable | None = None
-        while True:
-            try:
-                return await attempt()
-            except Unreachable:
-                raise
-            except Unavailable as error:
-                left = deadline - self._driver.now()
-                if left <= 0:
-                    raise trouble or error from None  # that time ran out at last says less than what was wrong before
-                # The first time at once: a connection that lay idle may have been closed.
-                await self._driver.sleep(min(left, self._driver.uniform(0, 0.1) if trouble else 0.0))
-                trouble = error
-
     # ---- entering
 
-    async def _enter(self, entry: Entry, deadline: float) -> Grant | Place:
+    async def _enter(self, entry: Record, deadline: float) -> Grant | Place:
         claim = entry.claim
         counted_at = 0
         for _ in range(_ATTEMPTS):
-            session = entry.session = await self._session(claim.ttl, deadline)
+            session = entry.session = self._sessions.at_hand(claim.ttl) or await self._session(claim.ttl, deadline)
             sent = self._driver.now()
             entry.deadline = sent + claim.ttl
-            self._sweeper.expect(entry.deadline)
+            self._sweeper.alarm.expect(entry.deadline)
             only_look = bool(entry.queued) and claim.fair and not entry.first
-            request = look(entry) if only_look else self._request(entry, session.lease, counted_at)
+            if only_look:
+                request = look(entry)
+            else:
+                request = self._templates.enter(entry, self._driver.wall_us(), session.lease, counted_at)
             doubtful, entry.doubtful = entry.doubtful, True  # until it is answered, however we are interrupted
             try:
-                done = await self._transact(claim.name, request, deadline)
-                with self._explained():
-                    sight = seen(entry, done) if only_look or not done.succeeded else None
+                done = await self._wire.transact(claim.name, request, deadline)
+                sight = self._seen(entry, done) if only_look or not done.succeeded else None
             except Refused:  # the lease is gone: revoked, or it ran out. Nothing was done, our place is gone too
                 self._sessions.end(session)
                 entry.queued = counted_at = 0
@@ -321,11 +316,12 @@ class EtcdStore:
                 continue
             entry.doubtful = doubtful
             entry.revision = done.header.revision
-            session.confirm(done.header.term, sent)
+            if session.asked is not None:
+                session.confirm(done.header.term, sent)
             if sight is None:
                 return await self._granted(entry, done.header.revision, done.header.revision, sent, deadline)
             if sight.inside is not None:
-                token = token_of(sight.inside, read_terms(sight.inside))
+                token = rule.given_token(token_of(sight.inside, read_terms(sight.inside)), self._wire.where)
                 return await self._granted(entry, token, sight.inside.created, sent, deadline)
             was, entry.queued = entry.queued, sight.queued
             if (was and not sight.queued) or (not was and 0 < sight.queued < sight.revision):
@@ -334,28 +330,19 @@ class EtcdStore:
             if not may_enter(entry, sight):
                 entry.until = what_to_wait_for(entry, sight)
                 return Place(claim, claim.ttl)
-            counted_at = sight.revision if entry.kind == PART else 0
+            counted_at = sight.revision if entry.at.kind == PART else 0
         return Place(claim, _BUSY)
 
-    def _request(self, entry: Entry, lease: int, counted_at: int) -> bytes:
-        wall_us = self._driver.wall_us()
-        if not entry.queued and not counted_at:
-            first = self._first(entry.claim, wall_us, lease)
-            if first is not None:
-                return first
-        return enter(entry, self._keys.value(entry.claim, wall_us), lease, counted_at)
+    def _seen(self, entry: Record, done: Done) -> Seen:
+        with self._explained():
+            return seen(entry, done)
 
-    async def _granted(self, entry: Entry, token: int, created: int, sent: float, deadline: float) -> Grant | Place:
+    async def _granted(self, entry: Record, token: int, created: int, sent: float, deadline: float) -> Grant | Place:
         claim = entry.claim
         if token > MAX_TOKEN:
             await self._leave(claim, deadline)
             raise Unavailable(f"the revision of etcd is past {MAX_TOKEN}: tokens for {claim.name!r} are used up")
-        entry.token, entry.created, entry.queued, entry.until = (
-            rule.given_token(token, self._wire.where),
-            created,
-            0,
-            None,
-        )
+        entry.token, entry.created, entry.queued, entry.until = token, created, 0, None
         if entry.watch is not None:
             await self._wire.ear.cancel(entry.watch)
             entry.watch = None
@@ -363,13 +350,13 @@ class EtcdStore:
         if session is not None and session.live_until >= sent + claim.ttl:
             return Grant(claim, token, claim.ttl)
         # The leader changed between the keep-alive and our entering: we are inside, but for how long is not known yet.
-        again = await self._again(entry, claim, deadline)
-        if again is None:
-            self._entries.pop(claim.holder, None)
+        kept = await self._again(entry, claim, deadline)
+        if kept is None:
+            self._records.pop(claim.holder, None)
             return Place(claim, _BUSY)
-        return again
+        return kept
 
-    async def _again(self, entry: Entry, claim: Claim, deadline: float) -> Grant | None:
+    async def _again(self, entry: Record, claim: Claim, deadline: float) -> Grant | None:
         """A claim that is inside, repeated; perhaps for fewer units, or for another time. None: it is inside no more."""
         for _ in range(_ATTEMPTS):
             was = entry.claim
@@ -387,7 +374,7 @@ class EtcdStore:
             sent = self._driver.now()
             entry.moving = not same  # until we know where it stands
             try:
-                done = await self._transact(claim.name, self._change(entry, claim, session, same=same), deadline)
+                done = await self._wire.transact(claim.name, self._change(entry, claim, session, same=same), deadline)
             except Refused:
                 self._sessions.end(session)
                 continue
@@ -397,24 +384,25 @@ class EtcdStore:
                 return None
             entry.moving = False
             if not same:
-                key = self._keys.inside(claim)
-                entry.created = done.header.revision if key != entry.key else entry.created
-                entry.key, entry.claim, entry.session = key, claim, session
+                if self._keys.inside(claim) != entry.at.inside:
+                    entry.created = done.header.revision
+                entry.becomes(claim)
+                entry.session = session
             entry.deadline = sent + claim.ttl
-            self._sweeper.expect(entry.deadline)
+            self._sweeper.alarm.expect(entry.deadline)
             if session.live_until >= sent + claim.ttl:
                 return Grant(claim, entry.token, claim.ttl)
         raise Unavailable(f"etcd changed its leader again and again while {claim.name!r} was claimed")
 
-    def _change(self, entry: Entry, claim: Claim, session: Session, *, same: bool) -> bytes:
-        there = compare(entry.key, CREATE, EQUAL, entry.created)
+    def _change(self, entry: Record, claim: Claim, session: Session, *, same: bool) -> bytes:
+        there = compare(entry.at.inside, CREATE, EQUAL, entry.created)
         if same:
             return txn([there], [])
         key = self._keys.inside(claim)
         value = self._keys.value(claim, self._driver.wall_us(), entry.token)
         operations = [op_put(key, value, session.lease)]
-        if key != entry.key:
-            operations.append(op_delete(entry.key))
+        if key != entry.at.inside:
+            operations.append(op_delete(entry.at.inside))
         return txn([there], operations)
 
     # ---- etcd's answers
@@ -422,17 +410,6 @@ class EtcdStore:
     async def _session(self, ttl: float, deadline: float, this: Session | None = None) -> Session:
         with self._explained():
             return await self._sessions.fresh(ttl, deadline, this)
-
-    async def _transact(self, name: str, transaction: bytes, deadline: float) -> Done:
-        """Refused is raised only if a lease is gone; everything else is explained."""
-        try:
-            return revised(await self._wire.transact(name, transaction, deadline))
-        except Refused as refused:
-            if refused.is_lease_gone:
-                raise
-            raise explained(refused, self._wire.where, self._target.prefix) from refused
-        except Garbled as error:
-            raise garbled(error, self._wire.where) from error
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

@@ -12,16 +12,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from ...claim import Claim
-from ...drivers.base import Bell, Driver
+from ...drivers.base import Driver
 from ...errors import Unavailable
-from .claiming import Entry
+from ..kit.alarm import NEVER, Alarm
+from .claiming import Record
 from .sessions import LATE
 
-_NEVER = float("inf")
 _IDLE = 30.0  # with nothing to sweep for so long, the sweeper goes home
 _RETRY = 0.5
 _AGAIN = 2.0  # so often, while something of it may yet arrive
-_OVERSLEPT = 1.0  # so late, it is taken for gone: its event loop was closed under it
 _PAUSE = 0.005
 
 
@@ -31,69 +30,33 @@ class Sweeper:
     def __init__(
         self,
         driver: Driver,
-        entries: dict[str, Entry],
+        records: dict[str, Record],
         release: Callable[[Claim], Awaitable[bool]],
-        clear: Callable[[Entry], Awaitable[None]],
+        clear: Callable[[Record], Awaitable[None]],
     ) -> None:
         self._driver = driver
-        self._entries = entries
+        self._records = records
         self._release = release
         self._clear = clear
-        self._mutex = driver.mutex()
-        self._bell: Bell | None = None
-        self._wake_at = _NEVER
-        self._closed = False
+        self.alarm = Alarm(driver, "holdfast-etcd-sweeper", _IDLE, self._due, self._work)
 
-    def expect(self, deadline: float) -> None:
-        """Something will be overdue then, unless it is renewed or released before."""
-        if self._driver.now() - _OVERSLEPT < self._wake_at <= deadline:  # as nearly always
-            return
-        with self._mutex:
-            self._wake_at = deadline
-            if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
-                self._bell = bell = self._driver.bell()
-                try:
-                    self._driver.spawn(lambda: self._run(bell), "holdfast-etcd-sweeper", lambda: self._needed(bell))
-                except BaseException:  # no more threads to be had: the next claim tries again
-                    self._bell, self._wake_at = None, _NEVER
-                    raise
-
-    async def let_go(self, entry: Entry, deadline: float) -> None:
+    async def let_go(self, entry: Record, deadline: float) -> None:
         """Called by its owner, which has said that it is claiming: until nobody sweeps it."""
         while entry.sweeping:
             if self._driver.now() >= deadline:
                 raise Unavailable(f"{entry.claim.name!r} ran out, and etcd did not answer in time when it was to end")
             await self._driver.sleep(_PAUSE)
 
-    def close(self) -> None:
-        self._closed = True
-        if self._bell is not None:
-            self._bell.ring()
+    def _due(self) -> float:
+        return min((entry.deadline for entry in list(self._records.values())), default=NEVER)
 
-    def _needed(self, bell: Bell) -> bool:
-        return self._bell is bell and not self._closed
+    async def _work(self) -> None:
+        now = self._driver.now()
+        for entry in list(self._records.values()):
+            if entry.deadline <= now:
+                await self._sweep(entry, now)
 
-    async def _run(self, bell: Bell) -> None:
-        idle_since: float | None = None
-        try:
-            while not self._closed:
-                self._wake_at = _NEVER  # first: whoever comes while we look will ring
-                now = self._driver.now()
-                for entry in list(self._entries.values()):
-                    if entry.deadline <= now:
-                        await self._sweep(entry, now)
-                soonest = min((entry.deadline for entry in list(self._entries.values())), default=_NEVER)
-                with self._mutex:
-                    idle_since = None if soonest < _NEVER else idle_since or now
-                    if idle_since is not None and now >= idle_since + _IDLE and self._wake_at == _NEVER:
-                        self._bell = None
-                        return
-                    wake_at = self._wake_at = min(self._wake_at, soonest, now + _IDLE)
-                await bell.wait(max(0.0, wake_at - self._driver.now()))
-        finally:
-            self._wake_at = _NEVER  # whatever ended us: the next claim rings, and finds out whether anybody is there
-
-    async def _sweep(self, entry: Entry, now: float) -> None:
+    async def _sweep(self, entry: Record, now: float) -> None:
         entry.sweeping = True  # first, then look: who claims does it the other way round
         try:
             if entry.claiming:
@@ -104,12 +67,12 @@ class Sweeper:
                 await self._clear(entry)
                 entry.swept = entry.swept or now
                 if not entry.doubtful or now >= entry.swept + LATE:
-                    self._entries.pop(entry.claim.holder, None)
+                    self._records.pop(entry.claim.holder, None)
                 entry.deadline = now + _AGAIN
         except Exception:  # whatever it is, the others must end in time
             session = entry.session
             if session is None or now >= session.live_until + _IDLE:
-                self._entries.pop(entry.claim.holder, None)  # etcd has ended it by now
+                self._records.pop(entry.claim.holder, None)  # etcd has ended it by now
             else:
                 entry.deadline = now + _RETRY
         finally:

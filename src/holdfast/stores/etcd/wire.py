@@ -18,10 +18,14 @@ from .ear import Ear
 from .gather import Gatherer
 from .replies import (
     Done,
+    Garbled,
     Refused,
+    explained,
     failure,
+    garbled,
     read_login,
     read_txn,
+    revised,
 )
 from .requests import (
     AUTHENTICATE,
@@ -54,13 +58,26 @@ class Wire:
         self._metadata: Metadata = ()
 
     async def ask(self, path: bytes, message: bytes, deadline: float) -> bytes:
-        return answer_of((await self._converse(((path, message),), deadline))[0])
+        (outcome,) = await self._converse(((path, message),), deadline)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     async def transact(self, name: str, transaction: bytes, deadline: float) -> Done:
-        """A transaction about one name; those of several tasks at once go out together."""
-        if self._gatherer is not None:
-            return await self._gatherer.transact(name, transaction, deadline)
-        return read_txn(answer_of((await self._converse(((TXN, transaction),), deadline))[0]))
+        """A transaction about one name; those of several tasks at once go out together.
+
+        Refused is raised only if a lease is gone; everything else is explained.
+        """
+        try:
+            if self._gatherer is not None:
+                return revised(await self._gatherer.transact(name, transaction, deadline))
+            return revised(read_txn(await self.ask(TXN, transaction, deadline)))
+        except Refused as refused:
+            if refused.is_lease_gone:
+                raise
+            raise explained(refused, self.where, self.target.prefix) from refused
+        except Garbled as error:
+            raise garbled(error, self.where) from error
 
     async def ask_apart(self, calls: Sequence[Call], deadline: float) -> list[Outcome]:
         """All at once, on a connection that user work cannot keep busy."""
@@ -93,15 +110,16 @@ class Wire:
                 if self.target.username and not self._metadata:
                     await self.log_in(connection, until)
                 outcomes = await self._exchange(connection, calls, self._metadata, until)
-                stale = _stale(outcomes)
-                if stale and self.target.username:
+                if self.target.username and (stale := _stale(outcomes)):
                     await self.log_in(connection, until)
                     again = await self._exchange(connection, [calls[at] for at in stale], self._metadata, until)
                     for at, outcome in zip(stale, again, strict=True):
                         outcomes[at] = outcome
             except (Unavailable, Refused) as error:  # the login's
                 outcomes = [error] * len(calls)
-            whole = not any(isinstance(one, Unavailable) for one in outcomes)
+            whole = True
+            for one in outcomes:
+                whole = whole and not isinstance(one, Unavailable)
             if not whole:  # what made this member fail has most likely failed all connections to it
                 self.pool.pass_over(connection.address)
         finally:

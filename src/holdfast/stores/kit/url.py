@@ -29,7 +29,9 @@ def addresses(hosts: str, scheme: str, default: int) -> tuple[Address, ...]:
 def _address(text: str, default: int, scheme: str) -> Address:
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]{1,5}))?", text)
     if found is None:
-        raise Misuse(f"{scheme}://: {text!r} is no host or host:port")
+        raise Misuse(
+            f"{scheme}://…: one of the hosts is no host or host:port"
+        )  # not shown: it may be a piece of a password
     port = int(found[2]) if found[2] else default
     if not 0 < port < 65536:
         raise Misuse(f"{scheme}://: {port} is no port")
@@ -65,6 +67,30 @@ def word(value: str, what: str) -> str:
 
 def secret(value: str, what: str) -> Secret:
     return Secret(word(value, what))
+
+
+def one_of(*known: str) -> Callable[[str, str], str]:
+    def read(value: str, what: str) -> str:
+        if value not in known:
+            raise Misuse(f"{what} must be {' or '.join(known)}, not {value!r}")
+        return value
+
+    return read
+
+
+def either(yes: str, no: str) -> Callable[[str, str], bool]:
+    """Is it the one, and not the other?"""
+    read = one_of(yes, no)
+    return lambda value, what: read(value, what) == yes
+
+
+def whole(least: int, most: int) -> Callable[[str, str], int]:
+    def read(value: str, what: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,10}", value) or not least <= int(value) <= most:
+            raise Misuse(f"{what} must be a whole number from {least} to {most}, not {value!r}")
+        return int(value)
+
+    return read
 
 
 def seconds(least: float, most: float) -> Callable[[str, str], float]:

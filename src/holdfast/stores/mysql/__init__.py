@@ -18,14 +18,14 @@ __all__ = ["open_store", "schema"]
 def open_store(url: str, driver: Driver) -> MySqlStore | SessionStore:
     """`mysql://user[:password]@host[:port]/database[?option=value&…]`; `mariadb://` is the same."""
     from ...drivers.aio import Asyncio
-    from .lines import Dial
+    from .connections import Dial
 
     target = parse(url)
     dial: Dial
     if isinstance(driver, Asyncio):
-        from .line_aio import dial, ping_all
+        from .connection_aio import dial, ping_all
     else:
-        from .line import dial, ping_all
+        from .connection import dial, ping_all
     if target.mode == "session":
         from .session import SessionStore
 

@@ -15,8 +15,8 @@ from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable, Unsupported
 from ..kit.hands import NOTHING, Hand, Pool
 from . import definitions
+from .connections import Connection, Dial, Rows
 from .faults import DEADLOCK, EXISTS, MISSING, ServerError, explained
-from .lines import Dial, Line, Rows
 from .url import Target
 
 _ATTEMPTS = 10  # deadlocks: none are known, but what else locks rows there is not ours to know
@@ -30,38 +30,38 @@ class Conversation:
         self._dial = dial
         self._driver = driver
         self._closed = False
-        self._everything: weakref.WeakSet[Line] = weakref.WeakSet()  # also those that are being talked on
+        self._everything: weakref.WeakSet[Connection] = weakref.WeakSet()  # also those that are being talked on
         self._start()
         self.forgetful = ""  # why a commit of this server may be lost in a crash; "" if it is not, or not yet known
         self._known = False
-        self.strays: set[str] = set()  # names of lines that we left in the middle of an answer
+        self.strays: set[str] = set()  # names of connections that we left in the middle of an answer
 
     def _start(self) -> None:
-        self._pool: Pool[Line] = Pool(self.target.pool, self._driver)
-        self._apart: Pool[Line] = Pool(1, self._driver)  # for renewals, which user work cannot keep waiting
+        self._pool: Pool[Connection] = Pool(self.target.pool, self._driver)
+        self._apart: Pool[Connection] = Pool(1, self._driver)  # for renewals, which user work cannot keep waiting
 
     def left(self, give_up: float) -> float:
         return max(give_up - self._driver.now(), _AT_LEAST)
 
-    async def dial(self, within: float) -> Line:
+    async def dial(self, within: float) -> Connection:
         give_up = self._driver.now() + within
-        line = await self._dial(self.target, within)
-        self._everything.add(line)
+        connection = await self._dial(self.target, within)
+        self._everything.add(connection)
         if not self._known:
             try:
-                check_version(line.server, self.target.shown())
-                await self._ask_durability(line, self.left(give_up))
+                check_version(connection.server, self.target.shown())
+                await self._ask_durability(connection, self.left(give_up))
             except BaseException as error:
-                line.close()
+                connection.close()
                 if isinstance(error, ServerError):
                     raise explained(error, self.target.shown(), self.target.database) from None
                 raise
             self._known = True
-        return line
+        return connection
 
-    async def _ask_durability(self, line: Line, within: float) -> None:
+    async def _ask_durability(self, connection: Connection, within: float) -> None:
         """The setting is the server's alone: nothing that a session does changes it. So look, and say."""
-        (((flush,),),) = await line.ask("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit", within)
+        (((flush,),),) = await connection.ask("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit", within)
         if int(flush) != 1:
             self.forgetful = f"innodb_flush_log_at_trx_commit is {flush}: a crash may lose the last second's claims"
             if self.target.durability == "full":
@@ -91,41 +91,43 @@ class Conversation:
                 elif error.code not in MISSING or attempt > 1:
                     raise explained(error, self.target.shown(), self.target.database) from None
 
-    async def _ask_once(self, statement: str, give_up: float, pool: Pool[Line]) -> list[Rows]:
+    async def _ask_once(self, statement: str, give_up: float, pool: Pool[Connection]) -> list[Rows]:
         hand = Hand()
         try:
-            line = await self._lend(hand, pool, give_up)
+            if not (pool.take(hand) and hand.connection is not None and hand.connection.alive()):
+                await self._lend(hand, pool, give_up)
+            connection: Connection = hand.connection
             try:
                 if self.strays:
-                    await self.end_strays_by(line, give_up)
+                    await self.end_strays_by(connection, give_up)
                 # To its end, whatever interrupts us: it costs less than to end it in the server.
-                return await self._driver.shield(partial(line.ask, statement, self.left(give_up)))
+                return await self._driver.shield(partial(connection.ask, statement, self.left(give_up)))
             except ServerError as error:
                 if error.code in MISSING:
-                    await self._set_up(line, error, give_up)
+                    await self._set_up(connection, error, give_up)
                 raise
             except Unavailable as error:
-                self.strays.add(line.name)
+                self.strays.add(connection.name)
                 raise _Broken(error) from None
             except BaseException:
-                if not line.alive():
-                    self.strays.add(line.name)
+                if not connection.alive():
+                    self.strays.add(connection.name)
                 raise
         finally:
             self._take_back(hand, pool)
 
-    async def _lend(self, hand: Hand, pool: Pool[Line], give_up: float) -> Line:
+    async def _lend(self, hand: Hand, pool: Pool[Connection], give_up: float) -> Connection:
         """A live connection."""
-        if not pool.take(hand):
+        if hand.connection is NOTHING and not pool.take(hand):
             await pool.wait(hand, give_up, self._all_busy)
         if hand.connection is not None and not hand.connection.alive():
             hand.drop()
         if hand.connection is None:
             hand.connection = await self.dial(self.left(give_up))
-        line: Line = hand.connection
-        return line
+        connection: Connection = hand.connection
+        return connection
 
-    def _take_back(self, hand: Hand, pool: Pool[Line]) -> None:
+    def _take_back(self, hand: Hand, pool: Pool[Connection]) -> None:
         """Whatever became of it: still waiting, had, or broken."""
         try:
             try:
@@ -143,17 +145,17 @@ class Conversation:
             f"all {self.target.pool} connections to MySQL at {self.target.shown()} were busy for {waited:.2g} s: raise ?pool"
         )
 
-    async def end_strays_by(self, line: Line, give_up: float) -> None:
+    async def end_strays_by(self, connection: Connection, give_up: float) -> None:
         """By name, not by number: after a restart of the server, others have the numbers."""
         for name in list(self.strays):
             lock = f"'holdfast:line:{name}'"
-            ((number,),) = (await line.ask(f"SELECT IS_USED_LOCK({lock})", self.left(give_up)))[0]
+            ((number,),) = (await connection.ask(f"SELECT IS_USED_LOCK({lock})", self.left(give_up)))[0]
             if number is not None:
                 with contextlib.suppress(ServerError):  # it has ended by itself
-                    await line.ask(f"KILL {number}", self.left(give_up))
+                    await connection.ask(f"KILL {number}", self.left(give_up))
                 # Its lock is free when the server is done with it: what it did not do by now, it will not do.
                 left = self.left(give_up)
-                await line.ask(f"SELECT GET_LOCK({lock}, {left:.3f}), RELEASE_LOCK({lock})", left)
+                await connection.ask(f"SELECT GET_LOCK({lock}, {left:.3f}), RELEASE_LOCK({lock})", left)
             self.strays.discard(name)
 
     async def end_strays(self, within: float) -> None:
@@ -169,16 +171,16 @@ class Conversation:
         finally:
             self._take_back(hand, pool)
 
-    async def _set_up(self, line: Line, missing: ServerError, give_up: float) -> None:
+    async def _set_up(self, connection: Connection, missing: ServerError, give_up: float) -> None:
         try:
-            await self._driver.shield(lambda: set_up(line, self.target, lambda: self.left(give_up)))
+            await self._driver.shield(lambda: set_up(connection, self.target, lambda: self.left(give_up)))
         except ServerError as error:
             forbidden = missing if missing.code == 1370 else error
             raise explained(forbidden, self.target.shown(), self.target.database) from None
 
     def forked(self) -> None:
-        for line in list(self._everything):
-            line.disown()
+        for connection in list(self._everything):
+            connection.disown()
         self._everything = weakref.WeakSet()
         self.strays = set()
         self._start()
@@ -207,18 +209,18 @@ def check_version(server: str, where: str) -> None:
         raise Unsupported(f"{where} is {kind} {server}: locks need {kind} {oldest} or later")
 
 
-async def set_up(line: Line, target: Target, left: Callable[[], float]) -> None:
+async def set_up(connection: Connection, target: Target, left: Callable[[], float]) -> None:
     """Create what is missing. One at a time: DDL is not transactional, and others may be at it.
 
     Who has no time for all of it leaves the rest to whoever comes next.
     """
-    (((alone,),),) = await line.ask(f"SELECT GET_LOCK('holdfast:schema', {left():.3f})", left() + 0.2)
+    (((alone,),),) = await connection.ask(f"SELECT GET_LOCK('holdfast:schema', {left():.3f})", left() + 0.2)
     if alone != 1:
         raise Unavailable(f"another process is creating the tables of locks in {target.shown()}: try again")
     try:
         found = 0
         try:
-            answer = await line.ask("SELECT version FROM holdfast_meta WHERE one = 1", left())
+            answer = await connection.ask("SELECT version FROM holdfast_meta WHERE one = 1", left())
             found = answer[0][0][0] if answer[0] else 0
         except ServerError as error:
             if error.code not in (1146, 1142):
@@ -228,26 +230,26 @@ async def set_up(line: Line, target: Target, left: Callable[[], float]) -> None:
                 f"the tables of locks in {target.shown()} are of version {found}, from a newer holdfast; this one knows "
                 f"{definitions.VERSION}: upgrade it"
             )
-        if found == definitions.VERSION and await _is_whole(line, left):
+        if found == definitions.VERSION and await _is_whole(connection, left):
             return  # somebody was faster
-        await line.ask(definitions.SQL_MODE, left())
+        await connection.ask(definitions.SQL_MODE, left())
         for statement in definitions.tables():
-            await line.ask(statement, left())
+            await connection.ask(statement, left())
         for _, body in definitions.procedures():
             try:
-                await line.ask(body, left())
+                await connection.ask(body, left())
             except ServerError as error:
                 if error.code not in EXISTS:
                     raise
-        await line.ask(definitions.WHOLE, left())
+        await connection.ask(definitions.WHOLE, left())
     finally:
-        if line.alive():
-            await line.ask("DO RELEASE_LOCK('holdfast:schema')", left())
+        if connection.alive():
+            await connection.ask("DO RELEASE_LOCK('holdfast:schema')", left())
 
 
-async def _is_whole(line: Line, left: Callable[[], float]) -> bool:
+async def _is_whole(connection: Connection, left: Callable[[], float]) -> bool:
     procedures = [name for name, _ in definitions.procedures()]
-    ((counts,),) = await line.ask(
+    ((counts,),) = await connection.ask(
         "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN "  # noqa: S608
         f"({_listed(definitions.TABLES)})), (SELECT COUNT(*) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = "
         f"DATABASE() AND ROUTINE_NAME IN ({_listed(procedures)}))",

@@ -9,14 +9,13 @@ the marks.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...drivers.base import Driver
 from ...errors import Unavailable
+from .connections import Connection
 from .faults import INTERRUPTED, ServerError
-from .lines import Line
 
 _NAPS, _NAP = (
     10,
@@ -26,38 +25,38 @@ _AGAIN = 0.003  # when all that are marked have been told, and have not yet aske
 
 
 class Ear:
-    def __init__(self, dial: Callable[[float], Awaitable[Line]], driver: Driver, timeout: float) -> None:
+    def __init__(self, dial: Callable[[float], Awaitable[Connection]], driver: Driver, timeout: float) -> None:
         self._dial = dial
         self._driver = driver
         self._timeout = timeout
-        self._line: Line | None = None
+        self._connection: Connection | None = None
         self.forked()
 
     def forked(self) -> None:
-        if self._line is not None:
-            self._line.disown()
-        self._line = None
+        if self._connection is not None:
+            self._connection.disown()
+        self._connection = None
         self.name = ""
         self._listening = False
         self._bells: dict[str, Any] = {}
         self._told: set[str] = set()
-        self._mutex = threading.Lock()
+        self._mutex = self._driver.mutex()
         self._closed = False
 
     @property
     def is_open(self) -> bool:
-        return self._line is not None
+        return self._connection is not None
 
     async def open(self, within: float) -> str:
         """Connected and listening; or an error. Returns the bell's name."""
         give_up = self._driver.now() + min(within, self._timeout)
-        while self._line is None:
-            line = await self._dial(max(give_up - self._driver.now(), 0.001))
+        while self._connection is None:
+            connection = await self._dial(max(give_up - self._driver.now(), 0.001))
             with self._mutex:
-                if self._line is None and not self._closed:
-                    self._line, self.name = line, line.name
+                if self._connection is None and not self._closed:
+                    self._connection, self.name = connection, connection.name
                     break
-            line.close()  # another thread or task was faster
+            connection.close()  # another thread or task was faster
             if self._closed:
                 raise Unavailable("this connection was closed")
         with self._mutex:
@@ -88,7 +87,7 @@ class Ear:
 
     async def hear(self, holder: str, timeout: float) -> None:
         bell = self._bells.get(holder)
-        if bell is None or self._line is None:  # lost before we came: ask again, which opens it anew
+        if bell is None or self._connection is None:  # lost before we came: ask again, which opens it anew
             await self._driver.sleep(min(timeout, self._driver.uniform(0.005, 0.02)))
         else:
             await bell.wait(timeout)
@@ -98,24 +97,24 @@ class Ear:
         pause = _AGAIN
         while True:
             with self._mutex:
-                line, name = self._line, self.name
-                if line is None or (idle and not self._bells):
+                connection, name = self._connection, self.name
+                if connection is None or (idle and not self._bells):
                     self._listening = False
                     return
                 idle = not self._bells
             try:
-                (rows,) = await line.ask(
+                (rows,) = await connection.ask(
                     f"CALL holdfast_listen_1('{name}', {_NAPS}, {_NAP})", _NAPS * _NAP + self._timeout
                 )
                 rung = {row[0].decode() for row in rows}
             except ServerError as error:
                 if error.code not in INTERRUPTED:
-                    self._lose(line)
+                    self._lose(connection)
                     continue
                 with self._mutex:  # rung in mid-look; if only one waits here, it needs no asking who was meant
                     rung = set(self._bells) if len(self._bells) == 1 else set()
             except BaseException as error:
-                self._lose(line)
+                self._lose(connection)
                 if not isinstance(error, Exception):
                     with self._mutex:
                         self._listening = False
@@ -131,12 +130,12 @@ class Ear:
             if known:
                 await self._driver.sleep(pause)
 
-    def _lose(self, line: Line) -> None:
+    def _lose(self, connection: Connection) -> None:
         """The connection is no good: wake everybody to look for themselves."""
         with self._mutex:
-            if self._line is line:
-                self._line, self.name = None, ""
-        line.close()
+            if self._connection is connection:
+                self._connection, self.name = None, ""
+        connection.close()
         self.wake()
 
     def wake(self) -> None:
@@ -150,7 +149,7 @@ class Ear:
         """Returns the name of a connection that sleeps on in the server; "" if there is none."""
         self._closed = True
         with self._mutex:
-            line, asleep = self._line, self.name if self._listening else ""
-        if line is not None:
-            self._lose(line)
+            connection, asleep = self._connection, self.name if self._listening else ""
+        if connection is not None:
+            self._lose(connection)
         return asleep

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from ...claim import ROUND, Claim, Grant, Holding, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable, Unsupported
+from .connections import Connection, Dial, Rows
 from .conversation import Conversation
 from .faults import DEADLOCK, MISSING, ServerError, explained
-from .lines import Dial, Line, Rows
 from .store import _SECOND, last_eviction, literal, spent
 from .url import Target
 
@@ -36,11 +36,11 @@ _SPARE = 4  # connections kept for the next lock
 _LOOK = 1.0  # seconds between two looks at whose the locks are; a third of the ttl if that is less
 _ATTEMPTS = 10
 
-PingAll = Callable[[Sequence[Line], float], Awaitable[list[bool | Unavailable]]]
+PingAll = Callable[[Sequence[Connection], float], Awaitable[list[bool | Unavailable]]]
 
 
 class Held(NamedTuple):
-    line: Line
+    connection: Connection
     key: str  # the name that GET_LOCK knows
     ttl: float
 
@@ -58,10 +58,10 @@ class SessionStore:
         self._start()
 
     def _start(self) -> None:
-        self._lines: dict[str, Line] = {}  # by holder
+        self._connections: dict[str, Connection] = {}  # by holder
         self._held: dict[str, Held] = {}  # by holder: those that were granted
-        self._waiting: dict[str, Line] = {}  # by holder: those that wait in the server's line at this moment
-        self._spare: list[Line] = []
+        self._waiting: dict[str, Connection] = {}  # by holder: those that wait in the server's line at this moment
+        self._spare: list[Connection] = []
         self._looking = False
 
     def tell_losses_to(self, listener: Callable[[str, str], None]) -> None:
@@ -100,15 +100,15 @@ class SessionStore:
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         """A word on every connection: it proves that it lives, and keeps the server from ending it."""
-        lines = {grant.claim.holder: self._lines.get(grant.claim.holder) for grant in grants}
-        there = [(holder, line) for holder, line in lines.items() if line is not None]
+        connections = {grant.claim.holder: self._connections.get(grant.claim.holder) for grant in grants}
+        there = [(holder, connection) for holder, connection in connections.items() if connection is not None]
         verdicts: dict[str, Verdict | bool] = {}
         if there:
-            answers = await self._ping_all([line for _, line in there], min(within, self._target.timeout))
-            for (holder, line), answer in zip(there, answers, strict=True):
+            answers = await self._ping_all([connection for _, connection in there], min(within, self._target.timeout))
+            for (holder, connection), answer in zip(there, answers, strict=True):
                 verdicts[holder] = answer
                 if answer is False:  # the connection has ended, and so the lock is gone
-                    self._let_go(holder, line)
+                    self._let_go(holder, connection)
         return [
             unknown
             if isinstance(unknown := verdicts.get(grant.claim.holder), Unavailable)
@@ -122,18 +122,18 @@ class SessionStore:
         give_up = self._driver.now() + min(within, self._target.timeout)
         holder = claim.holder
         self._held.pop(holder, None)
-        line = self._lines.get(holder)
+        connection = self._connections.get(holder)
         there = False
-        if line is not None:
+        if connection is not None:
             try:
                 (((released,),),) = await self._ask(
-                    line, f"CALL holdfast_session_release_1({literal(claim.name)})", give_up
+                    connection, f"CALL holdfast_session_release_1({literal(claim.name)})", give_up
                 )
                 there = bool(released)
             except Unavailable:
-                self._let_go(holder, line)  # which releases it as well, once the server knows
+                self._let_go(holder, connection)  # which releases it as well, once the server knows
             except BaseException:
-                self._let_go(holder, line)
+                self._let_go(holder, connection)
                 raise
             else:
                 self._give_back(holder)
@@ -147,9 +147,9 @@ class SessionStore:
     def wake_waiters(self) -> None:
         """Ends the connections on which the server keeps them waiting; their places end with those."""
         for holder in list(self._waiting):
-            line = self._waiting.pop(holder, None)
-            if line is not None:
-                line.close()
+            connection = self._waiting.pop(holder, None)
+            if connection is not None:
+                connection.close()
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         (((verdict, number),),) = await self._server.ask(
@@ -170,15 +170,15 @@ class SessionStore:
         return sorted(row[0].decode() for row in held)
 
     def forked(self) -> None:
-        for line in (*self._lines.values(), *self._spare):
-            line.disown()
+        for connection in (*self._connections.values(), *self._spare):
+            connection.disown()
         self._start()
         self._server.forked()
 
     async def close(self) -> None:
         self._closed = True
-        for line in (*self._lines.values(), *self._spare):
-            line.close()
+        for connection in (*self._connections.values(), *self._spare):
+            connection.close()
         self._start()
         self._server.close()
         await self._driver.sleep(0)
@@ -188,19 +188,19 @@ class SessionStore:
     async def _claim(self, claim: Claim, seconds: float, give_up: float) -> int:
         """The token; 0: not yet. Waits in the server for so many seconds; over at `give_up`, whatever happens."""
         name, holder, owner, ttl, *_, note = claim
-        line, fresh = await self._line_of(holder, give_up)
+        connection, fresh = await self._connection_of(holder, give_up)
         if seconds:
-            self._waiting[holder] = line
+            self._waiting[holder] = connection
         try:
             (((verdict, number, key),),) = await self._ask(
-                line,
+                connection,
                 f"CALL holdfast_session_claim_1({literal(name)}, {literal(owner)}, {literal(note)}, {seconds:.3f}, "
                 f"{math.ceil(ttl) + 1}, {int(self._target.retention * _SECOND)})",
                 give_up,
                 first=self._end_strays,
             )
         except BaseException as error:
-            self._let_go(holder, line)
+            self._let_go(holder, connection)
             if isinstance(error, Unavailable) and not fresh and not seconds and self._driver.now() < give_up:
                 return await self._claim(claim, seconds, give_up)  # it had ended unnoticed: now on a new one
             raise
@@ -209,38 +209,38 @@ class SessionStore:
             spent(name, number)
         if verdict != "granted":
             return 0
-        line.bear(ttl)
-        self._held[holder] = Held(line, key if isinstance(key, str) else key.decode(), ttl)
+        connection.bear(ttl)
+        self._held[holder] = Held(connection, key if isinstance(key, str) else key.decode(), ttl)
         self._look_after()
         return int(number)
 
-    async def _line_of(self, holder: str, give_up: float) -> tuple[Line, bool]:
+    async def _connection_of(self, holder: str, give_up: float) -> tuple[Connection, bool]:
         """Its connection; and whether it is a new one."""
-        line = self._lines.get(holder)
-        if line is not None:  # being renewed, perhaps, at this moment; if it has ended, we shall be told
-            return line, False
+        connection = self._connections.get(holder)
+        if connection is not None:  # being renewed, perhaps, at this moment; if it has ended, we shall be told
+            return connection, False
         while self._spare:
-            line = self._spare.pop()
-            if line.alive():
-                self._lines[holder] = line
-                return line, False
-            line.close()
-        line = self._lines[holder] = await self._server.dial(self._server.left(give_up))
-        ended = line
-        line.watch(lambda: self._ended(ended))
-        return line, True
+            connection = self._spare.pop()
+            if connection.alive():
+                self._connections[holder] = connection
+                return connection, False
+            connection.close()
+        connection = self._connections[holder] = await self._server.dial(self._server.left(give_up))
+        ended = connection
+        connection.watch(lambda: self._ended(ended))
+        return connection, True
 
-    async def _end_strays(self, line: Line, give_up: float) -> None:
+    async def _end_strays(self, connection: Connection, give_up: float) -> None:
         """One of those may be of this very claim, and in its way: an answer was lost, and the server's side lives on."""
         if self._server.strays:
-            await self._server.end_strays_by(line, give_up)
+            await self._server.end_strays_by(connection, give_up)
 
     async def _ask(
         self,
-        line: Line,
+        connection: Connection,
         statement: str,
         give_up: float,
-        first: Callable[[Line, float], Awaitable[None]] | None = None,
+        first: Callable[[Connection, float], Awaitable[None]] | None = None,
     ) -> list[Rows]:
         """Repeated where that is harmless: the connection has its lock, or has not, whatever became of the rows."""
         attempt = 0
@@ -248,8 +248,8 @@ class SessionStore:
             attempt += 1
             try:
                 if first is not None:
-                    await first(line, give_up)
-                return await line.ask(statement, self._server.left(give_up))
+                    await first(connection, give_up)
+                return await connection.ask(statement, self._server.left(give_up))
             except ServerError as error:
                 late = self._driver.now() >= give_up or attempt >= _ATTEMPTS
                 if error.code == DEADLOCK and not late:
@@ -262,31 +262,31 @@ class SessionStore:
     def _give_back(self, holder: str) -> None:
         """It holds nothing any more, and may serve another."""
         self._held.pop(holder, None)
-        line = self._lines.pop(holder, None)
-        if line is None:
+        connection = self._connections.pop(holder, None)
+        if connection is None:
             return
-        if line.alive() and len(self._spare) < _SPARE and not self._closed:
-            self._spare.append(line)
+        if connection.alive() and len(self._spare) < _SPARE and not self._closed:
+            self._spare.append(connection)
         else:
-            line.close()
+            connection.close()
 
-    def _let_go(self, holder: str, line: Line) -> None:
+    def _let_go(self, holder: str, connection: Connection) -> None:
         """The connection is no good, or nobody knows what it is in the middle of. The server may think otherwise: it is told."""
         self._held.pop(holder, None)
-        if self._lines.get(holder) is line:
-            del self._lines[holder]
-        self._server.strays.add(line.name)
-        line.close()
+        if self._connections.get(holder) is connection:
+            del self._connections[holder]
+        self._server.strays.add(connection.name)
+        connection.close()
 
     # ---- losses
 
     def _ended(
-        self, line: Line, why: str = "the server, or the network, ended the connection that it lived with"
+        self, connection: Connection, why: str = "the server, or the network, ended the connection that it lived with"
     ) -> None:
-        for holder, one in list(self._lines.items()):
-            if one is line:
+        for holder, one in list(self._connections.items()):
+            if one is connection:
                 held = holder in self._held
-                self._let_go(holder, line)
+                self._let_go(holder, connection)
                 if held and self._lost is not None:
                     self._lost(holder, why)
 
@@ -318,9 +318,9 @@ class SessionStore:
     async def _look_at(self, asked: list[tuple[str, Held]]) -> None:
         # By the name of its connection, not by the number: after a restart of the server, others have the numbers.
         columns = ", ".join(
-            f"IS_USED_LOCK('{one.key}') = IS_USED_LOCK('holdfast:line:{one.line.name}')" for _, one in asked
+            f"IS_USED_LOCK('{one.key}') = IS_USED_LOCK('holdfast:line:{one.connection.name}')" for _, one in asked
         )
         ((row,),) = await self._server.ask(f"SELECT {columns}", apart=True)
         for (holder, one), ours in zip(asked, row, strict=True):
             if not ours and self._held.get(holder) is one:
-                self._ended(one.line, "the server has ended its side of the connection that it lived with")
+                self._ended(one.connection, "the server has ended its side of the connection that it lived with")

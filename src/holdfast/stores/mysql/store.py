@@ -27,9 +27,9 @@ from ...claim import (
 )
 from ...drivers.base import Driver
 from ...errors import Unavailable
+from .connections import Dial, Rows
 from .conversation import Conversation
 from .ear import Ear
-from .lines import Dial, Rows
 from .url import Target
 
 TRAITS = Traits(

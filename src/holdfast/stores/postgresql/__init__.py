@@ -40,10 +40,10 @@ def _lease(target: Target, driver: Driver, asynchronous: bool) -> Store:
 
         wire = Wire(target, greeting, Released(statements.release), driver, Lane, LoopEar)
     else:
+        from .connection import BlockingConnection
         from .ear import ThreadEar
-        from .line import BlockingLine
 
-        wire = Wire(target, greeting, Released(statements.release), driver, BlockingLine, ThreadEar)
+        wire = Wire(target, greeting, Released(statements.release), driver, BlockingConnection, ThreadEar)
     return PostgresStore(target, wire, greeting, statements, driver)
 
 

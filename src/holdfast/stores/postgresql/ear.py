@@ -16,7 +16,7 @@ from ...drivers.base import boot_time
 from ...errors import Unavailable
 from .. import ears
 from . import migration
-from .line import BlockingLine
+from .connection import BlockingConnection
 from .replies import ServerError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def watch_key(name_in_hex: str) -> str:
 ThreadBell = ears.ThreadBell[str]
 
 
-class ThreadEar(ears.ThreadEar[str, BlockingLine]):
+class ThreadEar(ears.ThreadEar[str, BlockingConnection]):
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self.number = 0
@@ -56,9 +56,9 @@ class ThreadEar(ears.ThreadEar[str, BlockingLine]):
         super().__init__()
 
     def forked(self) -> None:
-        if self._line is not None:
-            self._line.disown()
-        self._line = None
+        if self._connection is not None:
+            self._connection.disown()
+        self._connection = None
         self.number = 0
         self._fresh()
 
@@ -73,21 +73,21 @@ class ThreadEar(ears.ThreadEar[str, BlockingLine]):
         try:
             if not await turn.come(deadline):
                 raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
-            if self._line is None:
-                line, number = await self._wire.open(BlockingLine, deadline), new_number()
+            if self._connection is None:
+                connection, number = await self._wire.open(BlockingConnection, deadline), new_number()
                 try:
-                    await line.tell(listening(number, self._wire.target.schema), deadline)
+                    await connection.tell(listening(number, self._wire.target.schema), deadline)
                     self.number = number
-                    self._line = line
+                    self._connection = connection
                     if self._closed:  # meanwhile, when there was nothing to close yet
                         self.lose()
                         raise Unavailable("this connection was closed")
                 except ServerError as error:
-                    line.close()
+                    connection.close()
                     raise Unavailable(f"PostgreSQL does not let us listen: {error}") from None
                 except BaseException:
-                    if self._line is not line:
-                        line.close()
+                    if self._connection is not connection:
+                        connection.close()
                     raise
         finally:
             turn.over()
@@ -101,12 +101,12 @@ class ThreadEar(ears.ThreadEar[str, BlockingLine]):
 
     # ---- in the thread that listens
 
-    def _read(self, line: BlockingLine, mine: ThreadBell, deadline: float) -> None:
+    def _read(self, connection: BlockingConnection, mine: ThreadBell, deadline: float) -> None:
         poll = select.poll()
-        poll.register(line.fileno(), select.POLLIN)
+        poll.register(connection.fileno(), select.POLLIN)
         heard, asked = time.monotonic(), False
         while True:
-            for channel, payload in line.bells():
+            for channel, payload in connection.bells():
                 self.ring(key_of(channel, payload, self.number))
             if mine.rung or (now := time.monotonic()) >= deadline:
                 return
@@ -114,11 +114,11 @@ class ThreadEar(ears.ThreadEar[str, BlockingLine]):
                 if asked:
                     raise Unavailable("PostgreSQL has fallen silent")
                 heard, asked = now, True
-                line.say("")
+                connection.say("")
             if poll.poll(max(0.0, min(deadline, heard + ASK_AFTER + 0.01) - now) * 1000):
                 try:
-                    line.take()
-                    if asked and line.rows([]) is None:
+                    connection.take()
+                    if asked and connection.rows([]) is None:
                         continue
                 except ServerError as error:
                     raise Unavailable(str(error)) from error

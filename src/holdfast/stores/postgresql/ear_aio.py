@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ...drivers.base import boot_time
 from ...errors import Unavailable
 from .. import ears_aio
+from .connection import Broken
 from .ear import ASK_AFTER, key_of, listening, new_number
 from .lane import Lane
-from .line import Broken
 from .replies import ServerError
 
 if TYPE_CHECKING:

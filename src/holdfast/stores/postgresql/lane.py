@@ -18,7 +18,7 @@ from psycopg import pq
 
 from ...drivers.base import boot_time
 from ...errors import Unavailable
-from .line import Broken, Line
+from .connection import Broken, LibpqConnection
 from .replies import ServerError
 from .statements import Params, Row, Statement
 
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
     deadline: float
 
 
-class Lane(Line):
+class Lane(LibpqConnection):
     """Lives in one loop. A task that is cancelled leaves its answer behind; the conversation goes on to its end."""
 
     shares: ClassVar[bool] = True

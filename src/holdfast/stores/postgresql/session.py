@@ -48,7 +48,7 @@ _SECOND = 1_000_000
 _LEAST = 0.1  # seconds: a look takes a moment
 
 
-class Party:
+class Record:
     """A claim and its connection."""
 
     __slots__ = ("claim", "session", "token")
@@ -68,7 +68,7 @@ class SessionStore:
         self._greeting = greeting
         self._sql = statements
         self._driver = driver
-        self._parties: dict[str, Party] = {}
+        self._records: dict[str, Record] = {}
         self._doubtful: dict[
             str, float
         ] = {}  # holders whose connection may live on at the server's side, and until when
@@ -89,72 +89,72 @@ class SessionStore:
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         _check(claim)
         deadline = self._driver.now() + within
-        party = self._parties.get(claim.holder)
-        if party is not None and not party.session.alive:
-            self._drop(party)
-            party = None
-        if party is None:
+        record = self._records.get(claim.holder)
+        if record is not None and not record.session.alive:
+            self._drop(record)
+            record = None
+        if record is None:
             return await self._first(claim, deadline)
-        if party.token and claim.ttl != party.claim.ttl:
-            await self._ask(party, self._sql.patience, (long(int(claim.ttl * _SECOND)),), deadline)
-        if not party.token:
+        if record.token and claim.ttl != record.claim.ttl:
+            await self._ask(record, self._sql.patience, (long(int(claim.ttl * _SECOND)),), deadline)
+        if not record.token:
             try:
-                rows = party.session.outcome()
+                rows = record.session.outcome()
             except ServerError as error:
-                await self._leave(party, deadline)
+                await self._leave(record, deadline)
                 raise self._explained(error, claim.name) from None
             if rows is None:
-                self._keep(party)
+                self._keep(record)
                 return Place(claim, min(claim.ttl, _LOOK_AGAIN))
-            party.token = read(rows[0][0])
-        elif claim.units < party.claim.units:
+            record.token = read(rows[0][0])
+        elif claim.units < record.claim.units:
             params = (_name(claim.name), self._key(claim.name), claim.holder.encode(), whole(claim.units))
-            await self._ask(party, self._sql.downgrade, params, deadline)
-        party.claim = claim
-        self._keep(party)
-        return Grant(claim, party.token, claim.ttl)
+            await self._ask(record, self._sql.downgrade, params, deadline)
+        record.claim = claim
+        self._keep(record)
+        return Grant(claim, record.token, claim.ttl)
 
     async def _first(self, claim: Claim, deadline: float) -> Grant | Place:
         await self._refuse_poolers(deadline)
-        party = Party(claim, await self._wire.session(deadline - self._driver.now()))
-        self._parties[claim.holder] = party
+        record = Record(claim, await self._wire.session(deadline - self._driver.now()))
+        self._records[claim.holder] = record
         name, key, terms = _name(claim.name), self._key(claim.name), _terms(claim)
         if claim.holder in self._doubtful:  # else it might wait for itself
-            await self._ask(party, self._sql.end, (name, claim.holder.encode()), deadline)
+            await self._ask(record, self._sql.end, (name, claim.holder.encode()), deadline)
             self._doubtful.pop(claim.holder, None)
         joins = whole(1 if claim.queue else 0)
-        rows = await self._ask(party, self._sql.attempt, (name, key, joins, *terms), deadline)
+        rows = await self._ask(record, self._sql.attempt, (name, key, joins, *terms), deadline)
         if rows[0][0]:
-            party.token = read(rows[0][0])
-            self._keep(party)
-            return Grant(claim, party.token, claim.ttl)
+            record.token = read(rows[0][0])
+            self._keep(record)
+            return Grant(claim, record.token, claim.ttl)
         if not claim.queue:
-            del self._parties[claim.holder]
-            self._wire.free(party.session)
+            del self._records[claim.holder]
+            self._wire.free(record.session)
             return Place(claim, _LOOK_AGAIN)
-        party.session.begin(self._sql.wait, (name, key, *terms))
-        self._keep(party)
+        record.session.begin(self._sql.wait, (name, key, *terms))
+        self._keep(record)
         return Place(claim, min(claim.ttl, _LOOK_AGAIN))
 
     async def wait(self, place: Place, timeout: float) -> None:
-        party = self._parties.get(place.claim.holder)
-        if party is None or party.token:
+        record = self._records.get(place.claim.holder)
+        if record is None or record.token:
             await self._driver.sleep(min(timeout, self._driver.uniform(0.03, 0.1)))
         else:
-            await party.session.until(timeout)
+            await record.session.until(timeout)
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         """The lock is there while its connection is: ask on each whether it is. No answer is no loss, its end is."""
-        held = [self._parties.get(grant.claim.holder) for grant in grants]
-        parties = [party for party in held if party is not None and party.token and party.session.alive]
-        heard = await self._wire.hear_from([party.session for party in parties], within)
-        answered = {party for party, has in zip(parties, heard, strict=True) if has}
+        held = [self._records.get(grant.claim.holder) for grant in grants]
+        records = [record for record in held if record is not None and record.token and record.session.alive]
+        heard = await self._wire.hear_from([record.session for record in records], within)
+        answered = {record for record, has in zip(records, heard, strict=True) if has}
         verdicts: list[Verdict] = []
-        for grant, party in zip(grants, held, strict=True):
-            if party is None or party.token != grant.token or not party.session.alive:
+        for grant, record in zip(grants, held, strict=True):
+            if record is None or record.token != grant.token or not record.session.alive:
                 verdicts.append(None)
-            elif party in answered:
-                self._keep(party)
+            elif record in answered:
+                self._keep(record)
                 verdicts.append(grant)
             else:
                 told = f"PostgreSQL at {self._wire.where} did not answer on its connection within {within:.3g} s"
@@ -163,23 +163,23 @@ class SessionStore:
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         deadline = self._driver.now() + within
-        party = self._parties.get(claim.holder)
+        record = self._records.get(claim.holder)
         there = False
-        if party is not None and party.session.alive:
+        if record is not None and record.session.alive:
             try:
-                await self._leave(party, deadline - within / 2)
+                await self._leave(record, deadline - within / 2)
                 there = True
             except Unavailable:
                 there = False
         if not there:
-            if party is not None:
-                self._drop(party)
+            if record is not None:
+                self._drop(record)
             # Its connection has ended, but perhaps on our side only: have the server end it too.
             params = (_name(claim.name), claim.holder.encode())
             there = (await self._plainly(self._sql.end, params, claim.name, deadline))[0][0] == b"\1"
             self._doubtful.pop(claim.holder, None)
         if next(self._releases) % _SWEEP_EVERY == 0:
-            await self._sweep(deadline)
+            await self._wire.sweep(self._sql.sweep, deadline)
         return there
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
@@ -206,8 +206,8 @@ class SessionStore:
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         deadline = self._driver.now() + within
         found = snapshot(name, await self._plainly(self._sql.inspect, (_name(name), self._key(name)), name, deadline))
-        parties = list(self._parties.values())
-        capacity = max((party.claim.capacity for party in parties if party.claim.name == name), default=0)
+        records = list(self._records.values())
+        capacity = max((record.claim.capacity for record in records if record.claim.name == name), default=0)
         return found._replace(capacity=found.capacity or capacity if found.holders or found.waiters else 0)
 
     async def names(self, prefix: str = "") -> Sequence[str]:
@@ -215,16 +215,16 @@ class SessionStore:
         return sorted(name[1:].decode() for (name,) in rows)
 
     def forked(self) -> None:
-        for party in self._parties.values():
-            party.session.disown()
-        self._parties = {}
+        for record in self._records.values():
+            record.session.disown()
+        self._records = {}
         self._doubtful = {}
         self._wire.forked()
 
     async def close(self) -> None:
-        for party in list(self._parties.values()):
-            party.session.close()
-        self._parties.clear()
+        for record in list(self._records.values()):
+            record.session.close()
+        self._records.clear()
         await self._wire.close()
 
     # ---- connections
@@ -241,20 +241,20 @@ class SessionStore:
             )
         self._direct = True
 
-    def _keep(self, party: Party) -> None:
-        claim = party.claim
-        party.session.expire_at(self._driver.now() + claim.ttl, party.token, lambda: self._gone(claim))
+    def _keep(self, record: Record) -> None:
+        claim = record.claim
+        record.session.expire_at(self._driver.now() + claim.ttl, record.token, lambda: self._gone(claim))
 
     def _gone(self, claim: Claim) -> None:
         self._doubt(claim)
-        if self._parties.pop(claim.holder, None) is not None:
+        if self._records.pop(claim.holder, None) is not None:
             why = "the server, or the network, ended the connection that it lived with, or it fell silent"
             self._lost(claim.holder, why)
 
-    def _drop(self, party: Party) -> None:
-        self._doubt(party.claim)
-        self._parties.pop(party.claim.holder, None)
-        party.session.close()
+    def _drop(self, record: Record) -> None:
+        self._doubt(record.claim)
+        self._records.pop(record.claim.holder, None)
+        record.session.close()
 
     def _doubt(self, claim: Claim) -> None:
         """Nobody told the server that it is over; by itself it ends a connection after a ttl of silence."""
@@ -264,14 +264,14 @@ class SessionStore:
             if until < now:
                 self._doubtful.pop(holder, None)
 
-    async def _ask(self, party: Party, statement: Statement, params: Params, deadline: float) -> list[Row]:
+    async def _ask(self, record: Record, statement: Statement, params: Params, deadline: float) -> list[Row]:
         try:
-            return await party.session.ask(statement, params, self._left(deadline))
+            return await record.session.ask(statement, params, self._left(deadline))
         except ServerError as error:
-            self._drop(party)
-            raise self._explained(error, party.claim.name) from None
+            self._drop(record)
+            raise self._explained(error, record.claim.name) from None
         except Exception:
-            self._drop(party)  # the server lets go when it sees that
+            self._drop(record)  # the server lets go when it sees that
             raise
         # Interrupted otherwise, the conversation goes on to its end, and whoever takes the claim back comes after it.
 
@@ -282,22 +282,22 @@ class SessionStore:
     def _left(self, deadline: float) -> float:
         return min(deadline - self._driver.now(), self._target.timeout)
 
-    async def _leave(self, party: Party, deadline: float) -> None:
+    async def _leave(self, record: Record, deadline: float) -> None:
         """Out of the line, or out of the lock. Whatever the cancelled wait has come to, nothing stays behind."""
-        claim, session = party.claim, party.session
+        claim, session = record.claim, record.session
         try:
-            if not party.token:
+            if not record.token:
                 await self._cancelled(session, deadline)
             params = (_name(claim.name), claim.holder.encode())
             await session.ask(self._sql.leave, params, self._left(deadline))
         except ServerError as error:
-            self._drop(party)
+            self._drop(record)
             raise self._explained(error, claim.name) from None
         except Exception:
-            self._drop(party)
+            self._drop(record)
             raise
         # Only now: if we are interrupted before, it can be left once more.
-        if self._parties.pop(claim.holder, None) is not None:
+        if self._records.pop(claim.holder, None) is not None:
             self._wire.free(session)
 
     async def _cancelled(self, session: Session, deadline: float) -> None:
@@ -324,13 +324,6 @@ class SessionStore:
             except Unavailable as used_up:
                 return used_up
         return replies.explained(error, self._wire.where, self._target.schema)
-
-    async def _sweep(self, deadline: float) -> None:
-        retention = long(int(self._target.retention * _SECOND))
-        try:
-            await self._wire.ask(self._sql.sweep, (retention,), deadline - self._driver.now())
-        except (ServerError, ConnectionError):
-            return  # another time; what was asked for is done
 
 
 def _check(claim: Claim) -> None:

@@ -11,38 +11,24 @@ from typing import Any
 
 from ...drivers.base import Driver, boot_time
 from ...errors import Unavailable
-from . import replies
+from .connection import BlockingConnection, Broken
 from .ear import ThreadEar
 from .greeting import Greeting
-from .line import BlockingLine, Broken
 from .released import Released
-from .replies import ServerError
+from .spare import SparingWire
 from .statements import PING, Params, Row, Statement, long
 from .url import Target
 from .watcher import NEVER, Watcher
-from .wire import Wire
 
 ASK_EVERY = 1.0  # seconds: whether the connection of a holder is there
 SILENCE = 5.0  # seconds without an answer: its server's side may have ended, and somebody else have the lock
 
 
-def settings(relaxed: bool) -> str:
-    """Of a connection that waits as long as it takes, and then sees what others did meanwhile.
-
-    Answered by its backend's pid: a pooler introduces itself by another.
-    """
-    return (
-        "SET default_transaction_isolation = 'read committed'; SET lock_timeout = 0; SET statement_timeout = 0; "
-        "SET client_connection_check_interval = 1000; "
-        f"SET holdfast.relaxed = {'yes' if relaxed else 'no'}; SELECT pg_catalog.pg_backend_pid()"
-    )
-
-
 class BlockingSession:
     """Of what was asked, at most one thing is outstanding: what was begun, or a ping of the watcher's."""
 
-    def __init__(self, line: BlockingLine, pid: int, watcher: Watcher) -> None:
-        self.line = line
+    def __init__(self, connection: BlockingConnection, pid: int, watcher: Watcher) -> None:
+        self.connection = connection
         self.pid = pid
         self._watcher = watcher
         self._mutex = threading.RLock()  # the watcher and whoever uses it
@@ -65,13 +51,13 @@ class BlockingSession:
         deadline = boot_time() + within
         with self._mutex:  # nobody has it for longer than a conversation takes
             if not self.alive:
-                raise Unavailable(f"the connection to PostgreSQL at {self.line.where} has ended")
+                raise Unavailable(f"the connection to PostgreSQL at {self.connection.where} has ended")
             try:
                 while self.pinged is not None:  # an answer that is owed comes first
-                    if not self.line.is_ready(select.POLLIN, deadline):
-                        raise self.line.late(within)
+                    if not self.connection.is_ready(select.POLLIN, deadline):
+                        raise self.connection.late(within)
                     self.look()
-                return await self.line.ask(statement, params, deadline)
+                return await self.connection.ask(statement, params, deadline)
             except Unavailable as error:
                 self.end()
                 raise Unavailable(str(error)) from None
@@ -84,7 +70,7 @@ class BlockingSession:
     def begin(self, statement: Statement, params: Params) -> None:
         with self._mutex:
             try:
-                self.line.send(statement, (params,))
+                self.connection.send(statement, (params,))
                 self._found, self.begun = [], True
             except Broken as error:
                 self.end()
@@ -96,9 +82,9 @@ class BlockingSession:
                 return []
             assert self._found is not None
             try:
-                if self.line.is_stale():
-                    self.line.take()
-                rows = self.line.rows(self._found)
+                if self.connection.is_stale():
+                    self.connection.take()
+                rows = self.connection.rows(self._found)
             except Unavailable as error:
                 self.end()
                 raise Unavailable(str(error)) from None
@@ -114,7 +100,7 @@ class BlockingSession:
             if not self.alive:
                 return
             poll = select.poll()
-            poll.register(self.line.fileno(), select.POLLIN)
+            poll.register(self.connection.fileno(), select.POLLIN)
             with self._waking:
                 if self._wake is None:
                     self._wake = os.pipe()
@@ -144,7 +130,7 @@ class BlockingSession:
             return min(self.deadline, self.pinged + SILENCE)
         if self.wanted > self.heard or now >= self.heard + ASK_EVERY:
             try:
-                self.line.send(PING, ((long(self.token),),))
+                self.connection.send(PING, ((long(self.token),),))
                 self._found, self.pinged = [], now
             except Broken:
                 self.end()
@@ -154,11 +140,15 @@ class BlockingSession:
     def look(self) -> None:
         """Something may have come: the answer to a ping, or its end."""
         with self._mutex:
-            if not self.alive or self.begun or not self.line.is_stale():
+            if not self.alive or self.begun or not self.connection.is_stale():
                 return
             try:
-                self.line.take()
-                if self.pinged is not None and self._found is not None and self.line.rows(self._found) is not None:
+                self.connection.take()
+                if (
+                    self.pinged is not None
+                    and self._found is not None
+                    and self.connection.rows(self._found) is not None
+                ):
                     self.heard, self.pinged, self._found = self.pinged, None, None
                     self._watcher.tell()
             except Exception:
@@ -174,13 +164,13 @@ class BlockingSession:
 
     def end(self) -> None:
         """It is over: close it, and tell whoever wants to know."""
-        self.line.hang_up()  # before anything: whoever is in a conversation finds out, and lets us have it
+        self.connection.hang_up()  # before anything: whoever is in a conversation finds out, and lets us have it
         with self._mutex:
             if not self.alive:
                 return
             self.alive = False
             self._watcher.remove(self)
-            self.line.close()
+            self.connection.close()
             self._close_wake()
         self._watcher.tell()
         if self.lost is not _nobody:
@@ -209,40 +199,31 @@ class BlockingSession:
         self.alive = False
         self._waking = threading.Lock()  # another thread of the parent's may have had it
         self._close_wake()
-        self.line.disown()
+        self.connection.disown()
 
 
 def _nobody() -> None:
     """Who wants to know of the end of a connection that nobody's lock lives with."""
 
 
-class BlockingSessionWire(Wire):
+class BlockingSessionWire(SparingWire[BlockingSession]):
     def __init__(self, target: Target, greeting: Greeting, released: Released, driver: Driver) -> None:
-        super().__init__(target, greeting, released, driver, BlockingLine, ThreadEar)
+        super().__init__(target, greeting, released, driver, BlockingConnection, ThreadEar)
         self._watcher = Watcher()
-        self._sessions: list[BlockingSession] = []
+        self._spare: list[BlockingSession] = []
 
     async def session(self, within: float) -> BlockingSession:
         deadline = boot_time() + within
         while True:
             try:
-                session = self._sessions.pop()
+                session = self._spare.pop()
             except IndexError:
                 break
-            if session.alive and not session.line.is_stale():
+            if session.alive and not session.connection.is_stale():
                 return session
             session.close()
-        line = await self.open(BlockingLine, deadline)
-        try:
-            ((pid,),) = await line.tell(settings(self.target.relaxed), self._by(deadline))
-        except BaseException as error:
-            line.close()
-            if isinstance(error, ServerError):
-                raise replies.explained(error, self.where, self.target.schema) from None
-            if isinstance(error, Broken):
-                raise Unavailable(str(error)) from None
-            raise
-        return BlockingSession(line, int(pid), self._watcher)
+        connection, pid = await self._dedicated(BlockingConnection, deadline)
+        return BlockingSession(connection, pid, self._watcher)
 
     async def hear_from(self, sessions: Sequence[BlockingSession], within: float) -> Sequence[bool]:
         asked = boot_time()
@@ -251,27 +232,17 @@ class BlockingSessionWire(Wire):
         self._watcher.wait_for(lambda: all(one.heard >= asked or not one.alive for one in sessions), within)
         return [session.heard >= asked for session in sessions]
 
-    def free(self, session: BlockingSession) -> None:
-        session.idle()
-        if len(self._sessions) < self.target.pool:
-            self._sessions.append(session)
-        else:
-            session.close()
-
     def wake_all(self) -> None:
         for session in self._watcher.watched():
             session.wake()
 
     def forked(self) -> None:
-        for session in self._sessions:
-            session.disown()
-        self._sessions = []
         self._watcher.forked()
         super().forked()
 
     async def close(self) -> None:
         with contextlib.suppress(IndexError):
             while True:
-                self._sessions.pop().close()
+                self._spare.pop().close()
         self._watcher.stop()
         await super().close()

@@ -11,17 +11,15 @@ from psycopg import pq
 
 from ...drivers.base import Driver, boot_time
 from ...errors import Unavailable
-from . import replies
+from .connection import Broken
 from .ear_aio import LoopEar
 from .greeting import Greeting
 from .lane import NEVER, Lane
-from .line import Broken
 from .released import Released
-from .replies import ServerError
-from .session_wire import ASK_EVERY, SILENCE, settings
+from .session_wire import ASK_EVERY, SILENCE
+from .spare import SparingWire
 from .statements import PING, Params, Row, Statement, long
 from .url import Target
-from .wire import Wire
 
 
 class WatchedLane(Lane):
@@ -140,29 +138,20 @@ class AioSession:
         self.lane.disown()
 
 
-class AioSessionWire(Wire):
+class AioSessionWire(SparingWire[AioSession]):
     def __init__(self, target: Target, greeting: Greeting, released: Released, driver: Driver) -> None:
         super().__init__(target, greeting, released, driver, Lane, LoopEar)
-        self._sessions: list[AioSession] = []
+        self._spare: list[AioSession] = []
         self._woken: set[asyncio.Future[None]] = set()
 
     async def session(self, within: float) -> AioSession:
         deadline = boot_time() + within
-        while self._sessions:
-            session = self._sessions.pop()
+        while self._spare:
+            session = self._spare.pop()
             if not session.lane.is_stale():
                 return session
-        lane = await self.open(WatchedLane, deadline)
-        try:
-            ((pid,),) = await lane.tell(settings(self.target.relaxed), deadline)
-        except BaseException as error:
-            lane.close()
-            if isinstance(error, ServerError):
-                raise replies.explained(error, self.where, self.target.schema) from None
-            if isinstance(error, Broken):
-                raise Unavailable(str(error)) from None
-            raise
-        return AioSession(lane, int(pid), self._woken)
+        lane, pid = await self._dedicated(WatchedLane, deadline)
+        return AioSession(lane, pid, self._woken)
 
     async def hear_from(self, sessions: Sequence[AioSession], within: float) -> Sequence[bool]:
         deadline = boot_time() + within
@@ -171,26 +160,16 @@ class AioSessionWire(Wire):
             await asyncio.wait(asked, timeout=max(0.0, within) + ASK_EVERY)
         return [one.done() and not one.cancelled() and one.exception() is None for one in asked]
 
-    def free(self, session: AioSession) -> None:
-        session.idle()
-        if len(self._sessions) < self.target.pool:
-            self._sessions.append(session)
-        else:
-            session.close()
-
     def wake_all(self) -> None:
         for alarm in list(self._woken):
             with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits there any more
                 alarm.get_loop().call_soon_threadsafe(_ring, alarm)
 
     def forked(self) -> None:
-        for session in self._sessions:
-            session.disown()
-        self._sessions = []
         self._woken = set()
         super().forked()
 
     async def close(self) -> None:
-        while self._sessions:
-            self._sessions.pop().close()
+        while self._spare:
+            self._spare.pop().close()
         await super().close()

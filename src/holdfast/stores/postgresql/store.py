@@ -167,7 +167,7 @@ class PostgresStore:
             rows = await self._ask_aside(self._sql.release, (name, holder, whole(flags)), deadline)
         self._wire.released.add(name, holder)
         if next(self._releases) % _SWEEP_EVERY == 0:
-            await self._sweep(deadline)
+            await self._wire.sweep(self._sql.sweep, deadline)
         return rows[0][0] == b"\1"
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
@@ -289,10 +289,3 @@ class PostgresStore:
                 return await ask(statement, params, deadline - self._driver.now())
             except ServerError as another:
                 error = another
-
-    async def _sweep(self, deadline: float) -> None:
-        retention = long(int(self._target.retention * _SECOND))
-        try:
-            await self._wire.ask(self._sql.sweep, (retention,), deadline - self._driver.now())
-        except (ServerError, ConnectionError):
-            return  # another time; what was asked for is done

@@ -10,10 +10,10 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from ...errors import Misuse, Unavailable
 from ...secret import Secret
+from ..kit.url import Options, either, one_of, seconds, whole
 
 _KNOWS_REQUIRE_AUTH = 160000  # libpq
 _TLS = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir", "sslcertmode")
-OURS = ("mode", "schema", "durability", "timeout", "pool", "retention", "bell", "create")
 
 
 class Target(NamedTuple):
@@ -47,22 +47,41 @@ class Target(NamedTuple):
         ] or [self]
 
 
+def _schema(value: str, what: str) -> str:
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", value):
+        raise Misuse(f"schema={value!r}: up to 40 of a-z, 0-9 and _, and no digit first")
+    return value
+
+
+OURS: Options = {
+    "mode": ("mode", one_of("lease", "session")),
+    "schema": ("schema", _schema),
+    "durability": ("relaxed", either("relaxed", "full")),
+    "timeout": ("timeout", seconds(0.05, 600)),
+    "pool": ("pool", whole(1, 1000)),
+    "retention": ("retention", seconds(0.1, 365 * 86400)),
+    "bell": ("bell", either("auto", "no")),
+    "create": ("create", either("yes", "no")),
+}
+
+
 def parse(url: str) -> Target:
     """`postgresql://[user[:password]@][host][:port][,host…][/database][?option=value&…]`."""
     base, _, query = url.partition("?")
     if base.count("@") > 1:  # libpq ends the password at the first, and would call the rest of it a host
         raise Misuse("a PostgreSQL URL has one @, before the host: write another, in a user or a password, as %40")
-    own: dict[str, str] = {}
+    own: dict[str, Any] = {}
     passed: list[tuple[str, str]] = []
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key not in OURS:
             passed.append((key, value))
-        elif key in own:
+            continue
+        field, read = OURS[key]
+        if field in own:
             raise Misuse(f"the option {key} is given twice")
-        else:
-            own[key] = value
+        own[field] = read(value, key)
     conninfo = base + ("?" + urlencode(passed, quote_via=quote) if passed else "")
-    return _with_options(_resolved(conninfo, {key for key, _ in passed}), own)
+    return _resolved(conninfo, {key for key, _ in passed})._replace(**own)
 
 
 def _resolved(conninfo: str, options: set[str]) -> Target:
@@ -132,40 +151,3 @@ def _is_open(said: dict[str, Any], hosts: tuple[str, ...]) -> bool:
 def _plain(text: str, options: set[str]) -> str:
     """libpq quotes what it stumbled over, which may be a piece of the password; only the name of an option is let through."""
     return re.sub(r'"(.*)"', lambda it: it[0] if it[1] in options else "…", text.strip(), flags=re.DOTALL)
-
-
-def _with_options(target: Target, own: dict[str, str]) -> Target:
-    for key, value in own.items():
-        if key == "schema":
-            if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", value):
-                raise Misuse(f"schema={value!r}: up to 40 of a-z, 0-9 and _, and no digit first")
-            target = target._replace(schema=value)
-        elif key == "mode":
-            target = target._replace(mode=_one_of(key, value, ("lease", "session")))
-        elif key == "durability":
-            target = target._replace(relaxed=_one_of(key, value, ("full", "relaxed")) == "relaxed")
-        elif key == "bell":
-            target = target._replace(bell=_one_of(key, value, ("auto", "no")) == "auto")
-        elif key == "create":
-            target = target._replace(create=_one_of(key, value, ("yes", "no")) == "yes")
-        elif key == "timeout":
-            target = target._replace(timeout=_seconds(value, key, 0.05, 600))
-        elif key == "retention":
-            target = target._replace(retention=_seconds(value, key, 0.1, 365 * 86400))
-        elif key == "pool":
-            if not re.fullmatch(r"[0-9]{1,4}", value) or not 1 <= int(value) <= 1000:
-                raise Misuse(f"pool must be a whole number from 1 to 1000, not {value!r}")
-            target = target._replace(pool=int(value))
-    return target
-
-
-def _one_of(key: str, value: str, known: tuple[str, str]) -> str:
-    if value not in known:
-        raise Misuse(f"{key}={value!r}: say {' or '.join(known)}")
-    return value
-
-
-def _seconds(text: str, what: str, least: float, most: float) -> float:
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or not least <= float(text) <= most:
-        raise Misuse(f"{what} must be a number of seconds from {least:g} to {most:g}, not {text!r}")
-    return float(text)

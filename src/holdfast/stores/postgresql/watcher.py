@@ -114,7 +114,7 @@ class Watcher:
         try:
             again = session.tend(now)
             if session.alive and not session.begun:  # what was begun is read by whoever waits for it
-                poll.register(session.line.fileno(), select.POLLIN)
+                poll.register(session.connection.fileno(), select.POLLIN)
             return again
         except Exception:
             session.end()

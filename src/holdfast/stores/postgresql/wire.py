@@ -17,11 +17,11 @@ from ...errors import Unavailable
 from ..kit.hands import NOTHING, Hand, Pool
 from ..kit.turns import Turns
 from . import replies
+from .connection import Broken
 from .greeting import SHARING, Greeting, is_lent
-from .line import Broken
 from .released import Released
 from .replies import ServerError
-from .statements import Params, Row, Statement
+from .statements import Params, Row, Statement, long
 from .url import Target
 from .wires import Connection, Ear
 
@@ -89,6 +89,12 @@ class Wire:
                     raise Unavailable(str(error)) from None
                 shared = self._shared
         raise AssertionError  # not reached
+
+    async def sweep(self, statement: Statement, deadline: float) -> None:
+        """Forget the names that were of no use for as long as the URL says; another time, if it does not go now."""
+        retention = long(int(self.target.retention * 1_000_000))
+        with contextlib.suppress(ServerError, ConnectionError):
+            await self.ask(statement, (retention,), deadline - self._now())
 
     async def ask_aside(self, statement: Statement, params: Params, within: float) -> list[Row]:
         """What may have to wait for a row: where nobody else waits behind it.

@@ -30,7 +30,7 @@ class Ear(Protocol):
 
 
 class Connection(Protocol):
-    """A connection, and how its answers are waited for: see BlockingLine, for threads, and Lane, for asyncio."""
+    """A connection, and how its answers are waited for: see BlockingConnection, for threads, and Lane, for asyncio."""
 
     shares: ClassVar[bool]  # several may ask at once, and are answered together
     prepared: bool  # the server knows our statements by name
@@ -82,6 +82,7 @@ class SessionWire(Protocol):
     @property
     def where(self) -> str: ...
     async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]: ...
+    async def sweep(self, statement: Statement, deadline: float) -> None: ...
     async def session(self, within: float) -> Session:
         """From those that are free, or a new one."""
         ...

@@ -36,23 +36,23 @@ class ThreadEar(ears.ThreadEar[bytes, Connection]):
         self._opening = _NOBODY  # whose turn it is to connect, and until when
 
     def forked(self) -> None:
-        if self._line is not None:
-            self._line.close()
-        self._line = None
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
         self._fresh()
 
     async def open(self, within: float) -> None:
         """Connected and subscribed, or an error. One thread does it, the others wait for it, each for its own time only."""
         deadline = time.monotonic() + within
         turn: tuple[object, float] = (object(), deadline)
-        while self._line is None:
+        while self._connection is None:
             with self._mutex:
                 # Whoever was interrupted in the middle of it has its turn no longer than it had time.
                 if self._opening[1] < time.monotonic():
                     self._opening = turn
             if self._opening is turn:
                 try:
-                    self._line = self._subscribed(deadline)
+                    self._connection = self._subscribed(deadline)
                 finally:
                     self._opening = _NOBODY
             elif time.monotonic() >= deadline:
@@ -61,18 +61,18 @@ class ThreadEar(ears.ThreadEar[bytes, Connection]):
                 time.sleep(0.005)  # noqa: ASYNC251 - run by threads
 
     def _subscribed(self, deadline: float) -> Connection:
-        line = self._dial(deadline)
+        connection = self._dial(deadline)
         try:
-            talk = Talk(line, [pack("SUBSCRIBE", self.channel)])
+            talk = Talk(connection, [pack("SUBSCRIBE", self.channel)])
             together([talk], deadline - time.monotonic())
             if talk.trouble is not None:
                 raise talk.trouble
             if isinstance(talk.replies[0], ReplyError):
                 raise explained(talk.replies[0], "this address", self._prefix)
         except BaseException:
-            line.close()
+            connection.close()
             raise
-        return line
+        return connection
 
     async def follow(self, bell: ThreadBell, within: float) -> None:
         """Subscribe to the channel that the bell is called like; returns when that is confirmed."""
@@ -88,7 +88,7 @@ class ThreadEar(ears.ThreadEar[bytes, Connection]):
 
     # ---- in the thread that listens
 
-    def _read(self, line: Connection, mine: ThreadBell, deadline: float) -> None:
+    def _read(self, connection: Connection, mine: ThreadBell, deadline: float) -> None:
         heard, pinged = time.monotonic(), False
         while not mine.rung and (now := time.monotonic()) < deadline:
             if now - heard > PING_AFTER:
@@ -96,9 +96,9 @@ class ThreadEar(ears.ThreadEar[bytes, Connection]):
                     raise Unavailable("Redis has fallen silent")
                 heard, pinged = now, True
                 self._send(_PING)
-            if line.wait(min(deadline, heard + PING_AFTER + 0.01)):
-                line.step()
-                while (message := line.next()) is not False:
+            if connection.wait(min(deadline, heard + PING_AFTER + 0.01)):
+                connection.step()
+                while (message := connection.next()) is not False:
                     heard, pinged = time.monotonic(), False
                     self._dispatch(message)
 
@@ -108,9 +108,9 @@ class ThreadEar(ears.ThreadEar[bytes, Connection]):
             self.ring(what)
 
     def _send(self, request: bytes) -> None:
-        line = self._line
-        if line is not None:
+        connection = self._connection
+        if connection is not None:
             try:
-                line.send(request)
+                connection.send(request)
             except Unavailable:
                 self.lose()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from ...errors import Misuse
 from ...secret import Secret
+from ..kit.url import Options, addresses, options, seconds, text, whole
 from ..kit.url import show as show_host
 
 DEFAULT_PORT = 6379
 SENTINEL_PORT = 26379
+DATABASES = 0, 2**31
 Address = tuple[str, int]  # of a Unix socket: its path and 0
 
 
@@ -77,20 +79,17 @@ def parse(url: str) -> Target:
     else:
         hosts, _, tail = place.partition("/")
         default = SENTINEL_PORT if kind == "sentinel" else DEFAULT_PORT
-        addresses = tuple(_address(host, default, scheme) for host in hosts.split(","))
-        if kind == "redis" and len(addresses) > 1:
+        if kind == "redis" and "," in hosts:
             raise Misuse(f"{scheme}:// takes one host; several are redlock://, redis+sentinel:// or redis+cluster://")
-        if len(set(addresses)) != len(addresses):
-            raise Misuse(f"{scheme}://{hosts}: a host is named twice")
-        target = target._replace(addresses=addresses)
+        target = target._replace(addresses=addresses(hosts, scheme, default))
         if kind == "sentinel":
             service, _, tail = unquote(tail).partition("/")
             if not service:
                 raise Misuse(f"{scheme}://{hosts}/…: name the service that the Sentinels watch, as in /mymaster")
             target = target._replace(service=service)
         if tail:
-            target = target._replace(database=_whole(tail, "the database", 0, 2**31))
-    target = _with_options(target, query)
+            target = target._replace(database=whole(*DATABASES)(tail, "the database"))
+    target = target._replace(**options(query, OPTIONS, "Redis"))
     if not target.tls and (target.ca or target.cert or target.cert_key):
         raise Misuse(
             f"ca, cert and cert_key are for TLS, which {scheme}:// does not speak: write {_with_tls(scheme)}://"
@@ -110,57 +109,22 @@ def _with_tls(scheme: str) -> str:
     return "redlocks" if scheme == "redlock" else scheme.replace("redis", "rediss", 1)
 
 
-def _address(text: str, default: int, scheme: str) -> Address:
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]{1,5}))?", text)
-    if found is None:
-        raise Misuse(f"{scheme}://…: one of the hosts is no host or host:port")  # not shown: see plausible
-    port = int(found[2]) if found[2] else default
-    if not 0 < port < 65536:
-        raise Misuse(f"{scheme}://: {port} is no port")
-    return found[1].strip("[]") or "localhost", port
+def _prefix(value: str, what: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", value):
+        raise Misuse(f"prefix={value!r}: up to 64 letters, digits and _ . : -")
+    return value
 
 
-def _with_options(target: Target, query: str) -> Target:
-    for key, value in parse_qsl(query, keep_blank_values=True):
-        if key == "db":
-            target = target._replace(database=_whole(value, "db", 0, 2**31))
-        elif key == "replicas":
-            target = target._replace(replicas=_whole(value, "replicas", 0, 100))
-        elif key == "timeout":
-            target = target._replace(timeout=_seconds(value, key, 0.005, 600))
-        elif key == "replicas_timeout":
-            target = target._replace(replicas_timeout=_seconds(value, key, 0.001, 600))
-        elif key == "retention":
-            target = target._replace(retention=_seconds(value, key, 0.1, 30 * 86400))
-        elif key == "prefix":
-            if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", value):
-                raise Misuse(f"prefix={value!r}: up to 64 letters, digits and _ . : -")
-            target = target._replace(prefix=value)
-        elif key == "ca":
-            target = target._replace(ca=value)
-        elif key == "cert":
-            target = target._replace(cert=value)
-        elif key == "cert_key":
-            target = target._replace(cert_key=value)
-        elif key == "sentinel_username":
-            target = target._replace(sentinel_username=value)
-        elif key == "sentinel_password":
-            target = target._replace(sentinel_password=Secret(value))
-        else:
-            raise Misuse(
-                f"a Redis URL takes no option {key!r} (but db, timeout, retention, replicas, replicas_timeout, "
-                f"prefix, ca, cert, cert_key, sentinel_username, sentinel_password)"
-            )
-    return target
-
-
-def _whole(text: str, what: str, least: int, most: int) -> int:
-    if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= most:
-        raise Misuse(f"{what} must be a whole number from {least}, not {text!r}")
-    return int(text)
-
-
-def _seconds(text: str, what: str, least: float, most: float) -> float:
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or not least <= float(text) <= most:
-        raise Misuse(f"{what} must be a number of seconds from {least:g} to {most:g}, not {text!r}")
-    return float(text)
+OPTIONS: Options = {
+    "db": ("database", whole(*DATABASES)),
+    "timeout": ("timeout", seconds(0.005, 600)),
+    "retention": ("retention", seconds(0.1, 30 * 86400)),
+    "replicas": ("replicas", whole(0, 100)),
+    "replicas_timeout": ("replicas_timeout", seconds(0.001, 600)),
+    "prefix": ("prefix", _prefix),
+    "ca": ("ca", text),
+    "cert": ("cert", text),
+    "cert_key": ("cert_key", text),
+    "sentinel_username": ("sentinel_username", text),
+    "sentinel_password": ("sentinel_password", lambda value, what: Secret(value)),
+}

@@ -9,7 +9,6 @@ Rule 3: kazoo's own retries are off; who asks is told what became of it, or that
 from __future__ import annotations
 
 import ssl
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -115,7 +114,7 @@ class Session:
         self._asked = 0.0  # when it was first asked something since
         self._openers: list[Any] = []
         self._watchers: dict[tuple[type, str], Watcher] = {}
-        self._mutex = threading.Lock()
+        self._mutex = driver.mutex()
         self.client = Client(target, seconds, self._connected)
         self.client.add_listener(self._changed)
         self.client.start_async()

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from importlib.util import find_spec
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
+from ...drivers.base import Address
 from ...errors import Misuse, NotInstalled
 from ...secret import Secret
+from ..kit.url import Options, addresses, options, seconds, show, text
 
 DEFAULT_PORT = 2181
 DEFAULT_ROOT = "/holdfast"
-_OPTIONS = "timeout, auth, acl, ca, cert, cert_key, check_hostname"
+
+OPTIONS: Options = {
+    "timeout": ("timeout", seconds(0.05, 600)),
+    "auth": ("auth", text),
+    "acl": ("acl", text),
+    "ca": ("ca", text),
+    "cert": ("cert", text),
+    "cert_key": ("cert_key", text),
+    "check_hostname": ("check_hostname", text),
+}
 
 
 class Target(NamedTuple):
     """Where to connect, as whom, and under which node everything is kept."""
 
-    addresses: tuple[tuple[str, int], ...]
+    addresses: tuple[Address, ...]
     root: str = DEFAULT_ROOT
     username: str = ""
     password: Secret = Secret("")
@@ -36,7 +46,7 @@ class Target(NamedTuple):
 
     @property
     def hosts(self) -> str:
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.addresses)
+        return ",".join(map(show, self.addresses))
 
     def shown(self) -> str:
         """Fit to be shown."""
@@ -49,12 +59,8 @@ def parse(url: str) -> Target:
     login, at, place = rest.rpartition("@")
     username, _, password = login.partition(":") if at else ("", "", "")
     hosts, slash, path = place.partition("/")
-    addresses = tuple(_address(host, scheme) for host in hosts.split(","))
-    if len(set(addresses)) != len(addresses):
-        raise Misuse(f"{scheme}://{hosts}: a host is named twice")
-    target = Target(
-        addresses, tls=scheme == "zookeepers", username=unquote(username), password=Secret(unquote(password))
-    )
+    where = addresses(hosts, scheme, DEFAULT_PORT)
+    target = Target(where, tls=scheme == "zookeepers", username=unquote(username), password=Secret(unquote(password)))
     if slash and path:
         target = target._replace(root=_root(unquote(path), scheme))
     if at:
@@ -62,16 +68,6 @@ def parse(url: str) -> Target:
             raise Misuse(f"{scheme}://…@{hosts}: credentials are written user:password@")
         target = target._replace(auth="digest", acl="creator")
     return _with_options(target, query)
-
-
-def _address(text: str, scheme: str) -> tuple[str, int]:
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s/]*)(?::([0-9]{1,5}))?", text)
-    if found is None:
-        raise Misuse(f"{scheme}://…: one of the hosts is no host or host:port")  # not shown: see plausible
-    port = int(found[2]) if found[2] else DEFAULT_PORT
-    if not 0 < port < 65536:
-        raise Misuse(f"{scheme}://: {port} is no port")
-    return found[1].strip("[]") or "localhost", port
 
 
 def _root(path: str, scheme: str) -> str:
@@ -82,38 +78,22 @@ def _root(path: str, scheme: str) -> str:
 
 
 def _with_options(target: Target, query: str) -> Target:
-    options = parse_qsl(query, keep_blank_values=True)
-    if target.tls and any(key == "cert" for key, _ in options):
+    said = options(query, OPTIONS, "ZooKeeper")
+    for key in ("ca", "cert", "cert_key"):
+        if key in said and not target.tls:
+            raise Misuse(f"{key} is for zookeepers://, which speaks TLS")
+    if said.get("auth", "digest") not in ("digest", "sasl") or ("auth" in said and not target.username):
+        raise Misuse("auth is digest or sasl (DIGEST-MD5), with user:password@ before the hosts")
+    known = target.username or said.get("cert")
+    if said.get("acl", "open") not in ("open", "creator") or (said.get("acl") == "creator" and not known):
+        raise Misuse("acl is creator (needs user:password@ before the hosts, or cert) or open")
+    if said.get("check_hostname", "yes") not in ("yes", "no") or ("check_hostname" in said and not target.tls):
+        raise Misuse("check_hostname is yes or no, and for zookeepers:// only")
+    said["check_hostname"] = said.get("check_hostname", "yes") == "yes"
+    if "cert" in said:
         # Whoever shows a certificate is somebody: what they create is theirs, unless acl=open is said.
-        target = target._replace(acl="creator", cert="named below")
-    for key, value in options:
-        if key == "timeout":
-            if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or not 0.05 <= float(value) <= 600:
-                raise Misuse(f"timeout must be a number of seconds from 0.05 to 600, not {value!r}")
-            target = target._replace(timeout=float(value))
-        elif key == "auth":
-            if value not in ("digest", "sasl") or not target.username:
-                raise Misuse("auth is digest or sasl (DIGEST-MD5), with user:password@ before the hosts")
-            target = target._replace(auth=value)
-        elif key == "acl":
-            if value not in ("open", "creator") or (value == "creator" and not (target.username or target.cert)):
-                raise Misuse("acl is creator (needs user:password@ before the hosts, or cert) or open")
-            target = target._replace(acl=value)
-        elif key in ("ca", "cert", "cert_key"):
-            if not target.tls:
-                raise Misuse(f"{key} is for zookeepers://, which speaks TLS")
-            if key == "ca":
-                target = target._replace(ca=value)
-            elif key == "cert":
-                target = target._replace(cert=value)
-            else:
-                target = target._replace(cert_key=value)
-        elif key == "check_hostname":
-            if value not in ("yes", "no") or not target.tls:
-                raise Misuse("check_hostname is yes or no, and for zookeepers:// only")
-            target = target._replace(check_hostname=value == "yes")
-        else:
-            raise Misuse(f"a ZooKeeper URL takes no option {key!r} (but {_OPTIONS})")
+        target = target._replace(acl="creator")
+    target = target._replace(**said)
     if target.auth == "sasl" and find_spec("puresasl") is None:
         raise NotInstalled("auth=sasl needs the package pure-sasl: pip install 'holdfast[zookeeper]'")
     if bool(target.cert) != bool(target.cert_key):

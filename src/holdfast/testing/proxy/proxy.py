@@ -15,9 +15,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Self
 
+from holdfast.testing.closing import Closes
 from holdfast.testing.ports import LOOPBACK, ReservedPort, shared_socket
 from holdfast.testing.proxy.direction import DEADLINE, Condition, Direction
 from holdfast.testing.proxy.link import Link
@@ -27,7 +26,7 @@ class ProxyError(RuntimeError):
     """The proxy is closed, or a `when=` given to it raised."""
 
 
-class Proxy:
+class Proxy(Closes):
     """A TCP proxy on a free loopback port before `target`. It works from construction until close().
 
     `buffer` bounds the bytes kept for each connection and direction; beyond it, the sender is slowed down by TCP.
@@ -130,14 +129,6 @@ class Proxy:
         failure, self._failure = self._failure, None
         if failure:
             raise ProxyError(f"the proxy to {self.target} failed: {failure!r}") from failure
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def run(self, action: Callable[[], None]) -> None:
         """Run on the proxy's thread; return when it is done. (For the directions; not meant for tests.)"""

@@ -14,9 +14,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol
 
+from holdfast.testing.closing import Closes
 from holdfast.testing.ports import LOOPBACK, ReservedPort
 from holdfast.testing.servers import process
 from holdfast.testing.servers.needs import cache_folder, missing, needs
@@ -45,7 +45,7 @@ class AddressInUse(ServerError):
     pass
 
 
-class Server(ABC):
+class Server(Closes, ABC):
     """A real server on loopback ports of its own. A kind says how to prepare, start and probe it."""
 
     scheme: ClassVar[str]
@@ -197,12 +197,7 @@ class Server(ABC):
             port.close()
         _alive.discard(self)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.stop()
 
     def __str__(self) -> str:

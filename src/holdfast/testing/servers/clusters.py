@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
+from holdfast.testing.closing import Closes
 from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.servers.base import MEND_SECONDS, START_SECONDS, Server, mend, poll
 
 Member = TypeVar("Member", bound=Server)
 
 
-class Cluster(Generic[Member]):
+class Cluster(Closes, Generic[Member]):
     """Servers of one kind. `members` may be paused, killed and restarted one by one."""
 
     def __init__(self, kind: str, members: Sequence[Member]) -> None:
@@ -77,12 +77,7 @@ class Cluster(Generic[Member]):
         for server in self.servers:
             server.stop()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.stop()
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a connection is, in threads (line.py) and in asyncio (line_aio.py) alike."""
+"""What a connection is, in threads (connection.py) and in asyncio (connection_aio.py) alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .url import Target
 Rows = list[tuple[Any, ...]]
 
 
-class Line(Protocol):
+class Connection(Protocol):
     """One connection. It holds no logic: asks, and gives all the sets of rows that come back."""
 
     @property
@@ -24,7 +24,7 @@ class Line(Protocol):
         ...
 
     async def ask(self, statement: str, within: float) -> list[Rows]:
-        """Raises ServerError, after which the line is good; or Unavailable, and then it is closed."""
+        """Raises ServerError, after which the connection is good; or Unavailable, and then it is closed."""
         ...
 
     def alive(self) -> bool:
@@ -32,11 +32,11 @@ class Line(Protocol):
         ...
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        """Call back, from wherever, when the server ends an idle line."""
+        """Call back, from wherever, when the server ends an idle connection."""
         ...
 
     def bear(self, seconds: float) -> None:
-        """How long the kernel may send into the void before it ends the line."""
+        """How long the kernel may send into the void before it ends the connection."""
         ...
 
     def close(self) -> None:
@@ -48,4 +48,4 @@ class Line(Protocol):
         ...
 
 
-Dial = Callable[[Target, float], Awaitable[Line]]
+Dial = Callable[[Target, float], Awaitable[Connection]]

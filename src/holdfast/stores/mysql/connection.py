@@ -7,14 +7,14 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...drivers.base import boot_time
 from ...errors import Misuse, NotInstalled, Unavailable
+from .connections import Connection, Rows
 from .faults import NONSENSE, ServerError, explained
-from .lines import Line, Rows
 from .url import Target
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _dial_socket(target: Target, deadline: float) -> socket.socket:
     raise problem
 
 
-async def dial(target: Target, within: float) -> Line:
+async def dial(target: Target, within: float) -> Connection:
     deadline = boot_time() + within
     connection = _Connection(
         host=target.host,
@@ -173,9 +173,30 @@ async def dial(target: Target, within: float) -> Line:
     )
     connection.deadline = deadline
     connection._secure = bool(target.socket)
-    try:
+    with connecting(target, pymysql.err.MySQLError):
         connection.connect(_dial_socket(target, deadline))
-    except pymysql.err.MySQLError as error:
+    made = BlockingConnection(connection, target)
+    await greet(made, target, deadline)
+    return made
+
+
+async def greet(connection: Connection, target: Target, deadline: float) -> None:
+    """The first words, after which it is as we need it; or it is closed."""
+    try:
+        await connection.ask(greeting(connection.server, connection.name, target.timeout), deadline - boot_time())
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, ServerError):
+            raise explained(error, target.shown(), target.database) from error
+        raise
+
+
+@contextlib.contextmanager
+def connecting(target: Target, kind: type[Exception]) -> Iterator[None]:
+    """What goes wrong there, in words; `kind` is what the driver raises."""
+    try:
+        yield
+    except kind as error:
         raise not_connected(error, target) from error
     except Misuse as error:
         raise Misuse(f"no login to MySQL at {target.shown()}: {error}") from None
@@ -185,15 +206,6 @@ async def dial(target: Target, within: float) -> Line:
         raise Unavailable(f"what answers at {target.shown()} does not speak as MySQL does: {error!r:.200}") from error
     except (ValueError, RuntimeError) as error:  # a login that wants TLS
         raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
-    line = BlockingLine(connection, target)
-    try:
-        await line.ask(greeting(line.server, line.name, target.timeout), deadline - boot_time())
-    except BaseException as error:
-        line.close()
-        if isinstance(error, ServerError):
-            raise explained(error, target.shown(), target.database) from error
-        raise
-    return line
 
 
 def tls_context_of(target: Target) -> ssl.SSLContext:
@@ -219,7 +231,7 @@ def not_connected(error: Exception, target: Target) -> Exception:
     return Unavailable(f"cannot connect to MySQL at {target.shown()}: {error.args[-1] if error.args else error}")
 
 
-class BlockingLine:
+class BlockingConnection:
     def __init__(self, connection: Any, target: Target) -> None:
         self._connection = connection
         self._target = target
@@ -231,7 +243,7 @@ class BlockingLine:
 
     async def ask(self, statement: str, within: float) -> list[Rows]:
         deadline = boot_time() + within
-        if not self._turn.acquire(timeout=max(within, 0.0)):  # a session lock's line is renewed by another thread
+        if not self._turn.acquire(timeout=max(within, 0.0)):  # a session lock's connection is renewed by another thread
             self.close()
             raise Unavailable(f"the connection to MySQL at {self._target.shown()} was busy for {within:.2g} s")
         try:
@@ -284,7 +296,7 @@ class BlockingLine:
         except (pymysql.err.MySQLError, OSError, ValueError, *NONSENSE):
             self.close()
 
-    # ---- pings of many lines at once
+    # ---- pings of many connections at once
 
     def send_ping(self, deadline: float) -> bool:
         """False: another thread is talking here. Whoever gets True calls end_ping."""
@@ -376,33 +388,33 @@ def bear(plug: Any, seconds: float) -> None:
             plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1000)))
 
 
-async def ping_all(lines: Sequence[Any], within: float) -> list[bool | Unavailable]:
-    """A word on every line at once. True: answered. False: it has ended. Unavailable: not in time; it may yet answer."""
+async def ping_all(connections: Sequence[Any], within: float) -> list[bool | Unavailable]:
+    """A word on every connection at once. True: answered. False: it has ended. Unavailable: not in time; it may yet answer."""
     deadline = boot_time() + within
-    verdicts: list[bool | Unavailable] = [Unavailable(f"no answer within {within:.2g} s") for _ in lines]
+    verdicts: list[bool | Unavailable] = [Unavailable(f"no answer within {within:.2g} s") for _ in connections]
     poll = select.poll()
-    asked: dict[int, BlockingLine] = {}  # by their number; nobody else can talk there until they have answered
+    asked: dict[int, BlockingConnection] = {}  # by their number; nobody else can talk there until they have answered
     waited_for: dict[int, int] = {}
     late: set[int] = set()  # they owe the answer to an earlier ping, which says nothing of now: that comes first
     try:
-        for number, line in enumerate(lines):
+        for number, connection in enumerate(connections):
             try:
-                if line.owes_answer():
+                if connection.owes_answer():
                     late.add(number)
-                if line.send_ping(deadline):
-                    asked[number] = line
-                    poll.register(line.fileno(), select.POLLIN)
-                    waited_for[line.fileno()] = number
+                if connection.send_ping(deadline):
+                    asked[number] = connection
+                    poll.register(connection.fileno(), select.POLLIN)
+                    waited_for[connection.fileno()] = number
             except (Unavailable, ValueError):  # ValueError: another thread has closed it
                 verdicts[number] = False
         while waited_for and (left := deadline - boot_time()) > 0:
             for plug, _ in poll.poll(left * 1000):
                 number = waited_for[plug]
                 try:
-                    lines[number].read_ping(deadline)
+                    connections[number].read_ping(deadline)
                     if number in late:
                         late.discard(number)
-                        lines[number].ping_again(deadline)
+                        connections[number].ping_again(deadline)
                         continue
                     verdicts[number] = True
                 except (Unavailable, ServerError):
@@ -411,6 +423,6 @@ async def ping_all(lines: Sequence[Any], within: float) -> list[bool | Unavailab
                 poll.unregister(plug)
                 asked.pop(number).end_ping()
     finally:
-        for line in asked.values():
-            line.end_ping()
+        for connection in asked.values():
+            connection.end_ping()
     return verdicts

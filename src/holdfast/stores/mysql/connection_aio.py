@@ -10,8 +10,8 @@ from typing import Any
 
 from ...drivers.base import boot_time
 from ...errors import Misuse, NotInstalled, Unavailable
-from .faults import NONSENSE, ServerError, explained
-from .lines import Line, Rows
+from .connections import Connection, Rows
+from .faults import NONSENSE, ServerError
 from .url import Target
 
 try:
@@ -24,12 +24,12 @@ except ImportError as error:
 _AGAIN = 0.05  # seconds until a cancellation that was swallowed is repeated
 
 
-async def dial(target: Target, within: float) -> Line:
-    from .line import greeting, not_connected, not_reached, refused_logins, tls_context_of
+async def dial(target: Target, within: float) -> Connection:
+    from .connection import connecting, greet, refused_logins, tls_context_of
 
     deadline = boot_time() + within
     options = {"unix_socket": target.socket} if target.socket else {"host": target.host, "port": target.port}
-    try:
+    with connecting(target, MySQLError):
         connection = await _ended_in_time(
             asyncmy.connect(
                 **options,
@@ -43,33 +43,18 @@ async def dial(target: Target, within: float) -> Line:
             ),
             within,
         )
-    except MySQLError as error:
-        raise not_connected(error, target) from error
-    except TimeoutError as error:
-        raise Unavailable(f"MySQL at {target.shown()} did not answer in time") from error
-    except Misuse as error:
-        raise Misuse(f"no login to MySQL at {target.shown()}: {error}") from None
-    except OSError as error:
-        raise not_reached(error, target) from error
-    except NONSENSE as error:
-        raise Unavailable(f"what answers at {target.shown()} does not speak as MySQL does: {error!r:.200}") from error
-    except (ValueError, RuntimeError) as error:
-        raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
-    line = AioLine(connection, target)
-    try:
-        if target.tls and line.transport.get_extra_info("sslcontext") is None:
-            raise Misuse(f"the connection to MySQL at {target.shown()} is not encrypted, though the URL asks for TLS")
-        await line.ask(greeting(line.server, line.name, target.timeout), deadline - boot_time())
-    except BaseException as error:
-        line.close()
-        if isinstance(error, ServerError):
-            raise explained(error, target.shown(), target.database) from error
-        raise
-    return line
+    if connection is None:
+        raise Unavailable(f"MySQL at {target.shown()} did not answer in time")
+    made = AioConnection(connection, target)
+    if target.tls and made.transport.get_extra_info("sslcontext") is None:
+        made.close()
+        raise Misuse(f"the connection to MySQL at {target.shown()} is not encrypted, though the URL asks for TLS")
+    await greet(made, target, deadline)
+    return made
 
 
 async def _ended_in_time(connecting: Awaitable[Any], within: float) -> Any:
-    """In a task of its own, cancelled until it has ended.
+    """In a task of its own, cancelled until it has ended. None: not in time.
 
     asyncmy dials by asyncio.wait_for, which in Python 3.11 swallows a cancellation that comes in its last moment; then it would
     wait for a silent server for ever.
@@ -83,7 +68,7 @@ async def _ended_in_time(connecting: Awaitable[Any], within: float) -> Any:
     try:
         await asyncio.wait({dialling}, timeout=within)
         if not dialling.done():
-            raise TimeoutError
+            return None
         wanted = True
         return dialling.result()
     finally:
@@ -102,7 +87,7 @@ def _hang_up(dialling: asyncio.Task[Any]) -> None:
         dialling.result().close()  # it was there after all, when nobody wanted it any more
 
 
-class AioLine:
+class AioConnection:
     def __init__(self, connection: Any, target: Target) -> None:
         self._connection = connection
         self._target = target
@@ -124,7 +109,7 @@ class AioLine:
             raise Unavailable(f"MySQL at {self._target.shown()} did not answer within {within:.2g} s") from error
 
     async def _in_turn(self, statement: str) -> list[Rows]:
-        async with self._turn:  # a session lock's line is renewed by one task and released by another
+        async with self._turn:  # a session lock's connection is renewed by one task and released by another
             if not self._open:
                 raise Unavailable(f"the connection to MySQL at {self._target.shown()} was closed")
             self._busy = True
@@ -164,7 +149,7 @@ class AioLine:
 
     def ping(self) -> asyncio.Task[list[Rows]]:
         """In the background, without a limit: one that is late is no reason to hang up."""
-        from .line import PING
+        from .connection import PING
 
         task = self._loop.create_task(self._in_turn(PING))
         task.add_done_callback(_look_at)
@@ -202,7 +187,7 @@ class AioLine:
             watching.close()
 
     def bear(self, seconds: float) -> None:
-        from .line import bear
+        from .connection import bear
 
         bear(self.transport.get_extra_info("socket"), seconds)
 
@@ -233,7 +218,7 @@ class AioLine:
                 os.close(nothing)
 
 
-_inherited: list[AioLine] = []  # kept, so that collecting them does not touch the parent's loop
+_inherited: list[AioConnection] = []  # kept, so that collecting them does not touch the parent's loop
 
 
 def _look_at(task: asyncio.Task[list[Rows]]) -> None:
@@ -241,9 +226,9 @@ def _look_at(task: asyncio.Task[list[Rows]]) -> None:
         task.exception()
 
 
-async def ping_all(lines: Sequence[Any], within: float) -> list[bool | Unavailable]:
-    """A word on every line at once. True: answered. False: it has ended. Unavailable: not in time; it may yet answer."""
-    tasks = [line.ping() for line in lines]
+async def ping_all(connections: Sequence[Any], within: float) -> list[bool | Unavailable]:
+    """A word on every connection at once. True: answered. False: it has ended. Unavailable: not in time; it may yet answer."""
+    tasks = [connection.ping() for connection in connections]
     done, _ = await asyncio.wait(tasks, timeout=within)
     return [
         Unavailable(f"no answer within {within:.2g} s")

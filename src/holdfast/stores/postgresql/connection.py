@@ -34,7 +34,7 @@ class Broken(Unavailable):
     """The connection ended. Whatever was asked may be asked again at once on another; a wire tells others plainly Unavailable."""
 
 
-class Line:
+class LibpqConnection:
     """What is sent is answered by rows, by a ServerError, or not at all: then the connection is of no more use."""
 
     def __init__(self, pgconn: pq.abc.PGconn, where: str) -> None:
@@ -185,7 +185,7 @@ class Line:
         _inherited.append(self)
 
 
-class BlockingLine(Line):
+class BlockingConnection(LibpqConnection):
     """The same, with a thread that waits for it."""
 
     shares: ClassVar[bool] = False  # a thread has its connection to itself
@@ -245,4 +245,4 @@ class BlockingLine(Line):
         return self.is_ready(select.POLLIN, 0.0)
 
 
-_inherited: list[Line] = []  # kept: what libpq does when they are collected is the parent's business
+_inherited: list[LibpqConnection] = []  # kept: what libpq does when they are collected is the parent's business
