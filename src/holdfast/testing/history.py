@@ -107,6 +107,14 @@ class History:
     def of(self, *kinds: str) -> Iterator[Operation]:
         return (operation for operation in self.operations if operation.kind in kinds)
 
+    def about(self, *kinds: str) -> dict[str, list[Operation]]:
+        """The same, by name; without kinds, all of them."""
+        found: dict[str, list[Operation]] = {}
+        for one in self.operations:
+            if one.kind in kinds or not kinds:
+                found.setdefault(one.name, []).append(one)
+        return {name: found[name] for name in sorted(found)}
+
     def names(self, *kinds: str) -> list[str]:
         return sorted({operation.name for operation in self.of(*kinds)})
 
