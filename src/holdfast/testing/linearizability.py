@@ -85,7 +85,9 @@ class _Search:
     def _next(self, done: int, state: _State) -> Iterator[tuple[int, _State]]:
         """Every operation that may come next, those with an answer first, and what becomes of the lock."""
         operations, candidates = self._all, []
-        index = (~done & (done + 1)).bit_length() - 1  # the first that has not happened; they are in the order of invocation
+        index = (
+            ~done & (done + 1)
+        ).bit_length() - 1  # the first that has not happened; they are in the order of invocation
         soonest = OPEN
         while index < self._first_optional and operations[index].invoked <= soonest:
             if not done >> index & 1:
