@@ -32,7 +32,8 @@ DONE, STALE, FAILED = "done", "stale", "failed"
 
 # Notes that checkers look for
 CRASHED = "crashed"
-FORGOT = "forgot everything"  # a server that restarted empty
+FORGOT = "forgot"  # a server that lost some of what it knew: of one name, or of all
+SET_FORWARD, SET_BACK = "clock set forward", "clock set back"  # of a server that ends leases by it
 
 Entry = tuple[str, int]  # an update of fenced storage, and the token that it was written with
 

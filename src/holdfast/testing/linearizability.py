@@ -36,13 +36,17 @@ class _State(NamedTuple):
     inside: tuple[_Inside, ...]
 
 
-def first_violation(mine: Sequence[Operation]) -> Operation | None:
-    """None if such an order exists for what one lock was asked; else the operation that no order reaches."""
-    return _Search(mine).run()
+def first_violation(mine: Sequence[Operation], early: Sequence[float] = ()) -> Operation | None:
+    """None if such an order exists for what one lock was asked; else the operation that no order reaches.
+
+    At the moments `early` the server's clock was set forward: whoever is inside then may have been put out.
+    """
+    return _Search(mine, early).run()
 
 
 class _Search:
-    def __init__(self, mine: Sequence[Operation]) -> None:
+    def __init__(self, mine: Sequence[Operation], early: Sequence[float]) -> None:
+        self._early = sorted(early)
         revealed: dict[tuple[str, str], set[int]] = {}
         for one in mine:
             if one.outcome == GRANTED:
@@ -129,17 +133,21 @@ class _Search:
         mine = next((one for one in state.inside if one.holder == operation.holder), None)
         if operation.outcome == RENEWED:
             if mine is not None:
-                yield _replaced(state, mine, mine._replace(may_end=clock + operation.ttl), clock)
+                yield _replaced(state, mine, mine._replace(may_end=self._end(clock, operation)), clock)
         elif mine is None:
             yield _State(clock, *state[1:])
         elif mine.may_end <= operation.returned:
             yield _replaced(state, mine, None, max(clock, mine.may_end))
 
+    def _end(self, clock: float, operation: Operation) -> float:
+        """When a lease that is given or renewed then may end."""
+        return min([clock + operation.ttl, *(at for at in self._early if at >= clock)])
+
     def _claimed(self, state: _State, operation: Operation, token: int, clock: float) -> Iterator[_State]:
         mine = next((one for one in state.inside if one.holder == operation.holder), None)
         if mine is not None and mine.token == token:  # repeated: the same token, a fresh ttl, perhaps fewer units
             units = min(mine.units, operation.units)
-            yield _replaced(state, mine, mine._replace(units=units, may_end=clock + operation.ttl), clock)
+            yield _replaced(state, mine, mine._replace(units=units, may_end=self._end(clock, operation)), clock)
             return
         if token <= state.last_token:
             return
@@ -147,7 +155,7 @@ class _Search:
             left = tuple(one for one in state.inside if one not in ended)
             at = max([clock, *(one.may_end for one in ended)])
             if at <= operation.returned and sum(one.units for one in left) + operation.units <= operation.capacity:
-                entered = _Inside(operation.holder, token, operation.units, at + operation.ttl)
+                entered = _Inside(operation.holder, token, operation.units, self._end(at, operation))
                 yield _State(at, token, (*left, entered))
 
 
