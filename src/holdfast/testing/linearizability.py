@@ -153,7 +153,10 @@ class _Search:
             return
         for ended in _endings(state, operation, mine):
             left = tuple(one for one in state.inside if one not in ended)
-            at = max([clock, *(one.may_end for one in ended)])
+            # Its own may have ended by this very claim, which a client repeats when its connection breaks: at the first
+            # time it was given a shorter ttl, at the second it was over.
+            sooner = self._end(clock, operation)
+            at = max([clock, *(min(one.may_end, sooner) if one is mine else one.may_end for one in ended)])
             if at <= operation.returned and sum(one.units for one in left) + operation.units <= operation.capacity:
                 entered = _Inside(operation.holder, token, operation.units, self._end(at, operation))
                 yield _State(at, token, (*left, entered))

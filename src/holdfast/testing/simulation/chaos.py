@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ... import recipes
 from ...drivers.simulated import Process
 from ...drivers.world import Main
-from ...errors import Unavailable
+from ...errors import Misuse, Unavailable
 from ...stores.memory import MemoryStore
 from ..history import CRASHED, FORGOT
 from .client import Client
@@ -113,7 +113,7 @@ class Chaos:
             task.cancel()
 
     def _evict(self, victim: Client) -> None:
-        operator = self._random.choice(self._workload.living())
+        operator = self._random.choice(self._workload.open() or [victim])
         for lease in victim.engine.renewer.leases():
             self._note(operator.process, "evicts", f"{victim.process.name} from {lease.name}")
             operator.process.spawn(self._eviction(operator, lease.name, lease.token), "operator")
@@ -121,7 +121,7 @@ class Chaos:
 
     def _eviction(self, operator: Client, name: str, token: int) -> Main:
         async def evict() -> None:
-            with contextlib.suppress(Unavailable):
+            with contextlib.suppress(Unavailable, Misuse):  # Misuse: it was closed meanwhile
                 await recipes.force_release(operator.engine, name, token)
 
         return evict

@@ -120,6 +120,8 @@ class Machines:
 
     def heal(self) -> None:
         self.streams.heal()
+        for server in self.servers:
+            server.lag = min(server.lag, 0.005)
 
     # ---- what may be said for it
 

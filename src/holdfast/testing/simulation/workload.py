@@ -13,7 +13,7 @@ from ...changing import downgrade
 from ...claim import Claim, Grant, new_holder
 from ...drivers.simulated import Process
 from ...drivers.world import Stuck, Task, World
-from ...errors import HoldfastError, LeaseLost, Misuse, NotAcquired
+from ...errors import HoldfastError, LeaseLost, Misuse, NotAcquired, Unavailable
 from ...lease import Lease
 from ...stores.base import Store
 from ...stores.memory import MemoryStore
@@ -201,7 +201,13 @@ class Workload:
 
     async def _close(self, client: Client) -> None:
         ask = recipes.lock_ask(f"last of {client.process.name}", 600.0, fair=True, reentrant=False, renew=True)
-        await client.acquire(ask)
+        for tries_left in reversed(range(6)):
+            try:
+                await client.acquire(ask)
+                break
+            except Unavailable:  # each connection that lies half open is found out by asking
+                if not tries_left:
+                    raise
         await client.engine.close()
 
     def living(self) -> list[Client]:

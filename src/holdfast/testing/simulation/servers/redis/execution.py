@@ -22,14 +22,14 @@ class Execution:
 
     def __call__(self, words: Sequence[bytes]) -> Any:
         """A command of those that a script may give, too."""
-        name = words[0].upper()
-        found = self._methods.get(name)
+        found = self._methods.get(words[0]) or self._methods.get(words[0].upper())
         if found is not None:
             method, count = found
             given = len(words) - 1
             if given != count and (count >= 0 or given < -count):
                 raise Refused(f"ERR wrong number of arguments for '{words[0].decode().lower()}' command")
             return method(*words[1:])
+        name = words[0].upper()
         if name == b"PUBLISH" and len(words) == 3:
             return self._publish(words[1], words[2])
         if name == b"PING":

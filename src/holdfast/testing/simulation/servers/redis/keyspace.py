@@ -41,6 +41,8 @@ NO_INTEGER = "ERR value is not an integer or out of range"
 
 
 def whole(word: bytes) -> int:
+    if word.isdigit() and len(word) < 19 and (word[:1] != b"0" or word == b"0"):
+        return int(word)
     if not re.fullmatch(rb"-?(0|[1-9][0-9]{0,18})", word) or word == b"-0" or not -(1 << 63) <= int(word) < 1 << 63:
         raise Refused(NO_INTEGER)
     return int(word)
