@@ -152,6 +152,8 @@ class Workload:
                     self.start(f"calm{number}", plan.calm_rounds)
                 self._finish()
                 return [*self._judged(), *self._left_behind()]
+            except HoldfastError as error:  # though everything had healed
+                return [*self._judged(), Finding("failure", "everything", repr(error))]
             except Stuck as stuck:
                 return [*self._judged(), Finding("liveness", "everything", str(stuck))]
             finally:
