@@ -11,19 +11,18 @@ import pytest
 
 from holdfast.drivers.simulated import Simulated
 from holdfast.drivers.simulated_streams import SimulatedStream
-from holdfast.engine import Engine
 from holdfast.errors import Unavailable
-from holdfast.claim import Grant
-from holdfast.lease import Lease
 from holdfast.stores.redis import scripts
 from holdfast.stores.redis.replies import Reply
 from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.stream_wire import StreamEar, StreamWire
+from holdfast.stores.redis.stream_wire import StreamWire
 from holdfast.testing.simulation import Fence
 from holdfast.testing.simulation.machines import on_machines
 from holdfast.testing.simulation.servers.redis.lua import lua
 from holdfast.testing.simulation.swarm import REDIS, plan_of
 from holdfast.testing.simulation.workload import run
+
+from .test_mutants import deadline_from_the_reply, no_recheck_after_waiting, nonce_used_twice, renew_after_loss
 
 Patch = Callable[[], AbstractContextManager[object]]
 
@@ -61,14 +60,6 @@ def in_the_book(old: str, new: str) -> Patch:
     return spoilt(*((script, old, new) for script in scripts.ALL if old in script.text.decode()))
 
 
-def deadline_from_the_reply() -> AbstractContextManager[object]:
-    def born(self: Lease, engine: Engine, grant: Grant, sent: float) -> None:
-        original(self, engine, grant, engine.driver.now())
-
-    original = Lease.__init__
-    return mock.patch.object(Lease, "__init__", born)
-
-
 def wall_clock_at_the_client() -> AbstractContextManager[object]:
     def now(self: Simulated) -> float:
         return original(self) if self.process.name in ("server", "redis", "chaos") else self.wall_us() / 1e6
@@ -98,15 +89,6 @@ def answers_of_others() -> Iterator[None]:
         yield
 
 
-def an_ear_that_nobody_is_told_of() -> AbstractContextManager[object]:
-    """Its connection is lost, and those who wait go on waiting for a bell."""
-
-    def lose(self: StreamEar) -> None:
-        self._session = None
-
-    return mock.patch.object(StreamEar, "lose", lose)
-
-
 RENEWED = "if sub(state, 8, 15) == sub(grant, 1, 8) and sub(state, 40, 31 + #grant) == sub(grant, 9)"
 OVERTAKEN = "if token > now + ARGV[2] then px = math.ceil((token - now + ARGV[4]) / 1000) end"
 SAME = "if string.sub(state, 41, from - 1) == ARGV[1] then"
@@ -127,7 +109,7 @@ MUTANTS = [
     Mutant(
         "a renewal that does not look whose it is", ("linearizability",), spoilt((scripts.RENEW, RENEWED, "if true"))
     ),
-    Mutant("tokens by the clock alone", ("tokens",), spoilt((scripts.CLAIM, "token = mark + 1", "token = now"))),
+    Mutant("tokens by the clock alone", ("tokens",), spoilt((scripts.CLAIM, "token = mark + step(ARGV[1])", "token = now"))),
     Mutant("bell not rung", ("handoff",), in_the_book("function Book:ring()", "function Book:ring()\n    do return end")),
     Mutant("a place in line that never ends", ("liveness",), in_the_book("if e and e.ends > now then\n                head", "if e then\n                head")),
     Mutant(
@@ -143,7 +125,10 @@ MUTANTS = [
     Mutant("deadline from the reply", ("honesty",), deadline_from_the_reply),
     Mutant("wall clock at the client", ("honesty",), wall_clock_at_the_client),
     Mutant("the answer to another question", ("honesty", "linearizability", "tokens", "failure", "storage"), answers_of_others),
-    Mutant("an ear that is lost without a word", ("handoff", "liveness"), an_ear_that_nobody_is_told_of),
+    Mutant("a nonce used twice", ("tokens", "linearizability", "failure"), nonce_used_twice),
+    Mutant("no re-check after waiting", ("honesty",), no_recheck_after_waiting),
+    Mutant("renewal brings back the lost", ("honesty",), renew_after_loss),
+    Mutant("fence on writes only", ("storage",), fence=Fence.WRITES),
     Mutant("no fence", ("storage",), fence=Fence.NONE),
     Mutant("!= instead of < at the storage", ("storage",), fence=Fence.NOT_EQUAL),
 ]
