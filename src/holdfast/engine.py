@@ -259,12 +259,12 @@ class Engine:
             if lease._key is not None:
                 self.mine.forget(lease)
 
-    def _dropped(self, lease: Lease, told: bool) -> None:
+    def _dropped(self, lease: Lease, told: bool, over: bool) -> None:
         """Called by the collector, at any moment and in any thread: takes no lock."""
         key = lease._key and lease._key[0]
         where = lease._where()
         self.renewer.drop(
-            Dropped(self, lease._grant, key, lease._keep_until, lease._deadline, where, lease._loss, told)
+            Dropped(self, lease._grant, key, lease._keep_until, lease._deadline, where, lease._loss, told, over)
         )
 
     async def _not_acquired(self, claim: Claim, timeout: float | None, waited: float) -> NotAcquired:

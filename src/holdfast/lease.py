@@ -123,10 +123,11 @@ class Lease(Enterable):
         """In the background: called by the collector, at any moment and in any thread, so it takes no lock."""
         engine = self._engine
         self._state = RELEASED
-        if engine.closed or sys.is_finalizing() or engine.driver.now() >= self._deadline:
+        if engine.closed or sys.is_finalizing():
             return False
-        engine._dropped(self, told)
-        return True
+        over = engine.driver.now() >= self._deadline
+        engine._dropped(self, told, over)
+        return not over
 
     def _abandon(self, depth: int) -> None:
         """A `with` is gone whose end was cut short: do what is left of it. It was asked for, so nobody is warned."""

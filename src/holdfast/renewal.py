@@ -48,6 +48,7 @@ class Dropped(NamedTuple):
     where: str
     loss: Any  # who waits for the end of it is to be told that it has come
     told: bool  # that it was dropped: not, if it was being released when somebody interrupted that
+    over: bool = False  # its time was over by then: it is forgotten, and that is all
 
     def owed(self) -> Owed:
         return Owed(self.grant.claim, self.deadline, self.grant.token, self.keep_until, done=self._released)
@@ -243,7 +244,8 @@ class Renewer:
             while self._dropped:
                 # From one list to the other in one piece: whoever closes meanwhile finds it in the one or in the other.
                 gone.append(dropped := self._dropped[0])
-                self._leaving.owe(dropped.owed())
+                if not dropped.over:
+                    self._leaving.owe(dropped.owed())
                 self._dropped.popleft()
         for dropped in gone:
             claim, token = dropped.grant.claim, dropped.grant.token
@@ -254,7 +256,7 @@ class Renewer:
                 f"the lease of {claim.name!r} was dropped, so the lock is released: "
                 f"keep it in a variable, or use `with`. It was acquired {dropped.where}"
             )
-            if dropped.told:
+            if dropped.told and not dropped.over:
                 self._emit(events.DROPPED, claim.name, claim.owner, token, detail=detail)
         self._leaving.go_on()
 

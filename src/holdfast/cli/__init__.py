@@ -116,6 +116,10 @@ def _dispatch(options: Options) -> int:
         from .verify import verify
 
         return verify(options)
+    if options.command == "simulate":
+        from .simulate import simulate
+
+        return simulate(options)
     if options.command == "dashboard":
         from .dashboard import dashboard
 

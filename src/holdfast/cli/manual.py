@@ -17,6 +17,7 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast dashboard [URL]               a page: who holds what, who waits for whom, what needs attention
   holdfast doctor [URL]                  is the store fit to keep locks? What is wrong, and what to do
   holdfast verify [URL]                  attack it: are the promises kept while workers are paused and killed, answers lost?
+  holdfast simulate [STORE]              the same in virtual time, with simulated servers: thousands of failing worlds a minute
   holdfast observe grafana|alerts        print a Grafana board, or alert rules for Prometheus
   holdfast demo                          see updates get lost, and then not (10 s)
   holdfast COMMAND --help                more, with examples; `holdfast help COMMAND` is the same
@@ -29,8 +30,8 @@ Everywhere:
   --json       print JSON
   --version    print the version
 
-Exit codes: 0 fine · 1 `release` found nobody, or was told not to · 125 holdfast itself failed · of `run`, `doctor`
-and `verify`, see there"""
+Exit codes: 0 fine · 1 `release` found nobody, or was told not to · 125 holdfast itself failed · of `run`, `doctor`,
+`verify` and `simulate`, see there"""
 
 RUN = """\
 holdfast run NAME [options] [--] cmd …   run a command while holding the lock NAME
@@ -255,6 +256,33 @@ Examples:
   holdfast verify --own etcd --seconds 30
   holdfast verify sqlite:////tmp/locks.db --no-fence --faults pause"""
 
+SIMULATE = """\
+holdfast simulate [STORE] [options]          run seed after seed, until one breaks a promise
+holdfast simulate STORE --seed N             tell the story of one seed
+
+Several processes take locks of every kind and change a register that checks tokens, in virtual time, in a world that fails: the
+engine, the recipes, the store and its bytes are those that you run, servers and network are simulated. A seed is a world: the same
+one gives the same history. Each draws which faults there are, and how many. What happened is judged as `holdfast verify` does it.
+
+  STORE           memory, sqlite, redis, redlock (three nodes), redlock5 (five); without it, all of them
+  --seeds N       how many (default 200)
+  --first N       the first of them (default 0)
+  --seconds S     as many as the time allows, instead
+  --faults A,B    only these, or none. For redis: pause, crash, cancel, evict, partition, wall_jump, server_pause, forget (it restarts
+                  empty), restart, fail_over (to a replica that lags), lose_scripts, evict_key, server_clock, cut, half_open, close
+                  (by its user), lose and repeat (messages to the register), slow, split, cut_off (bytes on their way)
+  --count FILE    add what was run to the figures in FILE, and go on there the next time
+
+A seed that fails is made simpler, and told: who did what, when.
+It needs the Lua of the package lupa for Redis: pip install 'holdfast[redis,testing]'
+
+Exit codes: 0 all kept · 1 a promise was broken · 125 it could not be run
+
+Examples:
+  holdfast simulate redis --seeds 1000
+  holdfast simulate redis --seed 7
+  holdfast simulate redis --faults pause,server_clock,forget"""
+
 OBSERVE = """\
 holdfast observe grafana   print a board for Grafana (JSON, to be imported)
 holdfast observe alerts    print alert rules for Prometheus (YAML, for its rule_files)
@@ -285,6 +313,7 @@ PAGES = {
     "migrate": MIGRATE,
     "observe": OBSERVE,
     "verify": VERIFY,
+    "simulate": SIMULATE,
     "watch": WATCH,
     "fence": FENCE,
     "run": RUN,

@@ -153,6 +153,15 @@ VERIFY: Spec = {
     "--report": ("report", str),
 }
 
+SIMULATE: Spec = {
+    "--seeds": ("seeds", _whole(1, 10**9, "how many seeds")),
+    "--seed": ("seed", _whole(0, 2**53, "a whole number")),
+    "--first": ("first", _whole(0, 2**53, "a whole number")),
+    "--seconds": ("seconds", _seconds),
+    "--faults": ("faults", str),
+    "--count": ("count", str),
+}
+
 LS: Spec = {"--older-than": ("older_than", _seconds)}
 
 COMMANDS: dict[str, Spec] = {
@@ -169,6 +178,7 @@ COMMANDS: dict[str, Spec] = {
     "watch": WATCH,
     "doctor": {},
     "verify": VERIFY,
+    "simulate": SIMULATE,
     "completion": {},
     "help": {},
     "version": {},

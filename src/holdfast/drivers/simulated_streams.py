@@ -1,8 +1,9 @@
 """Streams between simulated processes: they delay, split and cut, so that the wires of real stores meet it all.
 
 On one connection bytes keep their order, as TCP does; between connections they do not. A connection that is cut is told to
-both ends, and what was on its way is lost: nobody knows how much of it had arrived. A silent host takes everything and says
-nothing. What a process that crashed had open is cut.
+both ends, and what was on its way is lost: nobody knows how much of it had arrived. One that is half open loses all that is
+sent, and nobody is told. Between processes that are cut off from each other, bytes wait until that is over. A silent host takes
+everything and says nothing. What a process that crashed had open is cut.
 """
 
 from __future__ import annotations
@@ -48,9 +49,14 @@ class SimulatedStream:
         self.process.driver._alive()
         if self._broken or self._closed:
             raise ConnectionResetError(f"{self.what} was cut")
+        self.put(bytes(data))
+
+    def put(self, data: bytes) -> None:
+        """Sent, if that is still possible: what a server tells one of its clients meanwhile."""
         streams = self._streams
-        for piece in streams._pieces(bytes(data)):
-            streams._carry(self, piece)
+        if not (self._broken or self._closed):
+            for piece in streams._pieces(data) if streams.faults.split else (data,):
+                streams._carry(self, piece)
 
     async def receive(self, deadline: float) -> bytes:
         driver = self.process.driver
@@ -91,6 +97,10 @@ class SimulatedStream:
             end._unread.clear()
             end._bell.ring()
 
+    def half_open(self) -> None:
+        """Nothing arrives any more, at neither end, and nobody is told."""
+        self._cut_off = self.other._cut_off = True
+
     def _arrive(self, piece: bytes) -> None:
         if self._broken or self._closed or not self.process.alive:
             return
@@ -111,6 +121,7 @@ class Streams:
         self._listening: dict[Address, tuple[Process, Serve]] = {}
         self._silent: set[Address] = set()
         self._open: list[SimulatedStream] = []
+        self._isolated: dict[Process, float] = {}  # until when
         world.streams = self
 
     def listen(self, address: Address, process: Process, serve: Serve) -> None:
@@ -121,10 +132,28 @@ class Streams:
         """Connections to it are neither made nor refused."""
         self._silent.add(address)
 
+    def stop_listening(self, address: Address) -> None:
+        """Connections to it are refused, until somebody listens there again."""
+        self._listening.pop(address, None)
+
+    def isolate(self, process: Process, seconds: float) -> None:
+        """Nothing gets to it or away from it for so long. Connections stay: what is sent arrives afterwards."""
+        self._isolated[process] = max(self._isolated.get(process, 0.0), self._world.time + seconds)
+
+    def heal(self) -> None:
+        """From now on bytes only take their time. What is under way may still be late."""
+        self.faults = StreamFaults(delay=self.faults.delay)
+        self._isolated.clear()
+        self._silent.clear()
+
+    def of(self, process: Process) -> list[SimulatedStream]:
+        """The connections that it has open, at the end that dialled."""
+        return [one for one in self._open if process in (one.process, one.other.process) and not one._broken]
+
     async def connect(self, process: Process, address: Address, deadline: float) -> SimulatedStream:
         await process.driver.sleep(self._delay())
         found = self._listening.get(address)
-        if address in self._silent:
+        if address in self._silent or (self._isolated and found is not None and self._cut_off(process, found[0])):
             await process.driver.sleep(max(deadline - process.driver.now(), 0.0))
             raise TimeoutError("no answer in time")
         if found is None or not found[0].alive:
@@ -145,9 +174,13 @@ class Streams:
 
     def crashed(self, process: Process) -> None:
         """Whoever it talked to is told."""
-        for one in self._open:
-            if process in (one.process, one.other.process):
-                one.cut()
+        for one in self.of(process):
+            one.cut()
+
+    def _cut_off(self, one: Process, other: Process) -> float:
+        """Until when these two do not reach each other; 0: they do."""
+        until = max(self._isolated.get(one, 0.0), self._isolated.get(other, 0.0))
+        return until if until > self._world.time else 0.0
 
     def _pieces(self, data: bytes) -> list[bytes]:
         random = self._world.random
@@ -161,6 +194,8 @@ class Streams:
         if sender._cut_off:
             return  # what follows a piece that was lost is lost as well: bytes keep their order, and none is left out
         arrives = max(world.time + self._delay(), other._quiet_until)
+        if self._isolated:
+            arrives = max(arrives, self._cut_off(sender.process, other.process))
         other._quiet_until = arrives
         if piece and self.faults.cut and world.random.random() < self.faults.cut:
             self.cuts += 1

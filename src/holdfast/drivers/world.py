@@ -121,7 +121,8 @@ class World:
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         """Do it then: a fault, a message's arrival."""
-        heapq.heappush(self._timers, (max(time, self.time), self._next(), action))
+        self._numbers += 1
+        heapq.heappush(self._timers, (time if time > self.time else self.time, self._numbers, action))
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         self.at(self.time + seconds, action)
@@ -146,8 +147,8 @@ class World:
 
     def run(self, *tasks: Task) -> None:
         """Until these have ended. An error of theirs is raised here."""
-        while not all(task.done for task in tasks):
-            if not self._advance(FOREVER):
+        for task in tasks:
+            if not self._advance(FOREVER, task):
                 raise Stuck(f"nothing is left to do at {self.time:.3f} s, and yet:\n{self.describe()}")
         for task in tasks:
             if task.error is not None:
@@ -155,31 +156,31 @@ class World:
 
     def run_until(self, time: float) -> None:
         """Whatever happens until then."""
-        while self._advance(time):
-            pass
+        self._advance(time)
         self.time = max(self.time, time)
 
-    def _advance(self, horizon: float) -> bool:
-        timers = self._timers
-        while timers and timers[0][0] <= self.time:
-            heapq.heappop(timers)[2]()
-        if self._ready:
-            if self.time > horizon:
+    def _advance(self, horizon: float, until: Task | None = None) -> bool:
+        """Step by step until that task has ended, or nothing is left to do before the horizon: then False."""
+        timers, ready, due = self._timers, self._ready, heapq.heappop
+        while until is None or not until.done:
+            while timers and timers[0][0] <= self.time:
+                due(timers)[2]()
+            if ready:
+                if self.time > horizon:
+                    return False
+                self._step(self._choose() if len(ready) > 1 else ready.pop())
+                continue
+            if not timers or timers[0][0] > horizon:
                 return False
-            self._step(self._choose())
-            return True
-        if not timers or timers[0][0] > horizon:
-            return False
-        self.time = timers[0][0]
-        if self.time > self._max_time:
-            raise Stuck(f"{self._max_time:g} virtual seconds are over, and still:\n{self.describe()}")
+            self.time = timers[0][0]
+            if self.time > self._max_time:
+                raise Stuck(f"{self._max_time:g} virtual seconds are over, and still:\n{self.describe()}")
         return True
 
     def _choose(self) -> Task:
         ready = self._ready
-        if len(ready) > 1:
-            index = int(self.random.random() * len(ready))
-            ready[index], ready[-1] = ready[-1], ready[index]
+        index = int(self.random.random() * len(ready))
+        ready[index], ready[-1] = ready[-1], ready[index]
         return ready.pop()
 
     def _step(self, task: Task) -> None:
@@ -227,11 +228,11 @@ class World:
         if task.done or task._queued or not task.process.alive:
             return
         task._queued = True
-        (task.process._stalled if task.process.paused else self._ready).append(task)
+        (task.process._stalled if self.time < task.process._paused_until else self._ready).append(task)
 
     def _set_aside(self, process: Process) -> None:
         process._stalled += [task for task in self._ready if task.process is process]
-        self._ready = [task for task in self._ready if task.process is not process]
+        self._ready[:] = [task for task in self._ready if task.process is not process]
 
     # ---- looking, and the end
 

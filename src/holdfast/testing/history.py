@@ -32,7 +32,8 @@ DONE, STALE, FAILED = "done", "stale", "failed"
 
 # Notes that checkers look for
 CRASHED = "crashed"
-FORGOT = "forgot everything"  # a server that restarted empty
+FORGOT = "forgot"  # a server that lost some of what it knew: of one name, or of all
+SET_FORWARD, SET_BACK = "clock set forward", "clock set back"  # of a server that ends leases by it
 
 Entry = tuple[str, int]  # an update of fenced storage, and the token that it was written with
 
@@ -106,6 +107,14 @@ class History:
 
     def of(self, *kinds: str) -> Iterator[Operation]:
         return (operation for operation in self.operations if operation.kind in kinds)
+
+    def about(self, *kinds: str) -> dict[str, list[Operation]]:
+        """The same, by name; without kinds, all of them."""
+        found: dict[str, list[Operation]] = {}
+        for one in self.operations:
+            if one.kind in kinds or not kinds:
+                found.setdefault(one.name, []).append(one)
+        return {name: found[name] for name in sorted(found)}
 
     def names(self, *kinds: str) -> list[str]:
         return sorted({operation.name for operation in self.of(*kinds)})

@@ -10,11 +10,11 @@ releases, evictions, and claims whose token is known from a later answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from .history import CLAIM, DONE, EVICT, GRANTED, LOST, OPEN, RELEASE, RENEW, RENEWED, UNKNOWN, History, Operation
+from .history import CLAIM, DONE, EVICT, GRANTED, LOST, OPEN, RELEASE, RENEW, RENEWED, UNKNOWN, Operation
 
 MAX_STATES = 200_000
 
@@ -36,14 +36,17 @@ class _State(NamedTuple):
     inside: tuple[_Inside, ...]
 
 
-def first_violation(history: History, name: str) -> Operation | None:
-    """None if such an order exists for this lock; else the operation that no order reaches."""
-    return _Search(history, name).run()
+def first_violation(mine: Sequence[Operation], early: Sequence[float] = ()) -> Operation | None:
+    """None if such an order exists for what one lock was asked; else the operation that no order reaches.
+
+    At the moments `early` the server's clock was set forward: whoever is inside then may have been put out.
+    """
+    return _Search(mine, early).run()
 
 
 class _Search:
-    def __init__(self, history: History, name: str) -> None:
-        mine = [one for one in history.of(CLAIM, RENEW, RELEASE, EVICT) if one.name == name]
+    def __init__(self, mine: Sequence[Operation], early: Sequence[float]) -> None:
+        self._early = sorted(early)
         revealed: dict[tuple[str, str], set[int]] = {}
         for one in mine:
             if one.outcome == GRANTED:
@@ -85,19 +88,25 @@ class _Search:
 
     def _next(self, done: int, state: _State) -> Iterator[tuple[int, _State]]:
         """Every operation that may come next, those with an answer first, and what becomes of the lock."""
-        waiting = [index for index in range(self._first_optional) if not done >> index & 1]
-        soonest = min((self._all[index].returned for index in waiting), default=OPEN)
-        depth = self._first_optional - len(waiting)
-        if depth >= self._furthest and waiting:
+        operations, candidates = self._all, []
+        index = (
+            ~done & (done + 1)
+        ).bit_length() - 1  # the first that has not happened; they are in the order of invocation
+        soonest = OPEN
+        while index < self._first_optional and operations[index].invoked <= soonest:
+            if not done >> index & 1:
+                candidates.append(index)
+                soonest = min(soonest, operations[index].returned)
+            index += 1
+        candidates = [index for index in candidates if operations[index].invoked <= soonest]
+        candidates.sort(key=lambda index: operations[index].returned)
+        depth = (done & self._everything).bit_count()
+        if depth >= self._furthest and candidates:
             self._furthest = depth
-            self._blocked = min((self._all[index] for index in waiting), key=lambda one: one.returned)
-        candidates = [index for index in waiting if self._all[index].invoked <= soonest]
-        candidates.sort(key=lambda index: self._all[index].returned)
-        candidates += [
-            index
-            for index in range(self._first_optional, len(self._all))
-            if not done >> index & 1 and self._all[index].invoked <= soonest
-        ]
+            self._blocked = operations[candidates[0]]
+        for index in range(self._first_optional, len(operations)):
+            if not done >> index & 1 and operations[index].invoked <= soonest:
+                candidates.append(index)
         for index in candidates:
             operation = self._all[index]
             for after in self._apply(state, operation):
@@ -124,25 +133,32 @@ class _Search:
         mine = next((one for one in state.inside if one.holder == operation.holder), None)
         if operation.outcome == RENEWED:
             if mine is not None:
-                yield _replaced(state, mine, mine._replace(may_end=clock + operation.ttl), clock)
+                yield _replaced(state, mine, mine._replace(may_end=self._end(clock, operation)), clock)
         elif mine is None:
             yield _State(clock, *state[1:])
         elif mine.may_end <= operation.returned:
             yield _replaced(state, mine, None, max(clock, mine.may_end))
 
+    def _end(self, clock: float, operation: Operation) -> float:
+        """When a lease that is given or renewed then may end."""
+        return min([clock + operation.ttl, *(at for at in self._early if at >= clock)])
+
     def _claimed(self, state: _State, operation: Operation, token: int, clock: float) -> Iterator[_State]:
         mine = next((one for one in state.inside if one.holder == operation.holder), None)
         if mine is not None and mine.token == token:  # repeated: the same token, a fresh ttl, perhaps fewer units
             units = min(mine.units, operation.units)
-            yield _replaced(state, mine, mine._replace(units=units, may_end=clock + operation.ttl), clock)
+            yield _replaced(state, mine, mine._replace(units=units, may_end=self._end(clock, operation)), clock)
             return
         if token <= state.last_token:
             return
         for ended in _endings(state, operation, mine):
             left = tuple(one for one in state.inside if one not in ended)
-            at = max([clock, *(one.may_end for one in ended)])
+            # Its own may have ended by this very claim, which a client repeats when its connection breaks: at the first
+            # time it was given a shorter ttl, at the second it was over.
+            sooner = self._end(clock, operation)
+            at = max([clock, *(min(one.may_end, sooner) if one is mine else one.may_end for one in ended)])
             if at <= operation.returned and sum(one.units for one in left) + operation.units <= operation.capacity:
-                entered = _Inside(operation.holder, token, operation.units, at + operation.ttl)
+                entered = _Inside(operation.holder, token, operation.units, self._end(at, operation))
                 yield _State(at, token, (*left, entered))
 
 

@@ -233,12 +233,12 @@ def an_evicted_holder_is_outranked(locks: Locks, redis: Redis) -> None:
 MARK_LEFT, NONE_LEFT = "math.max(self.mark, now) - now + retention", "if #some < AT_ONCE then"
 FEW_OVER, ADDED = "if #over < AT_ONCE then", "redis.call('ZADD', LINE, 'NX', book.seq, holder)"
 ADDED_ONCE = f"if not book:entry(holder) then {ADDED} end"
-PX = "token = mark + 1\n        if token > now + ARGV[2] then", "token = mark + 1\n        if false then"
+PX = "if token > now + ARGV[2] then px = math.ceil((token - now + ARGV[4]) / 1000) end\n    end", "end"
 PX_AGAIN = "if token > now + ARGV[2] then px", "if false then px"
 MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("plain delete", only_the_holder_releases, scripts.RELEASE, "~= ARGV[1] then return 0 end", "== '' then return 0 end"),
     ("not idempotent", a_repeated_claim_gets_its_token_again, scripts.CLAIM, "if me and me.token > 0 then", "if false then"),
-    ("only the clock", tokens_rise_though_the_clock_does_not, scripts.CLAIM, "token = mark + 1", ""),
+    ("only the clock", tokens_rise_though_the_clock_does_not, scripts.CLAIM, "token = mark + step(ARGV[1])", ""),
     ("renewed after loss", what_is_over_is_not_renewed, scripts.RENEW, "struct.unpack('>d', state, 32) > now", "true"),
     (
         "anybody renews",

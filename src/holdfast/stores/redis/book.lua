@@ -10,8 +10,7 @@ Book.__index = Book
 -- nil: the value is not ours.
 local function open(packed)
     local book = setmetatable({mark = 0, capacity = 0, used = 0, seq = 0, horizon = 0, watched = 0, unfair = false}, Book)
-    if not packed then return book end
-    local kind = string.sub(packed, 1, 7)
+    local kind = packed and string.sub(packed, 1, 7) or 'hf:idle'
     if kind == 'hf:many' then
         local seen
         book.mark, book.capacity, book.used, book.seq, book.horizon, book.watched, book.unfair, seen =
@@ -30,7 +29,9 @@ local function open(packed)
         book:put(string.sub(packed, 41, from - 1), {token = token, units = units, since = since, fair = fair,
             owner = owner, note = note, channel = '', place = '', far = false}, ttl, ends)
     elseif kind == 'hf:idle' then
-        book.mark = struct.unpack('>d', packed, 8)
+        -- Nobody: if there are entries, the server has evicted the state that they belonged to, and they do not count either.
+        redis.call('DEL', ENTRIES, ENDS, LINE)
+        if packed then book.mark = struct.unpack('>d', packed, 8) end
     else
         return nil
     end

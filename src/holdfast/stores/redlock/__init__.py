@@ -15,6 +15,7 @@ NODE_TIMEOUT = 0.25
 def open_store(url: str, driver: Driver) -> RedlockStore:
     """`redlock://[user:password@]host1,host2,host3[/db][?timeout=…]`: three, five or seven independent nodes."""
     from ...drivers.aio import Asyncio
+    from ...drivers.threads import Threads
 
     target = parse(url)
     if len(target.addresses) not in (3, 5, 7):
@@ -28,6 +29,10 @@ def open_store(url: str, driver: Driver) -> RedlockStore:
         from .fan_aio import AioFan
 
         return RedlockStore(target, AioFan(target), driver)
-    from .fan import BlockingFan
+    if isinstance(driver, Threads):
+        from .fan import BlockingFan
 
-    return RedlockStore(target, BlockingFan(target), driver)
+        return RedlockStore(target, BlockingFan(target), driver)
+    from .fan_stream import StreamFan
+
+    return RedlockStore(target, StreamFan(target, driver), driver)

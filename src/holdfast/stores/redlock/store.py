@@ -390,6 +390,7 @@ class RedlockStore:
             left,
             left,
             waited=False,
+            token=token,  # it may arrive late, by a connection that has been given up, when a later proposal of ours was accepted
         )
         if any(one is None and type(answer) is not list for one, answer in zip(gone, answers, strict=True)):
             self._strays.add(claim, token, gone)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ... import recipes
 from ...drivers.simulated import Process
 from ...drivers.world import Main
-from ...errors import Unavailable
+from ...errors import Misuse, Unavailable
 from ...stores.memory import MemoryStore
 from ..history import CRASHED, FORGOT
 from .client import Client
 
 if TYPE_CHECKING:
+    from .machines import Machines
     from .workload import Workload
 
 
@@ -28,9 +29,29 @@ class Trouble(NamedTuple):
     wall_jump: float = 0.1
     server_pause: float = 0.03
     forget: float = 0.0  # the server restarts, and all that it knew is gone
+    # of simulated servers and their connections only
+    restart: float = 0.0  # and it still knows everything
+    fail_over: float = 0.0  # to a replica that lags behind
+    lose_scripts: float = 0.0
+    evict_key: float = 0.0
+    server_clock: float = 0.0
+    cut: float = 0.0
+    half_open: float = 0.0
+    close: float = 0.0  # a user closes the connection, whatever is going on
 
 
 TROUBLE = Trouble()
+TROUBLE_OF_SERVERS = Trouble(
+    forget=0.03,
+    restart=0.06,
+    fail_over=0.04,
+    lose_scripts=0.06,
+    evict_key=0.04,
+    server_clock=0.08,
+    cut=0.15,
+    half_open=0.06,
+    close=0.03,
+)
 NO_TROUBLE = Trouble(*[0.0] * len(Trouble._fields))
 
 
@@ -43,6 +64,7 @@ class Chaos:
         self._process = Process(self._world, "chaos")
         self._world.on_crash = self._crashed
         self._replaced = 0
+        self._machines = workload.machines
         if any(trouble):
             self._process.spawn(self._run, "chaos")
 
@@ -65,6 +87,9 @@ class Chaos:
         if process is self._process:
             return
         self._note(process, CRASHED)
+        self._replace(process)
+
+    def _replace(self, process: Process) -> None:
         self._replaced += 1
         name = f"{process.name.partition('.')[0]}.{self._replaced}"
         self._workload.expect(self._random.uniform(0.0, 2.0), name)
@@ -88,7 +113,7 @@ class Chaos:
             task.cancel()
 
     def _evict(self, victim: Client) -> None:
-        operator = self._random.choice(self._workload.living())
+        operator = self._random.choice(self._workload.open() or [victim])
         for lease in victim.engine.renewer.leases():
             self._note(operator.process, "evicts", f"{victim.process.name} from {lease.name}")
             operator.process.spawn(self._eviction(operator, lease.name, lease.token), "operator")
@@ -96,7 +121,7 @@ class Chaos:
 
     def _eviction(self, operator: Client, name: str, token: int) -> Main:
         async def evict() -> None:
-            with contextlib.suppress(Unavailable):
+            with contextlib.suppress(Unavailable, Misuse):  # Misuse: it was closed meanwhile
                 await recipes.force_release(operator.engine, name, token)
 
         return evict
@@ -105,10 +130,12 @@ class Chaos:
         seconds = self._random.uniform(0.1, 2 * max(self._workload.plan.ttls))
         self._note(victim.process, "cut off", f"for {seconds:.3f} s")
         self._workload.network.partition(victim.process.name, self._world.time, self._world.time + seconds)
+        if self._machines is not None:
+            self._machines.isolate(victim.process, seconds)
 
     def _wall_jump(self, victim: Client) -> None:
         seconds = self._random.uniform(-3600, 3600)
-        jumping = [victim.process, self._workload.server]
+        jumping = [victim.process] if self._machines is not None else [victim.process, self._workload.server]
         if self._workload.plan.same_machine:
             jumping = [client.process for client in self._workload.clients]
         for process in jumping:
@@ -116,15 +143,51 @@ class Chaos:
             process.wall_ahead += seconds
 
     def _server_pause(self, _: Client) -> None:
+        if self._machines is not None:
+            self._machines.pause()
+            return
         seconds = self._random.uniform(0.01, 2.0)
         self._note(self._workload.server, "paused", f"for {seconds:.3f} s")
         self._workload.server.pause(seconds)
 
     def _forget(self, _: Client) -> None:
+        if self._machines is not None:
+            self._machines.forget()
         for store in self._workload.opened:
             if isinstance(store, MemoryStore):
                 store._space.reset()
                 self._note(self._workload.server, FORGOT)
+
+    def _restart(self, _: Client) -> None:
+        self._servers().restart()
+
+    def _fail_over(self, _: Client) -> None:
+        self._servers().fail_over()
+
+    def _lose_scripts(self, _: Client) -> None:
+        self._servers().lose_scripts()
+
+    def _evict_key(self, _: Client) -> None:
+        self._servers().evict()
+
+    def _server_clock(self, _: Client) -> None:
+        self._servers().set_clock()
+
+    def _cut(self, victim: Client) -> None:
+        self._servers().cut(victim.process)
+
+    def _half_open(self, victim: Client) -> None:
+        self._servers().half_open(victim.process)
+
+    def _close(self, victim: Client) -> None:
+        if not victim.engine.closed:
+            self._note(victim.process, "closes its connection")
+            victim.process.spawn(victim.engine.close, "close")
+            self._replace(victim.process)
+
+    def _servers(self) -> Machines:
+        assert self._machines is not None, "this fault is for simulated servers"
+        return self._machines
 
     def _note(self, process: Process, what: str, detail: str = "") -> None:
         self._workload.history.note(self._world.time, process.name, what, detail=detail)

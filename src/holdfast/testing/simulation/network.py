@@ -171,6 +171,8 @@ class Network:
         return concerned and probability > 0 and self._world.random.random() < probability
 
     def _cut(self, process: Process) -> bool:
+        if not self._partitions:
+            return False
         now = self._world.time
         return any(who in ("*", process.name) and start <= now < end for who, start, end in self._partitions)
 

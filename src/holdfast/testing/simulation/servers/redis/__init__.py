@@ -1,0 +1,7 @@
+"""A Redis in virtual time, which runs our Lua scripts as they are. `tests/simulation/servers` holds it to the real one."""
+
+from __future__ import annotations
+
+from .server import RedisServer
+
+__all__ = ["RedisServer"]

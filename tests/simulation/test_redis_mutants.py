@@ -1,0 +1,150 @@
+"""The simulation of Redis can fail: each of these mistakes, in our scripts or in the client, is found by the plans that any seed draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple
+from unittest import mock
+
+import pytest
+
+from holdfast.drivers.simulated import Simulated
+from holdfast.drivers.simulated_streams import SimulatedStream
+from holdfast.errors import Unavailable
+from holdfast.stores.redis import scripts
+from holdfast.stores.redis.replies import Reply
+from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.stream_wire import StreamWire
+from holdfast.testing.simulation import Fence
+from holdfast.testing.simulation.machines import on_machines
+from holdfast.testing.simulation.servers.redis.lua import lua
+from holdfast.testing.simulation.swarm import REDIS, plan_of
+from holdfast.testing.simulation.workload import run
+
+from .test_mutants import deadline_from_the_reply, no_recheck_after_waiting, nonce_used_twice, renew_after_loss
+
+Patch = Callable[[], AbstractContextManager[object]]
+
+
+class Mutant(NamedTuple):
+    wrong: str
+    found_by: tuple[str, ...]  # any of these checkers
+    patch: Patch = nullcontext
+    fence: Fence = Fence.READS_AND_WRITES
+
+
+def spoilt(*changes: tuple[Script, str, str]) -> Patch:
+    """The server runs another text under the same SHA-1."""
+
+    @contextmanager
+    def patch() -> Iterator[None]:
+        known = dict(lua()._compiled)
+        try:
+            for script in {script for script, _, _ in changes}:
+                text = script.text.decode()
+                for _, old, new in (change for change in changes if change[0] is script):
+                    assert text.count(old) >= 1, f"the script has changed: {old!r}"
+                    text = text.replace(old, new)
+                lua()._compiled.pop(script.sha, None)
+                lua().compile(script.sha, text.encode())
+            yield
+        finally:
+            lua()._compiled.clear()
+            lua()._compiled.update(known)
+
+    return patch
+
+
+def in_the_book(old: str, new: str) -> Patch:
+    return spoilt(*((script, old, new) for script in scripts.ALL if old in script.text.decode()))
+
+
+def wall_clock_at_the_client() -> AbstractContextManager[object]:
+    def now(self: Simulated) -> float:
+        return original(self) if self.process.name in ("server", "redis", "chaos") else self.wall_us() / 1e6
+
+    original = Simulated.now
+    return mock.patch.object(Simulated, "now", now)
+
+
+@contextmanager
+def answers_of_others() -> Iterator[None]:
+    """redis-py's, CVE-2023-28859: a connection that owes an answer is used again."""
+    plain = StreamWire._converse
+
+    async def kept(self: StreamWire, requests: Sequence[bytes], within: float) -> list[Reply]:
+        before = list(self._idle)
+        try:
+            return await plain(self, requests, within)
+        except Unavailable:
+            self._idle += [one for one in before if one not in self._idle]
+            raise
+
+    with (
+        mock.patch.object(StreamWire, "_converse", kept),
+        mock.patch.object(SimulatedStream, "is_stale", lambda self: self._broken or self._closed),
+        mock.patch.object(SimulatedStream, "close", lambda self: None),
+    ):
+        yield
+
+
+RENEWED = "if sub(state, 8, 15) == sub(grant, 1, 8) and sub(state, 40, 31 + #grant) == sub(grant, 9)"
+OVERTAKEN = "if token > now + ARGV[2] then px = math.ceil((token - now + ARGV[4]) / 1000) end"
+SAME = "if string.sub(state, 41, from - 1) == ARGV[1] then"
+
+MUTANTS = [
+    Mutant("a mark that expires before the clock has passed it", ("tokens",), spoilt((scripts.CLAIM, OVERTAKEN, ""))),
+    Mutant(
+        "a lost answer, asked for again, is taken for a fresh entry",
+        ("honesty", "linearizability", "tokens", "storage"),
+        spoilt((scripts.CLAIM, SAME, SAME + "\n            if true then token = math.max(token + 1, now)\n            state = "
+            "string.sub(state, 1, 7) .. struct.pack('>d', token) .. string.sub(state, 16) end")),
+    ),
+    Mutant(
+        "plain delete on release",
+        ("linearizability",),
+        spoilt((scripts.RELEASE, "if string.sub(state, 41, 40 + string.byte(state, 40)) ~= ARGV[1] then return 0 end", "")),
+    ),
+    Mutant(
+        "a renewal that does not look whose it is", ("linearizability",), spoilt((scripts.RENEW, RENEWED, "if true"))
+    ),
+    Mutant("tokens by the clock alone", ("tokens",), spoilt((scripts.CLAIM, "token = mark + step(ARGV[1])", "token = now"))),
+    Mutant("bell not rung", ("handoff",), in_the_book("function Book:ring()", "function Book:ring()\n    do return end")),
+    Mutant("a place in line that never ends", ("liveness",), in_the_book("if e and e.ends > now then\n                head", "if e then\n                head")),
+    Mutant(
+        "capacity ignored",
+        ("linearizability",),
+        spoilt((scripts.CLAIM, "if book.used + units <= capacity and", "if book.used <= capacity and")),
+    ),
+    Mutant(
+        "a lease ends early at the server",
+        ("linearizability",),
+        spoilt((scripts.CLAIM, "token, now, ARGV[2], now + ARGV[2], #ARGV[1]", "token, now, ARGV[2], now + ARGV[2] / 3, #ARGV[1]")),
+    ),
+    Mutant("deadline from the reply", ("honesty",), deadline_from_the_reply),
+    Mutant("wall clock at the client", ("honesty",), wall_clock_at_the_client),
+    Mutant("the answer to another question", ("honesty", "linearizability", "tokens", "failure", "storage"), answers_of_others),
+    Mutant("a nonce used twice", ("tokens", "linearizability", "failure"), nonce_used_twice),
+    Mutant("no re-check after waiting", ("honesty",), no_recheck_after_waiting),
+    Mutant("renewal brings back the lost", ("honesty",), renew_after_loss),
+    Mutant("fence on writes only", ("storage",), fence=Fence.WRITES),
+    Mutant("no fence", ("storage",), fence=Fence.NONE),
+    Mutant("!= instead of < at the storage", ("storage",), fence=Fence.NOT_EQUAL),
+]
+
+BUDGET = 20_000
+
+
+def seeds_until_found(mutant: Mutant, budget: int = BUDGET) -> int | None:
+    with mutant.patch():
+        for seed in range(budget):
+            report = run(seed, plan_of(REDIS, seed)._replace(fence=mutant.fence), on_machines)
+            if any(finding.checker in mutant.found_by for finding in report.findings):
+                return seed + 1
+    return None
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.wrong)
+def test_what_is_wrong_is_found_out(mutant: Mutant) -> None:
+    assert seeds_until_found(mutant) is not None
