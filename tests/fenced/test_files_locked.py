@@ -41,7 +41,7 @@ def test_a_forked_child_that_goes_its_way_does_not_unlock_its_parents_file(tmp_p
         locked.__exit__(None, None, None)
         os._exit(0)
     os.waitpid(child, 0)
-    other = file._open(file._lock, os.O_RDWR)
+    other = files._open_own(file._lock, os.O_RDWR)
     assert not files._try_lock(other)
     os.close(other)
     locked.__exit__(None, None, None)

@@ -96,7 +96,7 @@ MUTANTS = [
     Mutant(
         "a bell that nobody rings at the end of the process",
         "drivers/doorbell.py",
-        (("            if _sender().fileno() >= 0:\n", "            if True:\n"),),
+        (("    if _sender().fileno() >= 0:\n", "    if True:\n"),),
         "tests/drivers/test_doorbell.py",
     ),
     Mutant(

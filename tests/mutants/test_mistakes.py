@@ -357,21 +357,21 @@ MUTANTS = [
         "bells for everybody",
         "drivers/doorbell.py",
         (
-            ("        os.chmod(path, mode)\n", "        os.chmod(path, 0o777)\n"),
-            ("        os.mkdir(folder, 0o700)\n", "        os.mkdir(folder, 0o755)\n"),
+            ("        os.chmod(what, mode, **how)\n", "        os.chmod(what, 0o777)\n"),
+            ('-bells", 0o700)\n', '-bells", 0o755)\n'),
         ),
         BELLS + "test_another_user_can_neither_ring_nor_find_out_whom",
     ),
     Mutant(
         "a folder of bells of whoever came first",
         "drivers/doorbell.py",
-        ((" or found.st_uid not in (rights.st_uid, os.geteuid(), 0)", ""),),
+        (("if os.fstat(folder).st_uid not in (rights.st_uid, os.geteuid(), 0)", "if False"),),
         BELLS + "test_a_folder_of_bells_that_somebody_else_has_made_is_not_used",
     ),
     Mutant(
         "a child that takes its parent's bell away",
         "drivers/doorbell.py",
-        (("        if self._pid == os.getpid():", "        if self._pid:"),),
+        (("        if self._pid != os.getpid():", "        if not self._pid:"),),
         BELLS + "test_a_forked_child_leaves_the_bell_of_its_parent_alone",
     ),
     Mutant(

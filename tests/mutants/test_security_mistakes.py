@@ -10,6 +10,8 @@ from .spoiling import Mutant, must_be_found
 
 SECRETS = "tests/security/test_secrets.py::"
 URLS = SECRETS + "test_a_url_that_is_not_understood_shows_nothing_of_its_password"
+LOCAL = "tests/security/test_local_users.py::"
+OF_OTHERS = "tests/fenced/test_files_of_others.py::"
 ROGUE = "tests/security/test_rogue_redis.py::"
 SIBLING = "::test_a_tenant_may_touch_nothing_of_a_sibling"
 PRINTED = "tests/cli/test_migrate.py::test_the_documented_rights_are_those_that_are_printed"
@@ -107,6 +109,99 @@ MUTANTS = [
         "cli/grants.py",
         ((" if name not in _CALLED_BY_OTHERS", ""),),
         PRINTED,
+    ),
+    # ---- another user of this machine
+    Mutant(
+        "a link in place of the folder of bells is followed",
+        "drivers/doorbell.py",
+        ((' | getattr(os, "O_NOFOLLOW", 0)', ""),),
+        LOCAL + "test_a_ring_removes_no_file_that_a_link_in_place_of_the_folder_leads_to",
+    ),
+    Mutant(
+        "whatever does not answer a ring is removed",
+        "drivers/doorbell.py",
+        (
+            (
+                "        if stat.S_ISSOCK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):\n",
+                "        if True:\n",
+            ),
+        ),
+        LOCAL + "test_a_ring_removes_nothing_but_sockets",
+    ),
+    Mutant(
+        "the folder of bells is given away by its path",
+        "drivers/doorbell.py",
+        (
+            (
+                "                _share_folder(folder, rights)\n",
+                '                _share_folder(f"{beside}-bells", rights)\n',
+            ),
+            ("    found = os.fstat(folder)\n", "    found = os.stat(folder)\n"),
+        ),
+        LOCAL + "test_the_rights_of_no_other_folder_are_changed_by_a_link_that_comes_in_time",
+    ),
+    Mutant(
+        "a folder that is full of other things is given away",
+        "drivers/doorbell.py",
+        ((" and not os.listdir(folder)", ""),),
+        LOCAL + "test_a_folder_with_something_in_it_is_not_given_away",
+    ),
+    Mutant(
+        "a bell is given away by its path",
+        "drivers/doorbell.py",
+        (
+            (
+                "    if not _held_by_number():\n        _share(path, rights, mode, follow_symlinks=False)\n",
+                "    if True:\n        _share(path, rights, mode)\n",
+            ),
+        ),
+        LOCAL + "test_the_rights_of_no_other_file_are_changed_by_what_is_put_in_place_of_a_bell[a link]",
+    ),
+    Mutant(
+        "a socket is taken for the one that was bound",
+        "drivers/doorbell.py",
+        (
+            ("        _send(word, held)\n", ""),
+            ("        while bound.recv(len(word)) != word:\n            pass  # somebody rings already\n", ""),
+        ),
+        LOCAL
+        + "test_the_rights_of_no_other_file_are_changed_by_what_is_put_in_place_of_a_bell[another socket of ours]",
+    ),
+    Mutant(
+        "a link of another user in a folder open to all is followed",
+        "drivers/paths.py",
+        (("        if is_planted(here):\n", "        if False:\n"),),
+        OF_OTHERS + "test_a_link_that_another_user_has_put_in_place_of_the_file_is_not_followed",
+    ),
+    Mutant(
+        "SQLite finds out where a link leads",
+        "stores/sqlite/database.py",
+        (("            real = resolved(self.path)\n", "            real = os.path.realpath(self.path)\n"),),
+        LOCAL + "test_no_link_that_another_user_has_put_in_place_of_a_file_of_the_store_is_followed[locks.db]",
+    ),
+    Mutant(
+        "what lies beside the file is not looked at",
+        "stores/sqlite/database.py",
+        (('(real, f"{real}-wal", f"{real}-shm", f"{real}-journal")', "(real,)"),),
+        LOCAL + "test_no_link_that_another_user_has_put_in_place_of_a_file_of_the_store_is_followed[locks.db-wal]",
+    ),
+    Mutant(
+        "a file that can be guessed is anybody's",
+        "drivers/paths.py",
+        (("    return owner not in (os.geteuid(), folder.st_uid, 0)\n", "    return False\n"),),
+        LOCAL + "test_a_file_that_another_user_has_put_into_a_folder_open_to_all_is_no_store",
+    ),
+    Mutant(
+        "a pipe in place of the content is waited for",
+        "fenced/files.py",
+        (("    if not stat.S_ISREG(os.fstat(opened).st_mode):\n", "    if False:\n"),),
+        OF_OTHERS + "test_a_pipe_or_a_late_link_in_place_of_the_content_neither_hangs_nor_leads_away",
+    ),
+    Mutant(
+        "a second name of another file is taken for the lock of a guard",
+        "fenced/files.py",
+        (("    if linked or about", "    if about"),),
+        OF_OTHERS + "test_a_second_name_of_another_file_is_not_taken_for_ours",
     ),
 ]
 

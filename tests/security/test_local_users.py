@@ -11,12 +11,18 @@ import os
 import socket
 import stat
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.drivers import doorbell
+from holdfast.errors import Misuse
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
 
 _attack: list[Callable[[str, tuple[object, ...]], None]] = []
 
@@ -96,7 +102,7 @@ def test_the_rights_of_no_other_folder_are_changed_by_a_link_that_comes_in_time(
 
 
 def test_a_folder_with_something_in_it_is_not_given_away(path: Path) -> None:
-    """Whoever may write to the folder above may rename what is there, and so put any folder in it in the place of that of the bells."""
+    """Whoever may write to the folder above may rename what is there, and so put another folder in the place of the bells."""
     private = Path(f"{path}-bells")
     private.mkdir(0o750)
     (private / "diary").touch()
@@ -132,3 +138,81 @@ def test_the_rights_of_no_other_file_are_changed_by_what_is_put_in_place_of_a_be
 
 def _at_the_first_call_after_bind(act: Callable[[], None]) -> None:
     just_before(("socket.bind",), lambda: just_before(("os.chown", "os.chmod", "open"), act))
+
+
+# ---- the file itself
+
+
+@pytest.fixture
+def open_to_all(tmp_path: Path) -> Path:
+    """As /tmp is."""
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+@as_root
+@pytest.mark.parametrize("planted", ["locks.db", "locks.db-wal", "locks.db-shm", "locks.db-journal"])
+def test_no_link_that_another_user_has_put_in_place_of_a_file_of_the_store_is_followed(
+    tmp_path: Path, open_to_all: Path, planted: str
+) -> None:
+    """SQLite finds out by itself where a link leads, and makes the file there, as root and for all to read."""
+    (open_to_all / planted).symlink_to(tmp_path / "private")
+    os.chown(open_to_all / planted, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(Misuse, match=f"{planted} belongs to another user"):
+        holdfast.connect(f"sqlite://{open_to_all}/locks.db")
+    assert not (tmp_path / "private").exists()
+
+
+@as_root
+def test_a_file_that_another_user_has_put_into_a_folder_open_to_all_is_no_store(open_to_all: Path) -> None:
+    theirs = open_to_all / "locks.db"
+    theirs.touch(0o666)
+    os.chown(theirs, 65534, 65534)
+    with pytest.raises(Misuse, match="belongs to another user"):
+        holdfast.connect(f"sqlite://{theirs}")
+    open_to_all.chmod(0o755)  # where they share it on purpose
+    with holdfast.connect(f"sqlite://{theirs}") as locks, locks.lock("x"):
+        pass
+
+
+def test_a_folder_where_all_may_write_is_warned_of_once(open_to_all: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        with holdfast.connect(f"sqlite://{open_to_all}/locks.db") as locks, locks.lock("x"):
+            pass
+    assert caplog.text.count("every user may write to the folder") == 1
+
+
+def test_who_finds_the_file_by_a_link_hears_the_same_bells(tmp_path: Path) -> None:
+    """And the files beside it are made where it is, for its owner only."""
+    link = tmp_path / "link.db"
+    link.symlink_to(tmp_path / "locks.db")
+    old = os.umask(0)
+    try:
+        with (
+            holdfast.connect(f"sqlite://{link}") as by_link,
+            holdfast.connect(f"sqlite://{tmp_path}/locks.db") as direct,
+        ):
+            held = direct.lock("x").acquire(timeout=0)
+            entered = threading.Event()
+
+            def wait() -> None:
+                with by_link.lock("x").acquire(timeout=30):
+                    entered.set()
+
+            thread = threading.Thread(target=wait)
+            thread.start()
+            give_up = time.monotonic() + 30
+            while not direct.inspect("x").waiters:
+                assert time.monotonic() < give_up
+                time.sleep(0.005)
+            assert len(list((tmp_path / "locks.db-bells").iterdir())) == 1
+            assert not (tmp_path / "link.db-bells").exists()
+            made = {one.name: mode(one) for one in tmp_path.glob("locks.db*") if one.is_file()}
+            assert set(made.values()) == {0o600}, made
+            held.release()
+            assert entered.wait(30)
+            thread.join()
+    finally:
+        os.umask(old)

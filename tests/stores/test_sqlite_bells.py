@@ -204,7 +204,7 @@ def test_a_link_in_place_of_the_folder_of_bells_is_not_followed(path: Path, tmp_
     path.touch()
     (tmp_path / "other").mkdir()
     Path(f"{path}-bells").symlink_to(tmp_path / "other")
-    with pytest.raises(OSError, match="Not a directory|belongs to somebody else"):
+    with pytest.raises(OSError, match=r"Not a directory|belongs to somebody else"):
         doorbell.SocketBell(str(path))
     assert list((tmp_path / "other").iterdir()) == []
 

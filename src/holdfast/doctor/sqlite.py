@@ -49,6 +49,11 @@ class SqliteWard:
                 f"everybody may rename and replace files in {self.folder}: then there are two worlds of locks",
                 f"chmod o-w {self.folder}",
             )
+        elif folder.st_mode & stat.S_IWOTH:
+            yield warning(
+                f"everybody may put files into {self.folder}, in the way of this one and of those beside it",
+                "keep it in a folder where only those who share it can write",
+            )
         if status.st_uid != os.geteuid():
             yield ok("the file belongs to another user, who shares it with this one")
         if stat.S_IMODE(status.st_mode) & 0o070:

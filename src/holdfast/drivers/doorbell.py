@@ -124,7 +124,9 @@ def _send(word: bytes, path: str) -> None:
     if _sender().fileno() >= 0:
         _sender().sendto(word, path)
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:  # closed: the process ends, and releases what it holds
+    with socket.socket(
+        socket.AF_UNIX, socket.SOCK_DGRAM
+    ) as sender:  # closed: the process ends, and releases what it holds
         sender.setblocking(False)
         sender.sendto(word, path)
 

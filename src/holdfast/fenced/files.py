@@ -5,7 +5,8 @@ locks. The mark moves to the disk before the content does, and each is replaced 
 the content is the old or the new one, and the mark never lags behind it.
 
 In a folder that others may write to, their names can be guessed: so none is ever followed if it is a link, and none is
-trusted that belongs to somebody else than this user or the folder's owner, who could replace everything anyway.
+trusted that has a second name, or belongs to somebody else than this user or the folder's owner, who could replace everything
+anyway. Links in the path of the file itself are followed as the kernel would be told to: see `drivers/paths.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+from ..drivers.paths import resolved
 from ..errors import Misuse, Unavailable
 from .mark import Mark, Ticket, mark_of, refusal, valid_token
 
@@ -42,16 +44,15 @@ class File:
         if fcntl is None:
             raise Misuse("a fenced file needs the locks of POSIX (flock), which this system does not have")
         self._mark = mark_of(ticket)
-        self._path = os.path.realpath(os.fspath(path))
-        self._folder, name = os.path.split(self._path)
-        self._seal = os.path.join(self._folder, f".{name}.fence")
+        self._path, self._seal = _places(path)
+        self._folder = os.path.dirname(self._path)
         self._lock = f"{self._seal}-lock"
 
     def read(self) -> bytes | None:
         """The content, or None if there is no such file; from now on, older tokens are refused."""
         with self._sealed():
             try:
-                with open(self._path, "rb") as file:
+                with open(_open_plain(self._path, os.O_RDONLY), "rb") as file:
                     return file.read()
             except FileNotFoundError:
                 return None
@@ -104,7 +105,10 @@ class File:
         deadline = time.monotonic() + PATIENCE
         pause = 0.0005
         while time.monotonic() < deadline:
-            lock = self._open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                lock = _open_own(self._lock, os.O_RDWR | os.O_CREAT)
+            except FileNotFoundError:
+                raise Misuse(f"{self._path}: the folder {self._folder} does not exist") from None
             try:
                 if os.fstat(lock).st_mode & 0o077 and os.fstat(lock).st_uid == os.geteuid():
                     os.fchmod(lock, 0o600)  # whoever can open it can hold it, and earlier versions let everybody
@@ -123,43 +127,15 @@ class File:
 
     def _seen(self) -> tuple[int, float | None]:
         try:
-            with open(self._open(self._seal, os.O_RDONLY), "rb") as file:
-                record: Any = json.load(file)
-            resource, token, since = record["resource"], valid_token(record["token"]), float(record["since"])
+            resource, token, since = _record(self._seal)
         except FileNotFoundError:
             return 0, None
-        except (ValueError, KeyError, TypeError) as error:
-            raise Misuse(
-                f"{self._seal} is damaged ({error}): it was not written by holdfast. Nothing was read or changed. If you are "
-                "sure that no older holder is left, remove it"
-            ) from error
         if resource != self._mark.resource:
             raise Misuse(
                 f"{self._path} is guarded by the lock {resource!r}, not by {self._mark.resource!r}: tokens of different locks "
                 "do not compare"
             )
         return token, since
-
-    def _open(self, path: str, how: int, mode: int = 0o600) -> int:
-        """One of our own files beside the content. FileNotFoundError if it is to be read and is not there."""
-        try:
-            opened = os.open(path, how | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)
-        except FileNotFoundError:
-            if how & os.O_CREAT:
-                raise Misuse(f"{self._path}: the folder {self._folder} does not exist") from None
-            raise
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.EACCES, errno.EEXIST, errno.ENXIO):
-                raise _planted(path) from error
-            raise
-        try:
-            about = os.fstat(opened)
-            if not stat.S_ISREG(about.st_mode) or about.st_uid not in (os.geteuid(), os.stat(self._folder).st_uid):
-                raise _planted(path)
-        except BaseException:
-            os.close(opened)
-            raise
-        return opened
 
     def _replace(self, path: str, content: bytes, mode: int) -> None:
         """A leftover of a crash is removed: only one process at a time is here. `mode`: of a file that is not there yet."""
@@ -174,7 +150,7 @@ class File:
             with contextlib.suppress(FileNotFoundError):
                 before = os.stat(path).st_mode & 0o7777
         with open(
-            self._open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode if before is None else 0o600), "wb"
+            _open_own(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode if before is None else 0o600), "wb"
         ) as file:
             if before is not None:
                 os.fchmod(file.fileno(), before)
@@ -190,6 +166,55 @@ class File:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _places(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """Of the content, without links, and of its mark."""
+    try:
+        content = resolved(os.fspath(path))
+    except PermissionError as error:
+        raise _planted(error.filename or os.fspath(path)) from error
+    folder, name = os.path.split(content)
+    return content, os.path.join(folder, f".{name}.fence")
+
+
+def _record(seal: str) -> tuple[str, int, float]:
+    """The lock, the token and the time of a mark; FileNotFoundError if there is none."""
+    with open(_open_own(seal, os.O_RDONLY), "rb") as file:
+        text = file.read()
+    try:
+        record: Any = json.loads(text)
+        return str(record["resource"]), valid_token(record["token"]), float(record["since"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Misuse(
+            f"{seal} is damaged ({error}): it was not written by holdfast. Nothing was read or changed. If you are "
+            "sure that no older holder is left, remove it"
+        ) from error
+
+
+def _open_plain(path: str, how: int, mode: int = 0o600) -> int:
+    """A plain file, by no link, without waiting. FileNotFoundError if it is to be read and is not there."""
+    try:
+        opened = os.open(path, how | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EACCES, errno.EEXIST, errno.ENXIO):
+            raise _planted(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise _planted(path)
+    return opened
+
+
+def _open_own(path: str, how: int, mode: int = 0o600) -> int:
+    """One of our own files beside the content."""
+    opened = _open_plain(path, how, mode)
+    about, folder = os.fstat(opened), os.stat(os.path.dirname(path))
+    linked = about.st_nlink > 1 and folder.st_mode & 0o022  # where nobody else can write, it is a backup's
+    if linked or about.st_uid not in (os.geteuid(), folder.st_uid):
+        os.close(opened)
+        raise _planted(path)
+    return opened
 
 
 def _try_lock(lock: int) -> bool:
@@ -211,8 +236,8 @@ def _is_at(opened: int, path: str) -> bool:
 
 def _planted(path: str) -> Misuse:
     return Misuse(
-        f"{path} is a link, no plain file, or belongs to another user, and is not trusted. Nothing was read or changed. Keep "
-        "guarded files in a folder where only their user can write; if you are sure of it, remove it"
+        f"{path} is a link, no plain file, has a second name, or belongs to another user, and is not trusted. Nothing was read "
+        "or changed. Keep guarded files in a folder where only their user can write; if you are sure of it, remove it"
     )
 
 
@@ -244,10 +269,8 @@ class AsyncFile:
 
 def seen(path: str | os.PathLike[str]) -> Mark | None:
     """The mark of a file, to look at, never to decide by."""
-    folder, name = os.path.split(os.path.realpath(os.fspath(path)))
     try:
-        with open(os.path.join(folder, f".{name}.fence"), "rb") as file:
-            record = json.load(file)
+        resource, token, _ = _record(_places(path)[1])
     except FileNotFoundError:
         return None
-    return Mark(record["resource"], record["token"])
+    return Mark(resource, token)

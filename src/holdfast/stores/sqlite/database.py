@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 import time
 import weakref
@@ -17,6 +18,7 @@ from weakref import WeakSet
 
 from ...claim import ROUND
 from ...drivers.base import Driver
+from ...drivers.paths import is_planted, resolved
 from ...drivers.system import at_fork
 from ...errors import HoldfastError, Misuse, Unavailable
 from .machine import LOCAL_FILE_SYSTEMS, NETWORK_FILE_SYSTEMS, file_system_of
@@ -29,6 +31,7 @@ BUSY_PATIENCE = ROUND
 RETENTION = 3600.0  # how long an idle name keeps its last token, against a clock that is set back
 _SAME_FILE_FOR = 0.1  # how long to believe that the path still leads to the file that is open
 _unknown: set[str] = set()  # kinds of file systems that were told of
+_open_to_all: set[str] = set()  # folders that were
 
 
 def load_sql(file: str) -> str:
@@ -70,6 +73,7 @@ class Database:
 
     def __init__(self, path: str, driver: Driver, now: Callable[[], float], boot: str) -> None:
         self.path = path
+        self.real = path  # without links, from when it was opened
         self._driver = driver
         self._now = now
         self._boot = boot
@@ -151,9 +155,10 @@ class Database:
 
     def open(self) -> sqlite3.Connection:
         self._check_path()
+        self.real = self._trusted()
         self._make_file()
         try:
-            connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(self.real, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise self._in_words(error) from None
         try:
@@ -223,10 +228,28 @@ class Database:
             return
         execute(sql["new_boot"], (self._boot,))
 
+    def _trusted(self) -> str:
+        """The path without links, if no other user has put anything there for us to find."""
+        try:
+            real = resolved(self.path)
+            planted = next(
+                (one for one in (real, f"{real}-wal", f"{real}-shm", f"{real}-journal") if is_planted(one)), None
+            )
+        except PermissionError as error:
+            planted = error.filename or self.path
+        except OSError as error:
+            raise Misuse(f"{self.path} cannot be opened ({error.strerror}): name another file") from None
+        if planted is not None:
+            raise Misuse(
+                f"{planted} belongs to another user, in a folder where everybody can write, and is not trusted: name a file in "
+                "a folder where only those who share it can write"
+            )
+        return real
+
     def _make_file(self) -> None:
         """Ours alone, whatever the umask; who wants to share it changes its mode. SQLite gives its other files the same."""
         try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            os.close(os.open(self.real, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
             return
         except OSError as error:
@@ -256,6 +279,15 @@ class Database:
                 "hold between them",
                 path,
                 kind,
+            )
+        if os.name == "posix" and folder not in _open_to_all and os.stat(folder).st_mode & stat.S_IWOTH:
+            import logging
+
+            _open_to_all.add(folder)
+            logging.getLogger("holdfast").warning(
+                "every user may write to the folder %s: they can put files in the way of %s, and hold up its locks",
+                folder,
+                path,
             )
 
     def _same_file(self) -> None:

@@ -154,7 +154,7 @@ class SqliteStore:
     async def watch(self, name: str, token: int, timeout: float) -> None:
         until = self._driver.now() + timeout
         try:
-            bell = self._driver.doorbell(self._database.path)
+            bell = self._driver.doorbell(self._database.real)
         except OSError:
             await self._doze(timeout)
             return
@@ -310,7 +310,7 @@ class SqliteStore:
         # The bell stands in the line from the start: nobody can leave between our looking and our listening.
         address: str | None = None
         try:
-            bell = self._bells.get(holder) or self._driver.doorbell(self._database.path)
+            bell = self._bells.get(holder) or self._driver.doorbell(self._database.real)
         except OSError:
             pass  # then it will doze
         else:
@@ -396,7 +396,7 @@ class SqliteStore:
 
     async def _ring(self, name: str, heir: Heir, give_up: float) -> None:
         """A bell whose process is gone says so: then that waiter leaves the line, and the next is rung."""
-        path = self._database.path
+        path = self._database.real
         for watcher in heir.watchers:
             self._driver.ring(watcher, path)
         while heir.bell is not None and self._driver.ring(heir.bell, path) is False:
