@@ -417,6 +417,21 @@ def test_an_address_that_others_reach_wants_a_token(url: str, tmp_path: Path) ->
     assert "wants HOST:PORT" in command(url, "--listen", "nonsense").stderr
 
 
+def test_putting_holders_out_wants_a_token_even_on_this_machine(url: str) -> None:
+    """Its other users reach the page as well, and would act with the rights of whoever started it."""
+    refused = command(url, "--allow-evict")
+    assert refused.returncode == 125
+    assert "every user of this machine can reach 127.0.0.1" in refused.stderr
+
+
+def test_hostile_questions_are_refused_and_no_fault_of_ours(url: str) -> None:
+    with Served(url, allow_evict=True) as served, httpx.Client(base_url=served.url, timeout=30) as page:
+        headers = {**acting(page), "content-type": "application/json"}
+        assert page.post("/api/evict", content="[" * 8000, headers=headers).status_code == 400
+        assert page.post("/api/evict", content='{"a":' * 1500, headers=headers).status_code == 400
+        assert page.get("/api/history", params={"most": "9" * 5000}).status_code == 200
+
+
 def test_without_the_extra_it_says_what_to_install(url: str) -> None:
     code = (
         "import sys; sys.modules['starlette'] = None; import holdfast.dashboard; holdfast.dashboard.asgi('memory://')"

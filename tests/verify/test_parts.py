@@ -112,6 +112,37 @@ def test_what_is_no_history_is_refused(text: str, tmp_path: Path) -> None:
         kept(tmp_path / "file")
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"workers": "<script>alert(1)</script>"},
+        {"store": ["<script>"]},
+        {"environment": "<script>"},
+        {"begun": "<script>"},
+    ],
+)
+def test_a_history_of_somebody_elses_puts_nothing_into_the_page_but_text(
+    changed: dict[str, Any], tmp_path: Path
+) -> None:
+    keep(good(), {**RUN, **changed}, tmp_path / "kept")
+    with pytest.raises(Misuse, match="is no history"):
+        kept(tmp_path / "kept")
+    if isinstance(changed.get("workers"), str):  # and should it come that far
+        assert "<script" not in page(good(), {**RUN, **changed}, judge(good(), RUN))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("process", 5), ("token", "<script>"), ("invoked", "<script>"), ("name", None)]
+)
+def test_a_step_of_another_kind_is_no_history(field: str, value: object, tmp_path: Path) -> None:
+    keep(good(), RUN, tmp_path / "kept")
+    first, second, *rest = (tmp_path / "kept").read_text().splitlines()
+    changed = json.dumps({**json.loads(second), field: value})
+    (tmp_path / "kept").write_text("\n".join([first, changed, *rest]))
+    with pytest.raises(Misuse, match="is no history"):
+        kept(tmp_path / "kept")
+
+
 def test_the_register_refuses_who_was_overtaken_and_knows_what_was_lost(tmp_path: Path) -> None:
     register.create(tmp_path / "r")
     fenced = Register(tmp_path / "r")

@@ -27,6 +27,12 @@ def dashboard(options: Options) -> int:
     token = _token(options)
     if not is_local(host) and not token:
         raise Usage(f"others can reach {host}: say --token-file FILE (or {TOKEN}), and look only with it", "dashboard")
+    if options.flag("allow_evict") and not token:
+        raise Usage(
+            f"every user of this machine can reach {host}, and could put out holders with your rights: with --allow-evict say "
+            f"--token-file FILE (or {TOKEN})",
+            "dashboard",
+        )
     others = options.get("also", [])
     if any(map(has_password, others)):
         print(

@@ -204,7 +204,8 @@ promises and what `doctor` finds; the last 10,000 events. Needs: pip install 'ho
   --listen H:P      where (default 127.0.0.1:8377). An address that others reach wants a token
   --token-file F    who looks has to log in with what is in this file (or $HOLDFAST_DASHBOARD_TOKEN, or --token T, which others
                     see with ps)
-  --allow-evict     holders may be put out from the page, by whoever types the name; without it, the page only looks
+  --allow-evict     holders may be put out from the page, by whoever has the token and types the name; without it, the page
+                    only looks
   --history FILE    keep the events in this SQLite file; else they are gone when it ends
   --interval S      look every S seconds (default 1) while a page is open, else every ten; and never for more than a fifth of
                     the time

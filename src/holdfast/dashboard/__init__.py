@@ -1,7 +1,7 @@
 """Who holds what, who waits for whom, and what needs attention: a page, live, over one or several stores.
 
     app = holdfast.dashboard.asgi("redis://…")                        # an ASGI application, to be mounted behind your own login
-    $ holdfast dashboard --url redis://… [--allow-evict]              # or by itself, on http://127.0.0.1:8377/
+    $ holdfast dashboard --url redis://…                              # or by itself, on http://127.0.0.1:8377/
 
 Needs `pip install 'holdfast[dashboard]'`. Read-only unless it is told otherwise.
 """

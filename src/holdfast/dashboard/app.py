@@ -253,7 +253,8 @@ class Dashboard:
 
     async def _find(self, request: Request) -> Response:
         asked = request.query_params
-        most = int(asked["most"]) if asked.get("most", "").isascii() and asked.get("most", "").isdigit() else 500
+        said = asked.get("most", "")
+        most = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else 500
         name = asked.get("name")
         found = await run_in_threadpool(
             self.history.find, asked.get("q", ""), store=asked.get("store", ""), name=name, most=min(most, 10_000)
@@ -339,7 +340,7 @@ async def _body(request: Request) -> dict[str, Any]:
         raise Misuse("questions are JSON")
     try:
         said = json.loads(await _read(request))
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
         raise Misuse("questions are JSON objects")

@@ -20,6 +20,23 @@ from ..testing import crowd
 from ..testing.history import History, Note, Operation
 
 FORMAT = 1
+_NUMBER = (int, float)
+# What a run says of itself. A history may come from somebody else, and its page is opened in a browser.
+_ABOUT: dict[str, type | tuple[type, ...]] = {
+    "store": str,
+    "own": (str, type(None)),
+    "seconds": _NUMBER,
+    "seed": int,
+    "workers": int,
+    "ttl": _NUMBER,
+    "fenced": bool,
+    "allowed": list,
+    "bound": _NUMBER,
+    "begun": _NUMBER,
+    "healed": _NUMBER,
+    "wrong": list,
+    "environment": dict,
+}
 
 
 class Journal(crowd.Journal):
@@ -82,6 +99,7 @@ def kept(path: Path) -> tuple[History, dict[str, Any]]:
         about = json.loads(first)
         if about.pop("holdfast verify") != FORMAT:
             raise Misuse(f"{str(path)!r} was kept by another version of holdfast")
+        _check(about, _ABOUT)
         for line in lines:
             _take(json.loads(line), history)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -91,11 +109,17 @@ def kept(path: Path) -> tuple[History, dict[str, Any]]:
     return history, about
 
 
+def _check(said: Any, kinds: dict[str, type | tuple[type, ...]]) -> None:
+    for field, kind in kinds.items():
+        if not isinstance(said[field] if isinstance(said, dict) else getattr(said, field), kind):
+            raise TypeError(f"{field} is no {kind}")
+
+
 def _take(fields: dict[str, Any], history: History) -> None:
     if "final" in fields:
         history.final[fields["final"]] = _entries(fields["value"])
     elif "what" in fields:
-        history.notes.append(Note(**fields))
+        history.notes.append(_note(fields))
     else:
         history.operations.append(_operation(fields))
 
@@ -103,7 +127,23 @@ def _take(fields: dict[str, Any], history: History) -> None:
 def _operation(fields: dict[str, Any]) -> Operation:
     if fields.get("returned", 0.0) is None:
         del fields["returned"]  # open
-    return Operation(**{**fields, "value": _entries(fields["value"])})
+    operation = Operation(**{**fields, "value": _entries(fields["value"])})
+    _check(operation, _OPERATION)
+    return operation
+
+
+def _note(fields: dict[str, Any]) -> Note:
+    note = Note(**fields)
+    _check(note, _NOTE)
+    return note
+
+
+def _kinds(of: type) -> dict[str, type | tuple[type, ...]]:
+    plain = {"str": str, "int": int, "float": _NUMBER}
+    return {field: plain[kind] for field, kind in of.__annotations__.items() if kind in plain}
+
+
+_OPERATION, _NOTE = _kinds(Operation), _kinds(Note)
 
 
 def _entries(value: Iterable[Any]) -> tuple[tuple[str, int], ...]:

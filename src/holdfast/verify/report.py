@@ -24,6 +24,7 @@ def page(history: History, about: dict[str, Any], judgement: Judgement) -> str:
     style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>{title}: holdfast verify</title><style>{style}</style></head><body>
 <h1 class="{judgement.verdict}">{title}</h1>
 <p>{_summary(about, judgement)}</p>
@@ -45,7 +46,7 @@ def _summary(about: dict[str, Any], judgement: Judgement) -> str:
     figures = judgement.figures
     fence = "" if about["fenced"] else " The register checked no tokens (<code>--no-fence</code>)."
     return (
-        f"{about['workers']} workers on <code>{escape(about['store'])}</code>, {about['seconds']:g} s of faults: "
+        f"{escape(str(about['workers']))} workers on <code>{escape(about['store'])}</code>, {about['seconds']:g} s of faults: "
         f"{figures['acquired']} locks acquired, {figures['updates']} updates made, {figures['refused']} writes or reads of "
         f"overtaken holders refused. {figures['overlaps']} times two believed that they held the same lock; that is no "
         f"broken promise: no stale token changes fenced state.{fence}"
