@@ -12,6 +12,7 @@ SECRETS = "tests/security/test_secrets.py::"
 URLS = SECRETS + "test_a_url_that_is_not_understood_shows_nothing_of_its_password"
 LOCAL = "tests/security/test_local_users.py::"
 OF_OTHERS = "tests/fenced/test_files_of_others.py::"
+PG = "tests/security/test_postgresql.py::"
 ROGUE = "tests/security/test_rogue_redis.py::"
 SIBLING = "::test_a_tenant_may_touch_nothing_of_a_sibling"
 PRINTED = "tests/cli/test_migrate.py::test_the_documented_rights_are_those_that_are_printed"
@@ -79,6 +80,30 @@ MUTANTS = [
         "stores/postgresql/greeting.py",
         (("        if owner:\n", "        if owner and not owner:\n"),),
         "tests/security/test_postgresql.py::test_a_superuser_does_not_execute_functions_that_others_own[lease]",
+    ),
+    Mutant(
+        "a superuser who has taken on a role is no superuser",
+        "stores/postgresql/question.sql",
+        ((" OR me.rolsuper\n", "\n"),),
+        PG + "test_a_superuser_does_not_execute_functions_that_others_own[lease]",
+    ),
+    Mutant(
+        "who may run programs on the server may execute the functions of others",
+        "stores/postgresql/question.sql",
+        (("ARRAY['pg_execute_server_program',", "ARRAY['pg_monitor',"),),
+        PG + "test_a_superuser_does_not_execute_functions_that_others_own[lease]",
+    ),
+    Mutant(
+        "the schema is made of whatever is found first",
+        "stores/postgresql/greeting.py",
+        (("SET LOCAL search_path = pg_catalog, pg_temp; {migration", "{migration"),),
+        PG + "test_a_superuser_creates_the_schema_of_nothing_that_the_owner_of_the_database_made[lease]",
+    ),
+    Mutant(
+        "the doctor calls whatever function is found first",
+        "doctor/postgresql.py",
+        (('                self.connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")\n', ""),),
+        PG + "test_the_doctor_calls_no_function_that_the_owner_of_the_database_put_before_those_of_the_server",
     ),
     # ---- rights that are more than it takes
     Mutant(
@@ -202,6 +227,30 @@ MUTANTS = [
         "fenced/files.py",
         (("    if linked or about", "    if about"),),
         OF_OTHERS + "test_a_second_name_of_another_file_is_not_taken_for_ours",
+    ),
+    Mutant(
+        "a page that is made of what a file says",
+        "verify/report.py",
+        (("{escape(str(about['workers']))} workers", "{about['workers']} workers"),),
+        "tests/verify/test_parts.py::test_a_history_of_somebody_elses_puts_nothing_into_the_page_but_text",
+    ),
+    Mutant(
+        "a history of anything",
+        "verify/journal.py",
+        (('            raise TypeError(f"{field} is no {kind}")\n', "            pass\n"),),
+        "tests/verify/test_parts.py::test_a_step_of_another_kind_is_no_history",
+    ),
+    Mutant(
+        "every user of the machine puts holders out",
+        "cli/dashboard.py",
+        (('    if options.flag("allow_evict") and not token:\n', "    if False:\n"),),
+        "tests/dashboard/test_http.py::test_putting_holders_out_wants_a_token_even_on_this_machine",
+    ),
+    Mutant(
+        "a question without a bottom",
+        "dashboard/app.py",
+        (("except (ValueError, RecursionError):", "except ValueError:"),),
+        "tests/dashboard/test_http.py::test_hostile_questions_are_refused_and_no_fault_of_ours",
     ),
 ]
 

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Misuse
+from holdfast.doctor import examine
 from holdfast.testing import servers
 
 
@@ -78,8 +79,66 @@ def test_a_superuser_does_not_execute_functions_that_others_own(mode: str) -> No
             url = f"{server.url}{'&' if '?' in server.url else '?'}mode={mode}"
             with holdfast.connect(url) as other, pytest.raises(Misuse, match="Connect as that role"):
                 other.lock("a").acquire(timeout=0)
+            with (
+                holdfast.connect(f"{url}&options=-crole%3Dapp") as disguised,
+                pytest.raises(Misuse, match="SET ROLE is not enough"),
+            ):
+                disguised.lock("a").acquire(timeout=0)
             assert admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = 'app'").fetchone() == (False,)
+            admin.execute("CREATE ROLE boss LOGIN; GRANT pg_execute_server_program TO boss; GRANT app TO boss")
+            with (
+                holdfast.connect(f"postgresql://boss@{host}:{port}/{database}?mode={mode}") as programs,
+                pytest.raises(Misuse, match="may run programs on the server"),
+            ):
+                programs.lock("a").acquire(timeout=0)
+            admin.execute("CREATE ROLE peer LOGIN; GRANT app TO peer")
+            with holdfast.connect(f"postgresql://peer@{host}:{port}/{database}?mode={mode}") as peer:
+                peer.lock("b").acquire(timeout=0).release()
             locks.lock("a").acquire(timeout=0).release()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("mode", ["lease", "session"])
+def test_a_superuser_creates_the_schema_of_nothing_that_the_owner_of_the_database_made(mode: str) -> None:
+    with servers.start("postgresql") as server, psycopg.connect(server.url, autocommit=True) as admin:
+        host, port = server.address
+        admin.execute("CREATE ROLE app LOGIN")
+        admin.execute("CREATE DATABASE shop OWNER app")
+        with psycopg.connect(f"postgresql://app@{host}:{port}/shop", autocommit=True) as app:
+            app.execute("CREATE SCHEMA trap")
+            app.execute(
+                "CREATE FUNCTION trap.spring() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN BEGIN EXECUTE "
+                "'ALTER ROLE app SUPERUSER'; EXCEPTION WHEN OTHERS THEN NULL; END; RETURN true; END $$"
+            )
+            app.execute(
+                "CREATE FUNCTION trap.hashtextextended(text, bigint) RETURNS bigint LANGUAGE sql AS "
+                "'SELECT CASE WHEN trap.spring() THEN 1::bigint END'"
+            )
+            app.execute("CREATE DOMAIN trap.bytea AS pg_catalog.bytea CHECK (trap.spring())")
+            app.execute("ALTER DATABASE shop SET search_path = trap, pg_catalog")
+        with holdfast.connect(f"postgresql://{admin.info.user}@{host}:{port}/shop?mode={mode}") as locks:
+            locks.lock("a").acquire(timeout=0).release()
+            locks.inspect("a")
+        assert admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = 'app'").fetchone() == (False,)
+
+
+@pytest.mark.server
+def test_the_doctor_calls_no_function_that_the_owner_of_the_database_put_before_those_of_the_server() -> None:
+    with servers.start("postgresql") as server, psycopg.connect(server.url, autocommit=True) as admin:
+        host, port = server.address
+        admin.execute("CREATE ROLE app LOGIN")
+        admin.execute("CREATE DATABASE shop OWNER app")
+        with psycopg.connect(f"postgresql://app@{host}:{port}/shop", autocommit=True) as app:
+            app.execute("CREATE SCHEMA trap")
+            for function in ("current_setting(text) RETURNS text", "pg_backend_pid() RETURNS integer"):
+                app.execute(
+                    f"CREATE FUNCTION trap.{function} LANGUAGE plpgsql AS "
+                    "$$ BEGIN BEGIN EXECUTE 'ALTER ROLE app SUPERUSER'; EXCEPTION WHEN OTHERS THEN NULL; END; RETURN 1; END $$"
+                )
+            app.execute("ALTER DATABASE shop SET search_path = trap, pg_catalog")
+        found = examine(f"postgresql://{admin.info.user}@{host}:{port}/shop")
+        assert any(one.text.startswith("PostgreSQL ") for one in found), found
+        assert admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = 'app'").fetchone() == (False,)
 
 
 @pytest.mark.parametrize(

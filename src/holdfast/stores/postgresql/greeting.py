@@ -50,8 +50,9 @@ class Greeting:
         self.pooled = int(pid) != introduced
         if owner:
             raise Misuse(
-                f"this login to PostgreSQL at {target.where} is a superuser, and the schema {target.schema!r} belongs to the "
-                f"role {owner.decode()!r}, which is none: its functions would act with all your rights. Connect as that role"
+                f"this login to PostgreSQL at {target.where} is a superuser, or may run programs on the server or use its files, "
+                f"and something in the schema {target.schema!r} belongs to the role {owner.decode()!r}, which may not: its "
+                "functions would act with all your rights. Connect as that role; to SET ROLE is not enough"
             )
         if there != b"t":
             if not target.create:
@@ -60,7 +61,8 @@ class Greeting:
                     "the output of `holdfast migrate --sql --url …`"
                 )
             try:
-                yield migration.text(target.schema)
+                # The owner of the database may have said that types and functions are looked for elsewhere first.
+                yield f"SET LOCAL search_path = pg_catalog, pg_temp; {migration.text(target.schema)}"
             except ServerError as error:
                 raise replies.not_created(error, target.where, target.schema) from None
         ((found,),) = yield f'SELECT "{target.schema}".version()'

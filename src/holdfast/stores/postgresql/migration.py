@@ -23,7 +23,7 @@ def watch(schema: str) -> str:
 
 @cache
 def question(schema: str) -> str:
-    """Who is asked (for a pooler gives itself another pid), how new it is, whether the schema is there; and, of a superuser,
-    which role that is none owns something in it."""
+    """Who is asked (for a pooler gives itself another pid), how new it is, whether the schema is there; and, of one
+    who may do everything on the server, which role that may not owns something in it."""
     plain = files(__package__).joinpath("question.sql").read_text(encoding="utf-8")
     return plain.replace("holdfast", schema)

@@ -4,7 +4,8 @@
 --   GRANT USAGE ON SCHEMA "holdfast" TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON "holdfast".locks TO app;
 -- (Everybody may execute a new function; where that was revoked: GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "holdfast" TO app.)
 
-SELECT pg_catalog.pg_advisory_xact_lock(hashtextextended('holdfast schema', 0)); -- two at once would stumble over each other
+-- Two at once would stumble over each other.
+SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('holdfast schema', 0));
 
 CREATE SCHEMA IF NOT EXISTS "holdfast";
 
