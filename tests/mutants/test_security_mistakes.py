@@ -84,7 +84,7 @@ MUTANTS = [
     Mutant(
         "a superuser who has taken on a role is no superuser",
         "stores/postgresql/question.sql",
-        ((" OR me.rolsuper\n", "\n"),),
+        ((" session_user\n", " current_user\n"),),
         PG + "test_a_superuser_does_not_execute_functions_that_others_own[lease]",
     ),
     Mutant(
