@@ -13,6 +13,7 @@ URLS = SECRETS + "test_a_url_that_is_not_understood_shows_nothing_of_its_passwor
 LOCAL = "tests/security/test_local_users.py::"
 OF_OTHERS = "tests/fenced/test_files_of_others.py::"
 PG = "tests/security/test_postgresql.py::"
+ROWS = "tests/security/test_lying_rows.py::"
 ROGUE = "tests/security/test_rogue_redis.py::"
 SIBLING = "::test_a_tenant_may_touch_nothing_of_a_sibling"
 PRINTED = "tests/cli/test_migrate.py::test_the_documented_rights_are_those_that_are_printed"
@@ -251,6 +252,34 @@ MUTANTS = [
         "dashboard/app.py",
         (("except (ValueError, RecursionError):", "except ValueError:"),),
         "tests/dashboard/test_http.py::test_hostile_questions_are_refused_and_no_fault_of_ours",
+    ),
+    # ---- rows that lie
+    Mutant(
+        "rows are taken for what was asked for",
+        "stores/kit/wary.py",
+        (("            except NONSENSE as error:", "            except ZeroDivisionError as error:"),),
+        ROWS + "test_rows_of_another_shape_are_unavailable[postgresql-threads-lease]",
+    ),
+    Mutant(
+        "a conversation with MySQL that does not end well",
+        "stores/mysql/conversation.py",
+        (
+            ("    @_understood\n    async def ask(", "    async def ask("),
+            ("    @_understood\n    async def dial(", "    async def dial("),
+        ),
+        ROWS + "test_rows_of_another_shape_are_unavailable[mariadb-threads-lease]",
+    ),
+    Mutant(
+        "any number is a token",
+        "stores/kit/wary.py",
+        (("and not 0 < found <= MAX_TOKEN:", "and False:"),),
+        ROWS + "test_a_token_that_no_store_gives_is_refused",
+    ),
+    Mutant(
+        "a stranger rings with what is no text",
+        "stores/postgresql/line.py",
+        (('message.extra.decode("utf-8", "replace")', "message.extra.decode()"),),
+        ROWS + "test_a_ring_of_a_stranger_that_is_no_text_disturbs_nobody",
     ),
 ]
 

@@ -172,7 +172,7 @@ SERVERS: dict[str, tuple[type[Any], Callable[[str, Driver], Store], int]] = {
 ASKED = ("claim", "claim", "wait", "renew", "inspect", "names", "evict", "watch", "release")
 
 
-async def _ask(store: Store, what: str, claim: Claim) -> None:
+async def ask(store: Store, what: str, claim: Claim) -> None:
     """Whatever is answered is of the kind that was asked for."""
     if what == "claim":
         found = await store.claim(claim, WITHIN)
@@ -229,7 +229,7 @@ def converse(kind: str, seed: int, *, bytewise: bool, honest: bool = False) -> l
         async def main() -> None:
             for _ in range(5):
                 what = fate.chance.choice(ASKED)
-                await asked(lambda what=what: _ask(store, what, claim), what, _patience(what))  # type: ignore[misc]
+                await asked(lambda what=what: ask(store, what, claim), what, _patience(what))  # type: ignore[misc]
             await asked(store.close, "close", 2.0)
 
         world.run(process.spawn(main, "main"))

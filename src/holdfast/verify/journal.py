@@ -139,7 +139,7 @@ def _note(fields: dict[str, Any]) -> Note:
 
 
 def _kinds(of: type) -> dict[str, type | tuple[type, ...]]:
-    plain = {"str": str, "int": int, "float": _NUMBER}
+    plain: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": _NUMBER}
     return {field: plain[kind] for field, kind in of.__annotations__.items() if kind in plain}
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable, Unsupported
 from ..kit.hands import NOTHING, Hand, Pool
+from ..kit.wary import understood
 from . import definitions
 from .connections import Connection, Dial, Rows
 from .faults import DEADLOCK, EXISTS, MISSING, ServerError, explained
@@ -22,6 +23,9 @@ from .url import Target
 _ATTEMPTS = 10  # deadlocks: none are known, but what else locks rows there is not ours to know
 _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}  # JSON_TABLE and SKIP LOCKED
 _AT_LEAST = 0.001  # a conversation that is begun gets a moment
+
+
+_understood = understood("MySQL", lambda conversation: conversation.target.shown())
 
 
 class Conversation:
@@ -43,6 +47,7 @@ class Conversation:
     def left(self, give_up: float) -> float:
         return max(give_up - self._driver.now(), _AT_LEAST)
 
+    @_understood
     async def dial(self, within: float) -> Connection:
         give_up = self._driver.now() + within
         connection = await self._dial(self.target, within)
@@ -74,6 +79,7 @@ class Conversation:
                     self.forgetful,
                 )
 
+    @_understood
     async def ask(self, statement: str, within: float | None = None, *, apart: bool = False) -> list[Rows]:
         """In at most `within` seconds, and at most ?timeout: waiting for a connection, dialling and repeating included."""
         give_up = self._driver.now() + min(self.target.timeout, self.target.timeout if within is None else within)

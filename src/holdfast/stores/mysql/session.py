@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ...claim import ROUND, Claim, Grant, Holding, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable, Unsupported
+from ..kit.wary import understood, wary
 from .connections import Connection, Dial, Rows
 from .conversation import Conversation
 from .faults import DEADLOCK, MISSING, ServerError, explained
@@ -45,6 +46,7 @@ class Held(NamedTuple):
     ttl: float
 
 
+@wary("MySQL", lambda store: store._target.shown())
 class SessionStore:
     traits = TRAITS
 
@@ -315,6 +317,7 @@ class SessionStore:
         if held and held is self._held:  # granted between the last look and going home
             self._look_after()
 
+    @understood("MySQL", lambda store: store._target.shown())
     async def _look_at(self, asked: list[tuple[str, Held]]) -> None:
         # By the name of its connection, not by the number: after a restart of the server, others have the numbers.
         columns = ", ".join(

@@ -27,6 +27,7 @@ from ...claim import (
 )
 from ...drivers.base import Driver
 from ...errors import Unavailable
+from ..kit.wary import wary
 from .connections import Dial, Rows
 from .conversation import Conversation
 from .ear import Ear
@@ -60,6 +61,7 @@ def spent(name: str, last: int) -> None:
     rule.next_token(last, MAX_TOKEN + 1, name)
 
 
+@wary("MySQL", lambda store: store._target.shown())
 class MySqlStore:
     def __init__(self, target: Target, dial: Dial, driver: Driver) -> None:
         self._target = target

@@ -146,7 +146,8 @@ class LibpqConnection:
         """Notifications that have arrived: channel and payload."""
         heard = []
         while (message := self.pgconn.notifies()) is not None:
-            heard.append((message.relname.decode(), message.extra.decode()))
+            # Whoever may connect can ring, and in a database without an encoding write what is no text.
+            heard.append((message.relname.decode("utf-8", "replace"), message.extra.decode("utf-8", "replace")))
         return heard
 
     def broken(self, error: Exception) -> Broken:

@@ -18,6 +18,7 @@ from ... import rule
 from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable, Unsupported
+from ..kit.wary import wary
 from . import replies
 from .greeting import Greeting
 from .replies import ServerError
@@ -59,6 +60,7 @@ class Record:
         self.token = 0  # until it is inside
 
 
+@wary("PostgreSQL", lambda store: store._target.where)
 class SessionStore:
     def __init__(
         self, target: Target, wire: SessionWire, greeting: Greeting, statements: SessionStatements, driver: Driver

@@ -11,6 +11,7 @@ from ... import rule
 from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable
+from ..kit.wary import wary
 from . import replies
 from .ear import watch_key
 from .greeting import Greeting
@@ -54,6 +55,7 @@ Ask = Callable[[Statement, Params, float], Awaitable[list[Row]]]
 _tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 
 
+@wary("PostgreSQL", lambda store: store._target.where)
 class PostgresStore:
     def __init__(self, target: Target, wire: Wire, greeting: Greeting, statements: Statements, driver: Driver) -> None:
         self._target = target
