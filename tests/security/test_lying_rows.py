@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.claim import Claim, new_holder
+from holdfast.claim import Claim, Grant, Place, new_holder
 from holdfast.connecting import open_store
 from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import Driver, finish
@@ -140,28 +140,15 @@ def test_a_ring_of_a_stranger_that_is_no_text_disturbs_nobody() -> None:
         host, port = server.address
         admin.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
         url = f"postgresql://{admin.info.user}@{host}:{port}/plain"
-        with holdfast.connect(url) as locks, psycopg.connect(url, autocommit=True) as stranger:
-            held = locks.lock("x").acquire(timeout=0)
-            entered = threading.Event()
-            failed: list[BaseException] = []
-
-            def wait() -> None:
-                try:
-                    with locks.lock("x").acquire(timeout=30):
-                        entered.set()
-                except BaseException as error:
-                    failed.append(error)
-                    entered.set()
-
-            thread = threading.Thread(target=wait)
-            thread.start()
-            give_up = time.monotonic() + 30
-            while not locks.inspect("x").waiters:
-                assert time.monotonic() < give_up
-                time.sleep(0.01)
+        store = open_store(Secret(url), Threads())
+        inside, waiting = (Claim("x", new_holder(), "me", 60.0, 1, 1, queue=True) for _ in range(2))
+        assert isinstance(finish(store.claim(inside)), Grant)
+        place = finish(store.claim(waiting))
+        assert isinstance(place, Place)
+        with psycopg.connect(url, autocommit=True) as stranger:
             for _ in range(5):
                 stranger.execute(r"""DO $$ BEGIN EXECUTE E'NOTIFY holdfast_watch_holdfast, \'\xff\xfe\''; END $$""")
-            held.release()  # which rings after them: they are heard in their order
-            assert entered.wait(30)
-            thread.join()
-            assert not failed, failed
+        finish(store.release(inside))  # which rings after them: they are heard in their order
+        finish(store.wait(place, 30.0))
+        assert isinstance(finish(store.claim(waiting)), Grant)
+        finish(store.close())
