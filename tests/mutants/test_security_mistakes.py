@@ -276,10 +276,10 @@ MUTANTS = [
         ROWS + "test_a_token_that_no_store_gives_is_refused",
     ),
     Mutant(
-        "a stranger rings with what is no text",
+        "a ring that is no text",
         "stores/postgresql/line.py",
         (('message.extra.decode("utf-8", "replace")', "message.extra.decode()"),),
-        ROWS + "test_a_ring_of_a_stranger_that_is_no_text_disturbs_nobody",
+        ROWS + "test_a_ring_that_is_no_text_disturbs_nobody",
     ),
 ]
 
