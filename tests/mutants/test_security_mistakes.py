@@ -14,6 +14,7 @@ LOCAL = "tests/security/test_local_users.py::"
 OF_OTHERS = "tests/fenced/test_files_of_others.py::"
 PG = "tests/security/test_postgresql.py::"
 ROWS = "tests/security/test_lying_rows.py::"
+SERVERS = "tests/security/test_rogue_servers.py::test_whatever_answers_is_unavailable_soon_and_costs_little"
 ROGUE = "tests/security/test_rogue_redis.py::"
 SIBLING = "::test_a_tenant_may_touch_nothing_of_a_sibling"
 PRINTED = "tests/cli/test_migrate.py::test_the_documented_rights_are_those_that_are_printed"
@@ -280,6 +281,50 @@ MUTANTS = [
         "stores/postgresql/line.py",
         (('message.extra.decode("utf-8", "replace")', "message.extra.decode()"),),
         ROWS + "test_a_ring_that_is_no_text_disturbs_nobody",
+    ),
+    # ---- whoever answers in the place of a server
+    Mutant(
+        "etcd listens for as long as something is said",
+        "stores/etcd/wire.py",
+        (("                    if self._driver.now() >= deadline:", "                    if False:"),),
+        SERVERS + "[etcd-pings without an end-threads]",
+    ),
+    Mutant(
+        "ZooKeeper's reply is as long as it says",
+        "stores/zookeeper/wire.py",
+        (("        if not 0 <= length <= MOST:\n", "        if False:\n"),),
+        "tests/security/test_rogue_servers.py::test_a_reply_of_zookeeper_that_no_lock_has_is_not_even_read",
+    ),
+    Mutant(
+        "half a greeting of MySQL is a mistake of the user's",
+        "stores/mysql/line.py",
+        (
+            (
+                'raise Unavailable(f"what answers at {target.shown()} does',
+                'raise Misuse(f"what answers at {target.shown()} does',
+            ),
+        ),
+        SERVERS + "[mysql-half a greeting-threads]",
+    ),
+    Mutant(
+        "half a greeting of MySQL is a mistake of the user's, in asyncio",
+        "stores/mysql/line_aio.py",
+        (
+            (
+                'raise Unavailable(f"what answers at {target.shown()} does',
+                'raise Misuse(f"what answers at {target.shown()} does',
+            ),
+        ),
+        SERVERS + "[mysql-half a greeting-asyncio]",
+    ),
+    *(
+        Mutant(
+            f"a port of any length, of {store}",
+            f"stores/{store}/url.py",
+            (("(?::([0-9]{1,5}))?", "(?::([0-9]+))?"),),
+            "tests/security/test_urls.py::test_a_url_is_understood_or_refused_and_shows_no_password",
+        )
+        for store in ("redis", "zookeeper", "mysql")
     ),
 ]
 

@@ -11,10 +11,13 @@ import resource
 import socket
 import struct
 import time
+from types import SimpleNamespace
 
 import pytest
+from kazoo.exceptions import ConnectionDropped
 
 from holdfast import Unavailable
+from holdfast.stores.zookeeper.wire import MOST, Client
 
 from .rogue import WORLDS, Answer, rogue
 
@@ -95,3 +98,13 @@ def test_whatever_answers_is_unavailable_soon_and_costs_little(kind: str, said: 
     assert "pw" not in str(error)
     assert took < 10
     assert grown < 200, f"{grown:.0f} MB"
+
+
+@pytest.mark.parametrize("length", [-1, MOST + 1, 2**31 - 1])
+def test_a_reply_of_zookeeper_that_no_lock_has_is_not_even_read(length: int) -> None:
+    read: list[int] = []
+    client = SimpleNamespace(_read_all=lambda length, timeout: read.append(length))
+    with pytest.raises(ConnectionDropped, match="was announced"):
+        Client._read_bounded(client, length, 1.0)  # type: ignore[arg-type]
+    Client._read_bounded(client, MOST, 1.0)  # type: ignore[arg-type]
+    assert read == [MOST]
