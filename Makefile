@@ -63,6 +63,8 @@ soak: $(VENV)/ready
 	$(BIN)/python -m holdfast.testing.simulation --seconds $(or $(SECONDS),600)
 	HOLDFAST_ROUNDS=200 $(BIN)/python -m pytest --timeout=1800 tests/fenced/test_end_to_end.py tests/lockfree -k 'end_to_end or fire'
 	HOLDFAST_EXAMPLES=100 $(BIN)/python -m pytest --timeout=3600 tests/fenced/test_http_fuzz.py tests/security -m "not server" --deselect tests/security/test_mutants.py
+	HOLDFAST_EXAMPLES=10 $(BIN)/python -m pytest --timeout=3600 tests/security/test_lying_rows.py
+	HOLDFAST_WHOLE=1 $(BIN)/python -m pytest --timeout=3600 tests/conformance/test_zookeeper_certificates.py
 
 bench: $(VENV)/ready
 	scripts/make-venv $(PYTHON) $(VENV) '.[all,testing]' bench

@@ -15,6 +15,7 @@ OF_OTHERS = "tests/fenced/test_files_of_others.py::"
 PG = "tests/security/test_postgresql.py::"
 ROWS = "tests/security/test_lying_rows.py::"
 SERVERS = "tests/security/test_rogue_servers.py::test_whatever_answers_is_unavailable_soon_and_costs_little"
+SIGNED = "tests/fenced/test_http_parts.py::test_a_signature_is_for_one_method_and_path"
 ROGUE = "tests/security/test_rogue_redis.py::"
 SIBLING = "::test_a_tenant_may_touch_nothing_of_a_sibling"
 PRINTED = "tests/cli/test_migrate.py::test_the_documented_rights_are_those_that_are_printed"
@@ -325,6 +326,18 @@ MUTANTS = [
             "tests/security/test_urls.py::test_a_url_is_understood_or_refused_and_shows_no_password",
         )
         for store in ("redis", "zookeeper", "mysql")
+    ),
+    Mutant(
+        "a path that is decoded twice leads out of what was signed",
+        "fenced/http/signature.py",
+        (("_WAY_OUT.search(asked) is None", "'/..' not in asked"),),
+        SIGNED,
+    ),
+    Mutant(
+        "a path that is no text",
+        "fenced/http/signature.py",
+        ((' or any("\\ud800" <= letter <= "\\udfff" for letter in path)', ""),),
+        SIGNED,
     ),
 ]
 

@@ -30,7 +30,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return code or exits.SIGNALLED + 13
     except OSError as error:  # a full disk, say
         _mute(sys.stdout)
-        return code or _fail(f"holdfast: {shown(str(error))}")
+        return code or _fail(f"holdfast: {error}")
     return code
 
 
@@ -44,14 +44,14 @@ def _main(words: list[str]) -> int:
         where = f" {error.command}" if error.command else ""
         return _fail(f"holdfast{where}: {error}\nSee: holdfast{where} --help")
     except HoldfastError as error:
-        return _fail(f"holdfast: {shown(str(error))}")
+        return _fail(f"holdfast: {error}")
     except BrokenPipeError:  # `holdfast ls | head -1`: nobody listens any more, and that is no error
         _mute(sys.stdout)
         return exits.SIGNALLED + 13
     except KeyboardInterrupt:
         return exits.SIGNALLED + 2
     except OSError as error:
-        return _fail(f"holdfast: {shown(str(error))}")
+        return _fail(f"holdfast: {error}")
     except Exception:  # a fault of ours; Python's own exit code for it, 1, would pass for the command's
         import traceback
 
@@ -141,7 +141,7 @@ def _version(options: Options) -> int:
 
 def _fail(message: str) -> int:
     try:
-        print(message, file=sys.stderr, flush=True)
+        print(shown(message), file=sys.stderr, flush=True)
     except OSError:  # nobody listens there either: the exit code remains
         _mute(sys.stderr)
     return exits.TROUBLE

@@ -22,6 +22,7 @@ MIN_SECRET = 16  # bytes
 ANY = "*"
 _PATH = "/*:@!$&'()+,=~"  # what stands for itself in a path, but for the semicolon
 _FORM = re.compile(r"([A-Za-z0-9_.-]{1,64});([0-9]{1,12});([A-Z]{1,20}|\*);([!-:<-~]{1,4096});([0-9a-f]{64})", re.ASCII)
+_WAY_OUT = re.compile(r"/(\.|%252e){2}", re.ASCII | re.IGNORECASE)  # also for whoever decodes once more
 
 
 class BadSignature(HoldfastError):
@@ -78,12 +79,12 @@ def _covers(methods: str, paths: str, method: str, path: str) -> bool:
     if methods not in (ANY, method.upper()):
         return False
     # What was no UTF-8 all looks the same by now, and may be another path than the one that was signed.
-    if "\ufffd" in path:
+    if "\ufffd" in path or any("\ud800" <= letter <= "\udfff" for letter in path):
         return False
     asked = quote(path, safe=_PATH)
     # What a server might take for a way out of the prefix is not covered by it.
     if paths.endswith(ANY):
-        return asked.startswith(paths[:-1]) and "/.." not in asked
+        return asked.startswith(paths[:-1]) and _WAY_OUT.search(asked) is None
     return asked == paths
 
 
