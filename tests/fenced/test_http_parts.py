@@ -71,7 +71,7 @@ def test_a_signature_is_for_one_resource_one_token_and_some_time(monkeypatch: py
         (("PUT", "/straße;1"), ("PUT", "/straße"), False),
         (("PUT", "/\ufffd"), ("PUT", "/\ufffd"), False),  # what was no UTF-8: /%ff or /%fe
         (("PUT", "/*"), ("PUT", "/\ufffd"), False),
-        (("PUT", "/*"), ("PUT", "/\ud800"), False),
+        (("PUT", "/*"), ("PUT", f"/{chr(0xD800)}"), False),
         (("PUT", "/invoices/*"), ("PUT", "/invoices/%2E%2e/admin"), False),  # for whoever decodes once more
         (("PUT", "/invoices/*"), ("PUT", "/invoices/.%2e/admin"), False),
     ],
