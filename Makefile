@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SCRATCH := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt 4000000 ] 2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 unit serverless versions: export TMPDIR = $(SCRATCH)
 
-.PHONY: help demo test check servers unit serverless versions soak bench dist clean
+.PHONY: help demo test check servers unit serverless versions soak bench docs dist clean
 
 help:
 	@echo "make demo      three ways to update a balance; only the last loses nothing"
@@ -21,6 +21,7 @@ help:
 	@echo "make check     ruff, mypy --strict, import-linter; known holes in what we use"
 	@echo "make versions  the tests on other versions of Python; VERSIONS=all for every one that is found"
 	@echo "make soak      the slow searches: SECONDS=600 by default"
+	@echo "make docs      the site, in build/site: no network, and no warning"
 	@echo "make dist      wheel and sdist, tried in a bare environment"
 	@echo "make bench     every figure in the documentation, measured here"
 
@@ -72,8 +73,12 @@ $(VENV)/ready: pyproject.toml scripts/make-venv scripts/group
 	scripts/make-venv $(PYTHON) $(VENV) '.[all,testing]' dev
 	@touch $@
 
+docs: $(VENV)/ready
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/site
+	@echo "open build/site/index.html"
+
 dist: $(VENV)/ready
 	scripts/check-dist $(BIN)/python
 
 clean:
-	rm -rf dist .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf build dist .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
