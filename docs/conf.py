@@ -5,7 +5,7 @@ from typing import Any
 
 project = "holdfast"
 author = "The holdfast authors"
-copyright = "The holdfast authors, Apache-2.0"  # noqa: A001 Sphinx wants this name
+copyright = "The holdfast authors, Apache-2.0"
 version = release = version_of("holdfast")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]

@@ -1,4 +1,4 @@
-"""The site is built without network and without a warning: no broken link, no page that nobody reaches, no docstring that cannot be read."""
+"""The site is built without network and without a warning: no broken link, no page that nobody reaches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_picture_is_well_formed_and_says_what_it_shows(picture: Path) -> None:
 
 
 def test_every_block_on_every_page_is_run_or_says_why_not() -> None:
-    """Python is run by test_docs.py, the console of docs/cli.md and docs/start by their own tests; the rest is said to be no such thing."""
+    """Python is run by test_docs.py and test_start.py, unless the block says `skip: ` and why."""
     silent = []
     for page in DOCS.glob("**/*.md"):
         for info in re.findall(r"^ *```([^\n`]+)\n(?:.*?)^ *```$", page.read_text(), re.DOTALL | re.MULTILINE):

@@ -1,7 +1,7 @@
 """Every page under docs/start is followed as written, in an environment that had nothing, and ends in what it promises.
 
-A page is a shell script: its `console` blocks are typed in, one after the other, into one shell, and must print what the page says;
-a block that opens with `# path` is saved there before the next step. Only addresses differ: the servers and ports are the tests' own.
+A page is a shell script: its `console` blocks are typed in, one after the other, into one shell, and must print what the page
+says; a block that opens with `# path` is saved there before the next step. Only addresses differ: servers and ports are our own.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, check=True)
     (wheel,) = folder.glob("*.whl")
     venv.create(folder / "venv", with_pip=True)
-    # First of all, so that `pip install 'holdfast[redis]'` adds what that needs to this one, whatever an index has under that name.
+    # First of all: `pip install 'holdfast[redis]'` then adds what that needs to this one, whatever an index has by that name.
     subprocess.run([folder / "venv/bin/pip", "install", "-q", "--no-deps", "--no-index", wheel], check=True)
     # Where pip finds packages here is this machine's business.
     pips = re.compile(r"PIP_|SSL_|XDG_CONFIG_HOME|.*_proxy", re.IGNORECASE)

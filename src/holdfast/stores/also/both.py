@@ -8,6 +8,7 @@ Rule 4: who does not queue leaves nothing behind when the old lock is taken.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 from ...claim import ROUND, Claim, Grant, Holding, Place, Snapshot, Traits, Verdict
@@ -71,6 +72,9 @@ class Both:
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         until = self._driver.now() + within
         verdicts = list(await self._new.renew(grants, within / 2))
+        for grant, verdict in zip(grants, verdicts, strict=True):
+            if verdict is None:  # nobody gives back what is lost: without this the old lock would live on for a ttl
+                await self._let_go(grant.claim, until)
         kept = [index for index, verdict in enumerate(verdicts) if isinstance(verdict, Grant)]
         if kept:
             also = await self._old.keep([grants[index].claim for index in kept], self._left(until))
@@ -81,6 +85,10 @@ class Both:
                 elif isinstance(grant, Grant):
                     verdicts[index] = grant._replace(ttl=min(grant.ttl, lives)) if lives else None
         return verdicts
+
+    async def _let_go(self, claim: Claim, until: float) -> None:
+        with contextlib.suppress(Unavailable):
+            await self._old.give_back(claim, self._left(until))
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         until = self._driver.now() + within
