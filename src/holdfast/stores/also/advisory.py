@@ -60,7 +60,7 @@ class Advisory:
 
     async def close(self) -> None:
         if self._connections:
-            await self._errands.do(lambda: [self._let_go(holder) for holder in tuple(self._connections)], 1.0)
+            await self._errands.do(self._hang_up, 1.0)
         self._errands.stop()
 
     def _key(self, name: str) -> str | int:
@@ -122,6 +122,10 @@ class Advisory:
             connection.execute("SELECT pg_advisory_unlock_all()")  # the server notices a closed connection only later
         finally:
             connection.close()
+
+    def _hang_up(self) -> None:
+        for holder in tuple(self._connections):
+            self._let_go(holder)
 
     def _is_taken(self, key: str | int) -> bool:
         with connect(self._url) as connection:

@@ -72,9 +72,9 @@ class Both:
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         until = self._driver.now() + within
         verdicts = list(await self._new.renew(grants, within / 2))
-        for grant, verdict in zip(grants, verdicts, strict=True):
+        for lost, verdict in zip(grants, verdicts, strict=True):
             if verdict is None:  # nobody gives back what is lost: without this the old lock would live on for a ttl
-                await self._let_go(grant.claim, until)
+                await self._let_go(lost.claim, until)
         kept = [index for index, verdict in enumerate(verdicts) if isinstance(verdict, Grant)]
         if kept:
             also = await self._old.keep([grants[index].claim for index in kept], self._left(until))

@@ -61,7 +61,7 @@ class RedisKeys:
         await self._ask(self._request(_GIVE_BACK, claim), within)
 
     async def is_taken(self, name: str, within: float) -> bool:
-        return await self._ask(pack("EXISTS", self._keys(name)[0]), within) == 1
+        return bool(await self._ask(pack("EXISTS", self._keys(name)[0]), within))
 
     def forked(self) -> None:
         self._wire.forked()
