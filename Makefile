@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SCRATCH := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt 4000000 ] 2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 unit serverless versions: export TMPDIR = $(SCRATCH)
 
-.PHONY: help demo test check servers unit serverless versions soak bench dist clean
+.PHONY: help demo test check servers unit serverless versions soak bench docs dist clean
 
 help:
 	@echo "make demo      three ways to update a balance; only the last loses nothing"
@@ -21,6 +21,7 @@ help:
 	@echo "make check     ruff, mypy --strict, import-linter; known holes in what we use"
 	@echo "make versions  the tests on other versions of Python; VERSIONS=all for every one that is found"
 	@echo "make soak      the slow searches: SECONDS=600 by default"
+	@echo "make docs      the site, in build/site: no network, and no warning"
 	@echo "make dist      wheel and sdist, tried in a bare environment"
 	@echo "make bench     every figure in the documentation, measured here"
 
@@ -62,6 +63,7 @@ versions: $(VENV)/ready
 soak: $(VENV)/ready
 	$(BIN)/python -m holdfast.testing.simulation --seconds $(or $(SECONDS),600)
 	HOLDFAST_ROUNDS=200 $(BIN)/python -m pytest --timeout=1800 tests/fenced/test_end_to_end.py tests/lockfree -k 'end_to_end or fire'
+	$(BIN)/python -m pytest tests/conformance/also_suite.py
 	HOLDFAST_EXAMPLES=100 $(BIN)/python -m pytest --timeout=3600 tests/fenced/test_http_fuzz.py tests/security -m "not server" --deselect tests/security/test_mutants.py
 	HOLDFAST_EXAMPLES=10 $(BIN)/python -m pytest --timeout=3600 tests/security/test_lying_rows.py
 	HOLDFAST_WHOLE=1 $(BIN)/python -m pytest --timeout=3600 tests/conformance/test_zookeeper_certificates.py
@@ -74,8 +76,12 @@ $(VENV)/ready: pyproject.toml scripts/make-venv scripts/group
 	scripts/make-venv $(PYTHON) $(VENV) '.[all,testing]' dev
 	@touch $@
 
+docs: $(VENV)/ready
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/site
+	@echo "open build/site/index.html"
+
 dist: $(VENV)/ready
 	scripts/check-dist $(BIN)/python
 
 clean:
-	rm -rf dist .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf build dist .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

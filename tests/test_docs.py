@@ -17,7 +17,8 @@ from holdfast.testing.servers.needs import cache_folder
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = re.compile(r"^( *)```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+START = ROOT / "docs" / "start"  # followed step by step by test_start.py
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("**/*.md")) if START not in page.parents)]
 # What an example reads, who serves it, and how the address is written there.
 SERVERS = {
     "POSTGRESQL_URL": ("postgresql", "{url}"),

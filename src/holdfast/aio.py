@@ -662,22 +662,24 @@ def connect(
     label: str = "",
     check: bool = False,
     observe: Observers | None = None,
+    also: str | None = None,
     **foreign: Never,
 ) -> Locks:
     """Open a store for asyncio; see `holdfast.connect`. With `check=True`, it is asked something on entering `async with`."""
     if foreign:
         words.refuse("connect()", foreign)
     url = target = connecting.resolve(url)  # a secret, also in this frame
-    engine = connecting.open_engine(target, Asyncio(), label, observe)
-    lifecycle.adopt(engine, lambda held: _release_at_exit(held, target))
+    also = second = also if also is None else connecting.resolve(also)
+    engine = connecting.open_engine(target, Asyncio(), label, observe, second)
+    lifecycle.adopt(engine, lambda held: _release_at_exit(held, target, second))
     return Locks(engine, check=check)
 
 
-def _release_at_exit(engine: Engine, url: str) -> None:
+def _release_at_exit(engine: Engine, url: str, also: str | None) -> None:
     """The loop is gone by now, so what was left held goes back through a blocking connection of its own."""
     owed = engine.leftovers()
     if owed:
-        instead = connecting.open_engine(url, Threads())
+        instead = connecting.open_engine(url, Threads(), also=also)
         for one in owed:
             instead.leaving.owe(one)
         finish(instead.close())

@@ -49,12 +49,17 @@ BUILT_IN = {
 }
 
 
-def open_engine(url: str | None, driver: Driver, label: str = "", observe: Observers | None = None) -> Engine:
-    """Find the store's opener by the scheme of its URL, and open it."""
+def open_engine(
+    url: str | None, driver: Driver, label: str = "", observe: Observers | None = None, also: str | None = None
+) -> Engine:
+    """Find the store's opener by the scheme of its URL, and open it; and a second one `also`."""
     target = resolve(url)
     label = valid_note(label, "a label")  # before anything is opened
     observers = found(observe)
-    engine = Engine(open_store(target, driver), driver, label)
+    store = open_store(target, driver)
+    if also is not None:
+        store = _both(store, resolve(also), driver)
+    engine = Engine(store, driver, label)
     engine.where = redacted(target).partition("?")[0]
     engine.hook.subscribe(_log, events.LOGGED)
     for observer in observers:
@@ -68,6 +73,19 @@ def open_store(url: Secret, driver: Driver) -> Store:
     except Misuse as error:
         # Without the frames in which the URL was taken apart: their variables are the password, and are recorded by some.
         raise error.with_traceback(None) from None
+
+
+def _both(new: Store, also: Secret, driver: Driver) -> Store:
+    """Imported when it is asked for: nobody else pays for it."""
+    from .stores.also import open_old
+    from .stores.also.another import Another
+    from .stores.also.both import Both
+
+    try:
+        old = open_old(also, driver)
+    except Misuse as error:
+        raise error.with_traceback(None) from None  # as in open_store
+    return Both(new, old or Another(open_store(also, driver)), driver)
 
 
 def _log(event: events.Event) -> None:

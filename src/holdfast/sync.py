@@ -581,6 +581,7 @@ def connect(
     label: str = "",
     check: bool = False,
     observe: Observers | None = None,
+    also: str | None = None,
     **foreign: Never,
 ) -> Locks:
     """Open a store: `redis://localhost:6379`, `postgresql://…`, `sqlite:///path`, `memory://` and others, or one that another
@@ -589,7 +590,9 @@ def connect(
     With no url: HOLDFAST_URL, or an SQLite file of this user. `label` is shown to whoever asks who holds
     a lock. Nothing is sent yet, unless `check=True`: then the store is asked something at once, and what is wrong with the
     URL, the network or the login is raised here and not at the first acquire. `observe` are who is to be told what happens,
-    as in `observe=["prometheus"]` (see `holdfast.observe`); without it, those that HOLDFAST_OBSERVE names.
+    as in `observe=["prometheus"]` (see `holdfast.observe`); without it, those that HOLDFAST_OBSERVE names. `also` is a second
+    lock, of another library or at another URL, that is taken as well while old code still runs:
+    `also="redis-py+redis://localhost:6379"` (see docs/migrating.md).
 
     >>> locks = connect("memory://")
     >>> with locks.lock("invoice:42") as lease:
@@ -597,8 +600,9 @@ def connect(
     """
     if foreign:
         words.refuse("connect()", foreign)
+    also = also if also is None else connecting.resolve(also)
     url = connecting.resolve(url)  # a secret, also in this frame
-    engine = connecting.open_engine(url, Threads(), label, observe)
+    engine = connecting.open_engine(url, Threads(), label, observe, also)
     lifecycle.adopt(engine, lambda held: finish(held.close()))
     locks = Locks(engine)
     if check:

@@ -1,0 +1,68 @@
+"""Each format with the servers that it needs, started when it is first asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.testing import servers
+
+from . import rivals
+from .rivals import Format, Rival
+
+FORMATS = ("redis-py", "python-redis-lock", "kazoo", "curator", "advisory", "shedlock", "holdfast")
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Callable[[str], Any]]:
+    with contextlib.ExitStack() as running:
+
+        @functools.cache
+        def start(kind: str) -> Any:
+            return running.enter_context(servers.start(kind))
+
+        yield start
+
+
+def of(whose: str, server: Callable[[str], Any]) -> Format:
+    if whose == "redis-py":
+        url = server("redis").url
+        return Format(f"redis-py+{url}?as=job:{{name}}", lambda: rivals.RedisPy(url))
+    if whose == "python-redis-lock":
+        url = server("redis").url
+        return Format(f"python-redis-lock+{url}", lambda: rivals.RedisLock(url))
+    if whose in {"kazoo", "curator"}:
+        hosts = f"127.0.0.1:{server('zookeeper').port}"
+        patterns = ("-lock-",) if whose == "curator" else ()
+        return Format(f"{whose}+zookeeper://{hosts}?as=/jobs/{{name}}", lambda: rivals.Kazoo(hosts, *patterns))
+    if whose == "advisory":
+        url = server("postgresql").url
+        return Format(f"advisory+{url}", lambda: rivals.Advisory(url))
+    if whose == "shedlock":
+        url = server("postgresql").url
+        return Format(f"shedlock+{url}", lambda: rivals.ShedLock(url))
+    url = f"memory://{uuid.uuid4().hex}"
+    return Format(url, lambda: rivals.Holdfast(url))
+
+
+@pytest.fixture(params=FORMATS)
+def form(request: pytest.FixtureRequest, server: Callable[[str], Any]) -> Format:
+    return of(request.param, server)
+
+
+@pytest.fixture
+def rival(form: Format) -> Iterator[Rival]:
+    one = form.rival()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def url() -> str:
+    """The new store: in memory, since it is the old lock that is tried here."""
+    return f"memory://{uuid.uuid4().hex}"
