@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 
 from ..dashboard import asgi
 from ..doctor.network import is_local
 from ..errors import Misuse
-from ..secret import has_password
 from . import exits
 from .options import Options, Usage
+from .stores import several
 
 PORT = 8377
 TOKEN = "HOLDFAST_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
@@ -27,15 +26,9 @@ def dashboard(options: Options) -> int:
     token = _token(options)
     if not is_local(host) and not token:
         raise Usage(f"others can reach {host}: say --token-file FILE (or {TOKEN}), and look only with it", "dashboard")
-    others = options.get("also", [])
-    if any(map(has_password, others)):
-        print(
-            "holdfast: warning: --also holds a password, which all users of this machine can see (ps)", file=sys.stderr
-        )
-    first = options.get("url")
-    urls = [*([first] if first is not None or not others else []), *others]
+    urls = [url for url in several(options) if url is not None]
     app = asgi(
-        *urls if urls != [None] else (),
+        *urls,
         allow_evict=options.flag("allow_evict"),
         token=token,
         mounted=False,

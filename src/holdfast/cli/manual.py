@@ -10,6 +10,7 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast show NAME                     who is inside, who waits
   holdfast why NAME                      the same as a story: who waits for whom, and what can be done
   holdfast watch [PREFIX]                follow what happens, line by line
+  holdfast top                           live, like htop: who holds what; sort, filter, open one, put out a holder
   holdfast release NAME --token T        put out one holder, the one you looked at
   holdfast fence install --table T       print or apply the trigger that refuses a stale token in a table
   holdfast advise                        do you need the lock at all? Asks, explains, ends in code to run
@@ -193,6 +194,30 @@ With --json, a line is one JSON object. Ends with Ctrl-C.
 Example:
   holdfast watch invoice: --json | jq -c 'select(.event == "evicted")'"""
 
+TOP = """\
+holdfast top [FILTER] [--url URL]... [--interval S]   live, in a terminal, like htop
+
+Every name in use: who holds it, for how long, what is left of the ttl (a bar),
+its token, how many wait and for how long, how often it was acquired in the last
+minute (as far as was seen). What needs attention comes first: deadlocks, holders
+that did not renew, starving waiters, locks that are held unusually long.
+Needs: pip install 'holdfast[top]'.
+
+  up, down, j, k      choose a lock; Enter opens it: its line, what happened to it,
+                      who waits for whom
+  s, r                sort by the next column; the other way round (or click)
+  /                   filter by name, owner, store, or what is wrong; Esc ends it
+  e                   in an open lock: put out the holder, only the one you look at,
+                      and only after its name was typed
+  q                   quit
+
+  --url URL           the store; may be repeated (or --also URL)
+  --interval S        look every S seconds (default 1), and never for more than a
+                      fifth of the time
+
+Example:
+  holdfast top --url redis://cache.internal --url postgresql://db.internal/shop"""
+
 DASHBOARD = """\
 holdfast dashboard [URL] [options]   a page that shows, live, who holds what and who waits for whom
 
@@ -309,6 +334,7 @@ PAGES = {
     "": OVERVIEW,
     "advise": ADVISE,
     "dashboard": DASHBOARD,
+    "top": TOP,
     "doctor": DOCTOR,
     "migrate": MIGRATE,
     "observe": OBSERVE,

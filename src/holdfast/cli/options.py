@@ -137,7 +137,9 @@ DASHBOARD: Spec = {
     "--history": ("history", str),
     "--interval": ("interval", _seconds),
 }
+TOP: Spec = {"--also": ("also", str), "--interval": ("interval", _seconds)}
 REPEATED = ("--also",)
+SEVERAL = ("dashboard", "top")  # commands for which a second --url is one more store
 MIGRATE: Spec = {"--sql": ("sql", None), "--acl": ("acl", None)}
 
 VERIFY: Spec = {
@@ -183,6 +185,7 @@ COMMANDS: dict[str, Spec] = {
     "help": {},
     "version": {},
     "dashboard": DASHBOARD,
+    "top": TOP,
 }
 SHELLS = ("bash", "zsh", "fish")
 NAMELESS = ("demo", "advise", "migrate", "version")
@@ -264,6 +267,8 @@ def _take(spec: Spec, flag: str, value: str | None, words: list[str], options: O
         if not words:
             raise Usage(f"{flag} needs a value")
         value = words.pop(0)
+    if flag == "--url" and options.command in SEVERAL and options.get("url") is not None:
+        flag, key = "--also", "also"
     try:
         options.put(key, [*options.get(key, []), value] if flag in REPEATED else read(value))
     except Usage as error:

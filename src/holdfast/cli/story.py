@@ -16,9 +16,8 @@ def tell(snapshot: Snapshot, graph: WaitGraph, url: str | None = None) -> list[s
         sentences = [f"{name} is free: nobody holds it and nobody waits. Whoever asks gets it at once."]
         return sentences + _eviction(snapshot)
     sentences = [*_holders(snapshot), *_waiters(snapshot), *_chains(snapshot, graph)]
-    deadlocks = [cycle for cycle in graph.deadlocks() if any(edge.name == snapshot.name for edge in cycle)]
-    for cycle in deadlocks:
-        sentences.append(_cycle(cycle))
+    deadlocks = [edges for edges in graph.deadlocks() if any(edge.name == snapshot.name for edge in edges)]
+    sentences += [cycle(edges) for edges in deadlocks]
     sentences += _eviction(snapshot)
     return sentences + _advice(snapshot, bool(deadlocks), url)
 
@@ -72,8 +71,8 @@ def _chains(snapshot: Snapshot, graph: WaitGraph) -> list[str]:
     return told
 
 
-def _cycle(cycle: tuple[Edge, ...]) -> str:
-    steps = ", ".join(f"{line(edge.waiter)} waits for {line(edge.name)} of {line(edge.holder)}" for edge in cycle)
+def cycle(edges: tuple[Edge, ...]) -> str:
+    steps = ", ".join(f"{line(edge.waiter)} waits for {line(edge.name)} of {line(edge.holder)}" for edge in edges)
     return f"This is a deadlock: {steps}. None of them can go on until one is released or gives up waiting."
 
 
