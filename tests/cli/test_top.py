@@ -89,7 +89,8 @@ def draw(seat: Seat) -> None:
     """With HOLDFAST_PICTURES=1, what it looks like goes into the documentation; without the fonts of somebody else's server."""
     if os.environ.get("HOLDFAST_PICTURES"):
         picture = re.sub(r"@font-face \{.*?\}", "", seat.app.export_screenshot(), flags=re.DOTALL)
-        (PICTURES / "top.svg").write_text(re.sub(r"sqlite:\S*?locks\.db", "sqlite:///var/lib/locks.db", picture))
+        where = re.compile(r'textLength="[0-9.]+"([^>]*>sqlite[^<]*)sqlite:[^<]*?locks\.db')
+        (PICTURES / "top.svg").write_text(where.sub(r"\1sqlite:///var/lib/locks.db", picture))
 
 
 @pytest.fixture
@@ -262,11 +263,12 @@ def test_a_deadlock_comes_first_and_is_told_in_words(url: str, locks: holdfast.L
         thread.start()
 
     async def scene() -> None:
-        async with sitting(url, size=(100, 26)) as seat:
+        async with sitting(url, size=(100, 12)) as seat:
             with locks.lock("a quiet one"), locks.semaphore("gpu", 4).acquire(units=2):
                 await seat.until(lambda: seat.names() == ["alice", "bob", "a quiet one", "gpu"], "the deadlock first")
                 await seat.shows("2 need attention")
                 draw(seat)
+                await seat.pilot.resize_terminal(100, 30)
                 await seat.press("enter")
                 await seat.shows("None of them can go on")
                 assert "In line (1)" in seat.screen()
