@@ -145,8 +145,13 @@ Examples:
 ADVISE = """\
 holdfast advise [answers] [--store S] [--code | --json]   do you need the lock at all?
 holdfast advise --graph mermaid|svg                       the whole tree, drawn
+holdfast advise ttl NAME --from WHERE [--ttl S] [--json]  how long its ttl should be, from what was seen of it
 
-Asks a few questions, says what each answer means, and ends in a recommendation with code that runs on your own store; or
+`advise ttl` reads the metrics of a process that runs with HOLDFAST_OBSERVE=prometheus (--from http://host:9464/metrics, or a
+file of them), or a history (the dashboard's --history FILE, or JSON lines of `watch --json`), and says with its
+arithmetic how long a ttl the renewals need, and how long one that is not renewed. --ttl S: what the ttl is now. Exit code 1: NAME was not seen.
+
+Without `ttl`: asks a few questions, says what each answer means, and ends in a recommendation with code that runs on your own store; or
 in "this design needs changing", when nothing would be safe. On a terminal it asks; elsewhere, answer by options:
 
   --idempotent yes|no                 is doing it twice the same as doing it once?
@@ -167,7 +172,8 @@ Examples:
   holdfast advise
   holdfast advise --idempotent no --conflicts rare --storage-check version --store postgresql
   holdfast advise --idempotent yes --code | python
-  holdfast advise --graph svg > tree.svg"""
+  holdfast advise --graph svg > tree.svg
+  holdfast advise ttl invoice:42 --from http://billing:9464/metrics --ttl 30"""
 
 MIGRATE = """\
 holdfast migrate --sql [--json]   print the tables and functions that the store of --url creates in its database

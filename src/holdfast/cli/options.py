@@ -126,6 +126,8 @@ ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imp
         )
     },
     "--code": ("code", None),
+    "--from": ("from", str),
+    "--ttl": ("ttl", _seconds),
 }
 WATCH: Spec = {"--interval": ("interval", _seconds), "--for": ("for", _seconds)}
 DASHBOARD: Spec = {
@@ -188,7 +190,7 @@ COMMANDS: dict[str, Spec] = {
     "top": TOP,
 }
 SHELLS = ("bash", "zsh", "fish")
-NAMELESS = ("demo", "advise", "migrate", "version")
+NAMELESS = ("demo", "migrate", "version")
 
 
 def parse(words: Sequence[str]) -> Options:
@@ -222,6 +224,8 @@ def _read(words: list[str], options: Options) -> None:
             spec = {**EVERYWHERE, **COMMANDS[word]}
         elif not options.named and options.command not in NAMELESS:
             options.call(word)
+        elif options.command == "advise" and options.get("lock") is None:
+            options.put("lock", word)
         else:  # from its first word on, all that follows is the command's own
             _rest([word, *words], options)
             return
@@ -278,6 +282,8 @@ def _take(spec: Spec, flag: str, value: str | None, words: list[str], options: O
 def _check(options: Options) -> None:
     if options.command in ("run", "show", "why", "release") and not options.named:
         raise Usage("which lock? Its NAME is missing")
+    if options.command == "advise" and options.named:
+        _check_ttl(options)
     if options.command == "fence" and not options.name:
         raise Usage("what is to be done? Say `fence install`, `fence remove` or `fence table`")
     if options.command == "release" and options.get("token") is None:
@@ -304,6 +310,15 @@ def _check(options: Options) -> None:
         raise Usage("-n does not wait and -w waits: say one of them")
     if sum((options.flag("shared"), options.flag("exclusive"), options.get("slots") is not None)) > 1:
         raise Usage("--shared, --exclusive and --slots are three kinds of lock: say one of them, or none for a mutex")
+
+
+def _check_ttl(options: Options) -> None:
+    if options.name != "ttl":
+        raise Usage(f"advise what? Say `advise` alone, or `advise ttl NAME`, not {options.name!r}")
+    if options.get("lock") is None:
+        raise Usage("which lock? Its NAME is missing, as in: holdfast advise ttl NAME --from http://host:9464/metrics")
+    if options.get("from") is None:
+        raise Usage("from what? Say --from URL, of an exporter of Prometheus, or --from FILE, with a history")
 
 
 def _like(word: str, known: dict[str, Any]) -> str:
