@@ -18,6 +18,7 @@ holdfast: locks between processes and machines, with a fencing token for every g
   holdfast dashboard [URL]               a page: who holds what, who waits for whom, what needs attention
   holdfast doctor [URL]                  is the store fit to keep locks? What is wrong, and what to do
   holdfast verify [URL]                  attack it: are the promises kept while workers are paused and killed, answers lost?
+  holdfast lab                           a page: failures of locks, run in the simulator, step by step
   holdfast simulate [STORE]              the same in virtual time, with simulated servers: thousands of failing worlds a minute
   holdfast observe grafana|alerts        print a Grafana board, or alert rules for Prometheus
   holdfast demo                          see updates get lost, and then not (10 s)
@@ -243,6 +244,21 @@ promises and what `doctor` finds; the last 10,000 events. Needs: pip install 'ho
 Example:
   holdfast dashboard redis://cache.internal --also postgresql://db.internal/shop"""
 
+LAB = """\
+holdfast lab [--listen H:P] [--record FILE]   failures of locks, on a page
+
+The real engine and stores, in virtual time: a holder that is paused, a clock
+that jumps, a store that forgets, a leader that is cut off. Play it, step forward
+and back, pause a process or cut a link with a click, and see what the storage
+accepts and refuses with and without a fence. A run is its address: it can be
+shared. Needs: pip install 'holdfast[dashboard]'.
+
+  --listen H:P      where, on this machine (default 127.0.0.1:8378)
+  --record FILE     open a history that `holdfast verify --keep FILE` has kept
+
+Example:
+  holdfast lab"""
+
 DOCTOR = """\
 holdfast doctor [URL] [--json]   is this store fit to keep locks?
 
@@ -341,6 +357,7 @@ PAGES = {
     "advise": ADVISE,
     "dashboard": DASHBOARD,
     "top": TOP,
+    "lab": LAB,
     "doctor": DOCTOR,
     "migrate": MIGRATE,
     "observe": OBSERVE,

@@ -140,6 +140,7 @@ DASHBOARD: Spec = {
     "--interval": ("interval", _seconds),
 }
 TOP: Spec = {"--also": ("also", str), "--interval": ("interval", _seconds)}
+LAB: Spec = {"--listen": ("listen", str), "--record": ("record", str)}
 REPEATED = ("--also",)
 SEVERAL = ("dashboard", "top")  # commands for which a second --url is one more store
 MIGRATE: Spec = {"--sql": ("sql", None), "--acl": ("acl", None)}
@@ -188,9 +189,10 @@ COMMANDS: dict[str, Spec] = {
     "version": {},
     "dashboard": DASHBOARD,
     "top": TOP,
+    "lab": LAB,
 }
 SHELLS = ("bash", "zsh", "fish")
-NAMELESS = ("demo", "migrate", "version")
+NAMELESS = ("demo", "migrate", "version", "lab")
 
 
 def parse(words: Sequence[str]) -> Options:
