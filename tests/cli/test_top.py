@@ -105,7 +105,7 @@ def locks(url: str) -> Iterator[holdfast.Locks]:
 
 
 def played(scene: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scene(), 100))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(scene(), 100))
 
 
 def test_locks_come_and_go_and_are_sorted_and_filtered(url: str, locks: holdfast.Locks) -> None:
@@ -355,8 +355,8 @@ def _agrees_to_anything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _takes_whoever_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     def put_out(self: One, _: int) -> None:
-        held = self._looking.locks().inspect(self._name).holders
-        self._looking.locks().force_release(self._name, token=held[0].token)
+        held = self._looking.locks().inspect(self._called).holders
+        self._looking.locks().force_release(self._called, token=held[0].token)
         self.app.notify("any more")
 
     monkeypatch.setattr(One, "_put_out", put_out)
@@ -435,7 +435,9 @@ def test_the_bar_is_of_the_holder_who_is_nearest_its_end() -> None:
     assert rows.bar(7.0, 3) == "███"
 
 
-@pytest.mark.parametrize(("sort", "order"), [("", "bac"), ("name", "abc"), ("age", "cab"), ("line", "bca"), ("wait", "bca")])
+@pytest.mark.parametrize(
+    ("sort", "order"), [("", "bac"), ("name", "abc"), ("age", "cab"), ("line", "bca"), ("wait", "bca")]
+)
 def test_rows_are_in_order(sort: str, order: str) -> None:
     wait = {"owner": "w", "share": "", "since": 95.0}
     some = [
@@ -452,5 +454,3 @@ def test_without_a_terminal_it_says_what_to_use(capsys: pytest.CaptureFixture[st
 
     assert main(["top"]) == 125
     assert "holdfast ls" in capsys.readouterr().err
-
-

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 import pytest
 
 import holdfast
-from holdfast.testing.servers.needs import CHROMIUM
 
+from ..browsing import Browser, Page, accessible, browser, expect, watched
 from .serving import Served, until
 
-try:
-    from axe_playwright_python.sync_playwright import Axe
-    from playwright.sync_api import Browser, Page, expect, sync_playwright
-except ImportError as error:
-    pytest.skip(f"NO BROWSER TESTS: {error}; pip install playwright axe-playwright-python", allow_module_level=True)
-
-expect.set_options(timeout=20_000)
+__all__ = ["browser"]
 pytestmark = pytest.mark.server  # of its kind: a browser is started, and once is enough
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 STRANGE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = CHROMIUM.find()
-    assert program, "no browser here: python -m holdfast.testing.servers install chromium"
-    with sync_playwright() as playwright:
-        yield (started := playwright.chromium.launch(executable_path=program, args=["--no-sandbox"]))
-        started.close()
 
 
 @pytest.fixture
@@ -44,19 +26,8 @@ def served(url: str) -> Iterator[Served]:
 
 @pytest.fixture
 def page(browser: Browser, served: Served) -> Iterator[Page]:
-    """Opened, and at its end: no error, nothing asked of anybody else."""
-    one = browser.new_page(viewport={"width": 1280, "height": 760})
-    errors: list[str] = []
-    asked: list[str] = []
-    one.on("pageerror", lambda error: errors.append(str(error)))
-    one.on("dialog", lambda dialog: errors.append(f"a dialog: {dialog.message}"))
-    one.on("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None)
-    one.on("request", lambda request: asked.append(request.url))
-    one.goto(served.url)
-    yield one
-    one.close()
-    assert errors == []
-    assert [where for where in asked if not where.startswith((f"{served.url}/", "data:"))] == []
+    with watched(browser, served.url) as one:
+        yield one
 
 
 @pytest.fixture
@@ -216,7 +187,6 @@ def test_one_logs_in_with_the_token(browser: Browser, url: str) -> None:
 def test_the_page_is_accessible_in_light_and_dark_and_fits_a_phone(
     browser: Browser, served: Served, locks: holdfast.Locks, stuck: None
 ) -> None:
-    """By axe-core. With HOLDFAST_PICTURES=1, what it looks like goes into the documentation."""
     leases = [locks.lock(f"invoice:{number}").acquire() for number in range(6)]
     leases.append(locks.semaphore("gpu", 4).acquire(units=2))
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -226,31 +196,23 @@ def test_the_page_is_accessible_in_light_and_dark_and_fits_a_phone(
         expect(page.locator(".badge.deadlock")).to_have_count(2)
         grounds = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (grounds == "rgb(20, 23, 26)") == (scheme == "dark")
-        _accessible(page, f"dashboard-{scheme}")
+        accessible(page, f"dashboard-{scheme}")
         for key, ready in (("g", "svg .edge"), ("s", "dl.traits"), ("h", "tbody tr"))[: 3 if scheme == "light" else 0]:
             page.keyboard.press(key)
             expect(page.locator(ready).first).to_be_visible()
-            _accessible(page, "dashboard-graph" if key == "g" else "")
+            accessible(page, "dashboard-graph" if key == "g" else "")
         page.goto(f"{served.url}/#/lock?store=sqlite&name=alice")
         expect(page.locator("svg .held").first).to_be_visible()
-        _accessible(page, "")
+        accessible(page, "")
         page.set_viewport_size({"width": 360, "height": 700})
         page.keyboard.press("l")
         expect(page.locator("#locks tbody tr").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         if scheme == "dark":
-            _accessible(page, "dashboard-phone")
+            accessible(page, "dashboard-phone")
         page.close()
     for lease in leases:
         lease.release()
-
-
-def _accessible(page: Page, picture: str) -> None:
-    if picture and os.environ.get("HOLDFAST_PICTURES"):
-        page.screenshot(path=PICTURES / f"{picture}.png")
-    # Chromium runs it in a world of its own, which the page's policy does not reach.
-    found = Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
 
 
 def test_of_many_locks_two_hundred_are_drawn_and_the_rest_on_demand(page: Page, locks: holdfast.Locks) -> None:

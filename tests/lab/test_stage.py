@@ -14,7 +14,7 @@ from holdfast.lab.scenarios import FENCES, SCENARIOS, Settings
 from holdfast.lab.stage import Setup, Stage, run
 from holdfast.lab.stores import STORES
 
-SEEDS = range(12)
+SEEDS = range(6)
 HARM = ("pause", "fence", "clock", "forget", "leader")
 
 

@@ -32,17 +32,17 @@ class Spread(NamedTuple):
     total: float = 0.0
 
     @property
-    def count(self) -> float:
+    def number(self) -> float:
         return self.upto[-1] if self.upto else 0.0
 
     @property
     def mean(self) -> float:
-        return self.total / self.count
+        return self.total / self.number
 
     def at_most(self, part: float) -> float:
         """What so large a part of them did not exceed; infinite where they go beyond the last bound."""
         return next(
-            bound for bound, number in zip(self.bounds, self.upto, strict=True) if number >= part * self.count - 1e-9
+            bound for bound, number in zip(self.bounds, self.upto, strict=True) if number >= part * self.number - 1e-9
         )
 
     @property
@@ -82,7 +82,9 @@ def observed(name: str, source: str) -> Observed:
             start = file.read(16)
             if start != b"SQLite format 3\x00":
                 text = (start + file.read(_MOST)).decode("utf-8", "replace")
-                return _of_lines(name, source, text) if text.lstrip().startswith("{") else _of_metrics(name, source, text)
+                return (
+                    _of_lines(name, source, text) if text.lstrip().startswith("{") else _of_metrics(name, source, text)
+                )
         with closing(sqlite3.connect(f"{Path(source).absolute().as_uri()}?mode=ro", uri=True)) as history:
             rows = history.execute("SELECT seconds FROM events WHERE event = 'over' AND name = ?", (name,))
             return Observed(name, source, Spread.of(seconds for (seconds,) in rows))

@@ -1,7 +1,7 @@
 """How long a ttl should be, from what was seen of a lock. Pure: arithmetic and sentences.
 
 A lease is renewed when a third of its ttl is gone, so two thirds are left if the renewal is confirmed at once. What is missing
-from that is the delay: a pause of the process, or of the store. The rule: **ttl = 3 × the longest delay that was seen**. Two
+from that is the delay: a pause of the process, or of the store. The rule: **ttl = 3 * the longest delay that was seen**. Two
 thirds of such a ttl are twice that delay.
 """
 
@@ -27,10 +27,10 @@ class Sizing(NamedTuple):
 
 
 def size(seen: Observed, ttl: float | None = None) -> Sizing:
-    told = [f"{seen.name}, from {seen.source}: {_count(seen.holds.count, 'hold')} seen to their end."]
+    told = [f"{seen.name}, from {seen.source}: {_count(seen.holds.number, 'hold')} seen to their end."]
     told += _holds(seen)
     estimated = ttl is None
-    margins = seen.margins if seen.margins is not None and seen.margins.count else None
+    margins = seen.margins if seen.margins is not None and seen.margins.number else None
     if ttl is None and margins is not None:
         ttl = _rounded(1.5 * margins.mean)
     delay = advised = None
@@ -42,7 +42,7 @@ def size(seen: Observed, ttl: float | None = None) -> Sizing:
         advised = max(_rounded(FACTOR * delay), SHORTEST)
         told += ["", *_renewed(seen, ttl, delay, advised)]
     unrenewed = None
-    if seen.holds.count:
+    if seen.holds.number:
         longest = seen.holds.at_most(0.999)
         unrenewed = _rounded(2 * longest) if longest < math.inf else None
         told += ["", _unrenewed(longest, unrenewed)]
@@ -50,7 +50,7 @@ def size(seen: Observed, ttl: float | None = None) -> Sizing:
 
 
 def _holds(seen: Observed) -> list[str]:
-    if not seen.holds.count:
+    if not seen.holds.number:
         return []
     parts = [f"{part:.4g} %: {_at_most(seen.holds.at_most(part / 100))}" for part in (50, 99, 99.9)]
     return [f"Held for: {'; '.join(parts)}."]
@@ -58,8 +58,14 @@ def _holds(seen: Observed) -> list[str]:
 
 def _nothing_of_renewals(seen: Observed) -> list[str]:
     if seen.margins is None:
-        return ["", "A history tells nothing of renewals. For a lease that renews itself, ask an exporter's metrics: --from http://…/metrics"]
-    return ["", "No renewal was seen: all holds were over before a third of the ttl was. Nothing speaks against that ttl."]
+        return [
+            "",
+            "A history tells nothing of renewals. For a lease that renews itself, ask an exporter's metrics: --from http://…/metrics",
+        ]
+    return [
+        "",
+        "No renewal was seen: all holds were over before a third of the ttl was. Nothing speaks against that ttl.",
+    ]
 
 
 def _delay(seen: Observed, ttl: float, estimated: bool) -> tuple[float, list[str]]:
@@ -73,7 +79,7 @@ def _delay(seen: Observed, ttl: float, estimated: bool) -> tuple[float, list[str
     delay = ttl if seen.losses else min(by_margin, by_count)
     guess = " (estimated from the average of what was left; say --ttl to be exact)" if estimated else ""
     told = [
-        f"Renewals: {_count(margins.count, 'renewal')} confirmed, {seen.late:.0f} of them late (less than a third left); "
+        f"Renewals: {_count(margins.number, 'renewal')} confirmed, {seen.late:.0f} of them late (less than a third left); "
         f"{seen.failed:.0f} failed; {_count(seen.losses, 'lock')} lost.",
         f"With a ttl of {length(ttl)}{guess}, {length(due)} are left when a renewal is confirmed at once. "
         f"On average {length(margins.mean)} were left; the least was {_between(low, high)}.",
@@ -81,19 +87,24 @@ def _delay(seen: Observed, ttl: float, estimated: bool) -> tuple[float, list[str
     if seen.losses:
         told.append(f"Locks were lost, so some delay was longer than the whole ttl: more than {length(ttl)}.")
     elif by_count < by_margin:
-        told.append(f"None came late, so no delay was longer than a third of the ttl: {length(ttl)} / 3 = {length(delay)}.")
+        told.append(
+            f"None came late, so no delay was longer than a third of the ttl: {length(ttl)} / 3 = {length(delay)}."
+        )
     else:
         told.append(f"So the longest delay was at most {length(due)} - {length(low)} = {length(delay)}.")
     return delay, told
 
 
 def _renewed(seen: Observed, ttl: float, delay: float, advised: float) -> list[str]:
-    rule = f"{FACTOR} × {length(delay)} = {length(FACTOR * delay)}"
+    rule = f"{FACTOR} * {length(delay)} = {length(FACTOR * delay)}"
     if advised > FACTOR * delay * 1.001:
         rule += f", rounded up to {length(advised)}"
     told = []
     if seen.losses:
-        told.append(f"Renewing itself: at least {length(advised)} ({rule}), and find out first why renewals do not arrive: docs/operating.md.")
+        told.append(
+            f"Renewing itself: at least {length(advised)} ({rule}), and find out first why renewals "
+            "do not arrive: docs/operating.md."
+        )
     elif advised > ttl * 1.05:
         told.append(f"Renewing itself: {length(ttl)} is too short. Take {length(advised)} ({rule}).")
     elif advised < ttl * 0.8:
@@ -103,18 +114,22 @@ def _renewed(seen: Observed, ttl: float, delay: float, advised: float) -> list[s
         )
     else:
         told.append(f"Renewing itself: {length(ttl)} is right ({rule}).")
-    if seen.margins is not None and seen.margins.count < _ENOUGH:
-        told.append(f"That is from {_count(seen.margins.count, 'renewal')} only: look again when there are more.")
-    told.append("It is also how long others wait after the holder has died. If they cannot, the ttl must be shorter, and the delays too.")
+    if seen.margins is not None and seen.margins.number < _ENOUGH:
+        told.append(f"That is from {_count(seen.margins.number, 'renewal')} only: look again when there are more.")
+    told.append(
+        "It is also how long others wait after the holder has died. If they cannot, the ttl must be shorter, and the delays too."
+    )
     return told
 
 
 def _unrenewed(longest: float, advised: float | None) -> str:
     if advised is None:
-        return "Not renewed (renew=False, once): no ttl can be advised, since some holds were longer than the last bucket."
+        return (
+            "Not renewed (renew=False, once): no ttl can be advised, since some holds were longer than the last bucket."
+        )
     return (
         f"Not renewed (renew=False, or once(at_most=…)): {length(advised)}, twice what 99.9 % of the holds did not exceed "
-        f"(2 × {length(longest)})."
+        f"(2 * {length(longest)})."
     )
 
 

@@ -57,14 +57,14 @@ def _ttl(options: Options) -> int:
     from ..advice.ttl import size
 
     seen = observed(options.get("lock"), options.get("from"))
-    if not seen.holds.count and not (seen.margins and seen.margins.count):
+    if not seen.holds.number and not (seen.margins and seen.margins.number):
         print(f"Nothing is known of {line(seen.name)} in {line(seen.source)}.", file=sys.stderr)
         return exits.NO
     sizing = size(seen, options.get("ttl"))
     if options.flag("json"):
         import json
 
-        print(json.dumps({"name": seen.name, "holds": seen.holds.count, **sizing._asdict()}, indent=2))
+        print(json.dumps({"name": seen.name, "holds": seen.holds.number, **sizing._asdict()}, indent=2))
     else:
         print("\n".join(wrapped([line(one) for one in sizing.sentences], sys.stdout)))
     return exits.OK

@@ -118,7 +118,9 @@ class Dashboard:
     def _guarded(self, answer: Answer, *, acts: bool = False) -> Answer:
         async def guarded(request: Request) -> Response:
             if not self.access.is_host_right(request):
-                return refusal(421, "this address is not ours: open the dashboard as localhost, or start it with --token")
+                return refusal(
+                    421, "this address is not ours: open the dashboard as localhost, or start it with --token"
+                )
             if not self.access.may_look(request):
                 if request.url.path.rstrip("/") == request.scope.get("root_path", "").rstrip("/"):
                     return RedirectResponse(f"{request.scope.get('root_path', '')}/login", 303, HEADERS)

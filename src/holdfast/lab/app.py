@@ -164,7 +164,9 @@ def _told(scenario: Scenario) -> dict[str, Any]:
 
 
 def _words(settings: Settings) -> dict[str, str]:
-    return {key: value if isinstance(value, str) else "yes" if value else "no" for key, value in settings._asdict().items()}
+    return {
+        key: value if isinstance(value, str) else "yes" if value else "no" for key, value in settings._asdict().items()
+    }
 
 
 def _opened(path: Path) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import Any
 from ..testing.checkers import check_updates
 from ..testing.history import DONE, STALE, WRITE, History
 from ..verify.nemesis import FAULT
-from .tape import CUT_OFF, DEPOSIT, PAUSED, Span, Tape, both, play
+from .tape import CUT_OFF, DEPOSIT, PAUSED, STORAGE, Span, Tape, both, play
 
+_SAID = ("store", "seed", "workers", "ttl", "fenced")
 _MOST = 5000  # operations of a long run that are shown: the last ones
 
 
@@ -20,7 +21,7 @@ def recorded(history: History, about: dict[str, Any]) -> dict[str, Any]:
         one.invoked -= begun
         one.returned -= begun
     shown.notes = [note._replace(at=note.at - begun) for note in history.notes if note.at >= begun]
-    tape = Tape([*sorted({one.process for one in shown.operations}), "storage"])
+    tape = Tape([*sorted({one.process for one in shown.operations}), STORAGE])
     play(tape, shown, storage=True)
     _faults(tape, shown)
     writes = [one for one in shown.of(WRITE) if one.outcome == DONE]
@@ -31,7 +32,7 @@ def recorded(history: History, about: dict[str, Any]) -> dict[str, Any]:
         "length": until,
         "until": until,
         "name": next((one.name for one in shown.operations), ""),
-        "about": {key: value for key, value in about.items() if isinstance(value, str | int | float)},
+        "about": {key: about[key] for key in _SAID if isinstance(about.get(key), str | int | float)},
         "outcome": {
             "balance": DEPOSIT * len(writes) - lost,
             "acknowledged": DEPOSIT * len(writes),
@@ -58,7 +59,9 @@ def _faults(tape: Tape, history: History) -> None:
         if note.what.startswith(FAULT):
             kind, words = note.what.removeprefix(FAULT), note.detail.split()
             seconds = float(words[1]) if len(words) > 1 else 0.0
-            lanes = [note.process] if note.process in tape.lanes else [one for one in tape.lanes if one != "storage"]
+            lanes = [note.process] if note.process in tape.lanes else [one for one in tape.lanes if one != STORAGE]
             tape.say(note.at, lanes[0], kind, f"{kind} of {note.process}, {note.detail}")
+            if kind == "kill":
+                continue  # it is noted as such
             span = PAUSED if kind.startswith("pause") else CUT_OFF
             tape.spans += [Span(lane, span, note.at, note.at + seconds, about=kind) for lane in lanes]

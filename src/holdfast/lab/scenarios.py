@@ -50,9 +50,9 @@ class Scenario(NamedTuple):
         return [key for key, kind in STORES.items() if self.needs <= kind.can]
 
 
-_TOKEN = (
-    "Both believed that they held the lock, and no lock can prevent that. The token can: the storage remembers the highest that it "
-    "has seen, and refuses a lower one."
+_REFUSES = (
+    "Both believed that they held the lock, and no lock can prevent that. The token can: the storage remembers the highest "
+    "that it has seen, and refuses a lower one."
 )
 _CROWD = tuple(Part(name, start=0.01 * number, work=0.1, prepare=0.05) for number, name in enumerate("abcdefgh"))
 
@@ -64,13 +64,13 @@ SCENARIOS = {
         (Part("a"), Part("b", start=0.1)),
         (Strike(PAUSE, "a", 0.65, 3.5),),
         Settings(fence="writes"),
-        f"{_TOKEN} To look at the lease before the write is not enough: the pause came after the look.",
+        f"{_REFUSES} To look at the lease before the write is not enough: the pause came after the look.",
         start=Settings(checks=True),
     ),
     "fence": Scenario(
         "Fenced on writes only, and still lost",
-        "As before, but a wakes up when b has read the balance and has not yet written. A storage that checks tokens on writes "
-        "only has not seen b's token by then: it lets a write, and b overwrites that.",
+        "a is paused before it writes, and wakes up when b has read the balance and not yet written. A storage that checks tokens "
+        "on writes only has not seen b's token by then: it lets a write, and b overwrites that.",
         (Part("a"), Part("b", start=0.1)),
         (Strike(PAUSE, "a", 0.65, 1.75),),
         Settings(fence="all"),
@@ -84,17 +84,17 @@ SCENARIOS = {
         (Part("a", work=1.5), Part("b", start=0.1)),
         (Strike(CLOCK, STORE, 1.4, 30.0),),
         Settings(fence="all"),
-        _TOKEN,
+        _REFUSES,
         needs=frozenset({CLOCK}),
     ),
     "forget": Scenario(
         "The store forgets",
-        "The store restarts without what it knew, as a failover to an empty replica would have it. It gives the lock to b while a "
-        "holds it. Its tokens rise all the same.",
+        "The store restarts without what it knew, as a failover to an empty replica would have it. It gives the lock to b while "
+        "a holds it. Its tokens rise all the same.",
         (Part("a", work=1.5), Part("b", start=0.1)),
         (Strike(FORGET, STORE, 1.4),),
         Settings(fence="all"),
-        _TOKEN,
+        _REFUSES,
         needs=frozenset({FORGET}),
     ),
     "leader": Scenario(

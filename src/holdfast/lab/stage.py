@@ -23,8 +23,8 @@ from ..testing.simulation.network import CALM, Network
 from ..testing.simulation.register import Register, RegisterClient, Value
 from .scenarios import FENCES, Part, Scenario, Settings
 from .stores import STORES
-from .strikes import CLOCK, CUT, FORGET, KILL, PAUSE, STORAGE, STORE, Strike
-from .tape import CUT_OFF, DEPOSIT, PAUSED, STORE_SAYS, Span, Tape, both, play
+from .strikes import CLOCK, CUT, FORGET, KILL, PAUSE, STORE, Strike
+from .tape import CUT_OFF, DEPOSIT, PAUSED, STORAGE, STORE_SAYS, Span, Tape, both, play
 
 NAME = "the lock"
 _STEPS = 300_000
@@ -78,7 +78,13 @@ class Stage:
             self._over(one, min(one.expires, self.world.time) if one.expires <= self.world.time else None)
         play(self.tape, self.history, storage=False)
         strikes = [{"word": str(one), "told": one.told, "at": one.at} for one in self.setup.strikes]
-        return {**self.tape.data(), "length": self.setup.scenario.length, "until": until, "outcome": self._outcome(), "strikes": strikes}
+        return {
+            **self.tape.data(),
+            "length": self.setup.scenario.length,
+            "until": until,
+            "outcome": self._outcome(),
+            "strikes": strikes,
+        }
 
     def _outcome(self) -> dict[str, Any]:
         self.history.final = dict(self._register.values)
@@ -252,7 +258,8 @@ class _Told(Register):
         self._stage = stage
 
     def read(self, resource: str, token: int) -> Value:
-        return self._tell("read", resource, token, lambda: Register.read(self, resource, token))
+        value: Value = self._tell("read", resource, token, lambda: Register.read(self, resource, token))
+        return value
 
     def write(self, resource: str, token: int, value: Value) -> None:
         self._tell("write", resource, token, lambda: Register.write(self, resource, token, value))

@@ -39,7 +39,7 @@ def _memory(stage: Stage, process: Process) -> Store:
 def _sqlite(stage: Stage, process: Process) -> Store:
     """A file that every process of one machine opens for itself."""
     if stage.folder is None:
-        memory = "/dev/shm"
+        memory = "/dev/shm"  # noqa: S108 - a folder of our own in it
         stage.folder = tempfile.TemporaryDirectory(prefix="holdfast-", dir=memory if os.path.isdir(memory) else None)
         stage.at_end.append(stage.folder.cleanup)
     store = SqliteStore(os.path.join(stage.folder.name, "locks.db"), process.driver)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import Misuse
+from .tape import STORAGE
 
 PAUSE, CUT, KILL, CLOCK, FORGET = "pause", "cut", "kill", "clock", "forget"
-STORE, STORAGE = "store", "storage"
+STORE = "store"
 MOST = 40
 _LONGEST = 3600.0
 
@@ -61,6 +62,8 @@ def _one(word: str, processes: Sequence[str], can: frozenset[str], length: float
     }
     if who not in known.get(kind, []):
         raise Misuse(f"{word!r:.80} cannot be done here")
-    if not (0 <= at <= length and math.isfinite(seconds) and abs(seconds) <= _LONGEST and (seconds >= 0 or kind == CLOCK)):
+    if not (
+        0 <= at <= length and math.isfinite(seconds) and abs(seconds) <= _LONGEST and (seconds >= 0 or kind == CLOCK)
+    ):
         raise Misuse(f"the times of {word!r:.80} are out of bounds")
     return Strike(kind, who, at, seconds)

@@ -23,6 +23,7 @@ from ..testing.history import (
     Operation,
 )
 
+STORAGE = "storage"
 HOLDS, WAITS, PAUSED, CUT_OFF, STORE_SAYS = "holds", "waits", "paused", "cut", "says"
 DEPOSIT = 10
 
@@ -70,14 +71,14 @@ class Tape:
 
 
 def play(tape: Tape, history: History, *, storage: bool) -> None:
-    """What processes asked, were told and believed. `storage`: what became of reads and writes is told here, not by the storage."""
+    """What processes asked, were told and believed. `storage`: reads and writes are told of here, not by the storage."""
     ends = _ends(history)
     for one in sorted(history.of(ACQUIRE), key=lambda one: one.returned):
         if one.outcome == GRANTED:
             tape.number(one.token)
     for one in history.operations:
         if one.kind == ACQUIRE:
-            _acquire(tape, one, ends)
+            _acquire(tape, one, ends, history)
         elif one.kind == RENEW:
             _renewal(tape, one)
         elif one.kind == RELEASE and ends.get((one.process, one.holder)) == one.invoked:
@@ -86,7 +87,9 @@ def play(tape: Tape, history: History, *, storage: bool) -> None:
             _touch(tape, one)
     for note in history.notes:
         if note.what == events.LOST:
-            tape.say(note.at, note.process, "lost", f"{note.process} learns that the lock is lost", tape.number(note.token))
+            tape.say(
+                note.at, note.process, "lost", f"{note.process} learns that the lock is lost", tape.number(note.token)
+            )
         elif note.what == events.IN_DANGER:
             told = f"{note.process} could not renew, and is told that the lock is in danger"
             tape.say(note.at, note.process, "danger", told, tape.number(note.token))
@@ -96,35 +99,37 @@ def play(tape: Tape, history: History, *, storage: bool) -> None:
 
 def _ends(history: History) -> dict[tuple[str, str], float]:
     """(process, holder) → when it stopped to believe: it gave the lock back, was told of the loss, or was killed."""
+    released: dict[tuple[str, str], float] = {}
+    for one in history.of(RELEASE):  # repeated until it is answered: the first time counts
+        released.setdefault((one.process, one.holder), one.invoked)
+    lost = {(note.process, note.token): note.at for note in history.notes if note.what == events.LOST}
     found: dict[tuple[str, str], float] = {}
-    tokens = {(one.process, one.token): one.holder for one in history.of(ACQUIRE) if one.outcome == GRANTED}
-    for one in history.of(RELEASE):
-        found.setdefault((one.process, one.holder), one.invoked)
-    for note in history.notes:
-        holder = tokens.get((note.process, note.token))
-        if note.what == events.LOST and holder is not None:
-            key = note.process, holder
-            found[key] = min(note.at, found.get(key, OPEN))
-        elif note.what == CRASHED:
-            for process, holder in tokens_of(tokens, note.process):
-                found[process, holder] = min(note.at, found.get((process, holder), OPEN))
+    for one in history.of(ACQUIRE):
+        key = one.process, one.holder
+        end = min(
+            released.get(key, OPEN), lost.get((one.process, one.token), OPEN), _killed(history, one, one.returned)
+        )
+        if one.outcome == GRANTED and end < OPEN:
+            found[key] = end
     return found
 
 
-def tokens_of(tokens: dict[tuple[str, int], str], process: str) -> list[tuple[str, str]]:
-    return [(one, holder) for (one, _), holder in tokens.items() if one == process]
+def _killed(history: History, one: Operation, since: float) -> float:
+    """When its process was, the first time after that; another of the same name may have been started."""
+    crashes = (note.at for note in history.notes if note.what == CRASHED and note.process == one.process)
+    return min((at for at in crashes if at >= since), default=OPEN)
 
 
-def _acquire(tape: Tape, one: Operation, ends: dict[tuple[str, str], float]) -> None:
+def _acquire(tape: Tape, one: Operation, ends: dict[tuple[str, str], float], history: History) -> None:
     tape.say(one.invoked, one.process, "asks", f"{one.process} asks for the lock")
-    until = None if one.returned == OPEN else one.returned
-    tape.spans.append(Span(one.process, WAITS, one.invoked, until))
+    until = min(one.returned, _killed(history, one, one.invoked))
+    tape.spans.append(Span(one.process, WAITS, one.invoked, until if until < OPEN else None))
     if one.outcome == GRANTED:
         number = tape.number(one.token)
         tape.say(one.returned, one.process, "granted", f"{one.process} has the lock, with token {number}", number)
         tape.spans.append(Span(one.process, HOLDS, one.returned, ends.get((one.process, one.holder)), number))
-    elif until is not None:
-        tape.say(until, one.process, "gave up", f"{one.process} does not get it: {one.detail}")
+    elif one.returned < OPEN:
+        tape.say(one.returned, one.process, "gave up", f"{one.process} does not get it: {one.detail}")
 
 
 def _renewal(tape: Tape, one: Operation) -> None:
@@ -136,15 +141,17 @@ def _renewal(tape: Tape, one: Operation) -> None:
 def _touch(tape: Tape, one: Operation) -> None:
     number = tape.number(one.token)
     if one.outcome == STALE:
-        tape.say(one.returned, one.process, "refused", f"{one.process} is refused ({one.kind}, token {number})", number)
+        tape.say(one.returned, STORAGE, "refused", f"{one.process} is refused ({one.kind}, token {number})", number)
     elif one.outcome == DONE:
-        tape.say(one.returned, one.process, one.kind, f"{one.process}: {one.kind} accepted (token {number})", number)
+        tape.say(one.returned, STORAGE, one.kind, f"{one.process}: the {one.kind} is accepted (token {number})", number)
 
 
 def both(spans: Iterable[Span], end: float) -> float:
     """For how many seconds two believed that they held the lock."""
     holds = [one for one in spans if one.kind == HOLDS]
-    moments = sorted([(one.since, 1) for one in holds] + [(end if one.until is None else one.until, -1) for one in holds])
+    moments = sorted(
+        [(one.since, 1) for one in holds] + [(end if one.until is None else one.until, -1) for one in holds]
+    )
     inside, since, total = 0, 0.0, 0.0
     for at, change in moments:
         total += at - since if inside > 1 else 0.0

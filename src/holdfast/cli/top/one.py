@@ -46,7 +46,7 @@ class One(Screen[None]):
         super().__init__()
         self._looking = looking
         self._history = history
-        self._name = name
+        self._called = name
         self._lock = lock
         self._at = 0
         self._drawn = ""
@@ -74,12 +74,16 @@ class One(Screen[None]):
             self.notify("Nobody is inside.")
             return
         one = holders[min(self._at, len(holders) - 1)]
-        self.app.push_screen(Evict(snapshot, one), lambda agreed: self._put_out(one.token) if agreed else None)
+        self.app.push_screen(Evict(snapshot, one), lambda agreed: self._answered(agreed, one.token))
+
+    def _answered(self, agreed: bool | None, token: int) -> None:
+        if agreed:
+            self._put_out(token)
 
     @work(thread=True)
     def _put_out(self, token: int) -> None:
         try:
-            past = self._looking.locks().force_release(self._name, token=token)
+            past = self._looking.locks().force_release(self._called, token=token)
         except HoldfastError as error:
             told, well = line(str(error)), False
         else:
@@ -90,7 +94,7 @@ class One(Screen[None]):
         self.app.call_from_thread(self.app.notify, told, markup=False, severity=severity, timeout=10)
 
     def _snapshot(self) -> Snapshot | None:
-        return self._looking.seen(self._name)
+        return self._looking.seen(self._called)
 
     def _holders(self) -> list[Holding]:
         snapshot = self._snapshot()
@@ -107,7 +111,7 @@ class One(Screen[None]):
     def _told(self) -> Text:
         text = Text()
         lock, snapshot = self._lock(), self._snapshot()
-        text.append(f"{line(self._name)}", Style(bold=True))
+        text.append(f"{line(self._called)}", Style(bold=True))
         kind = f"{lock['kind']} in {lock['store']}" if lock else f"free, in {self._looking.store}"
         text.append(f"  {kind}\n", _DIM)
         for why in lock["attention"] if lock else ():
@@ -151,19 +155,19 @@ class One(Screen[None]):
             return
         graph = self._looking.graph()
         _part(text, "Who waits for whom")
-        about = {one.owner for one in (*snapshot.holders, *snapshot.waiters)}
-        edges = [edge for edge in graph.edges if edge.name == self._name or {edge.waiter, edge.holder} & about]
+        about = {one.owner for one in snapshot.holders} | {one.owner for one in snapshot.waiters}
+        edges = [edge for edge in graph.edges if edge.name == self._called or {edge.waiter, edge.holder} & about]
         for edge in edges[:_EDGES]:
             self._add(text, f"{line(edge.waiter)} waits for {line(edge.name)}, which {line(edge.holder)} holds")
         if len(edges) > _EDGES:
             text.append(f"  … and {len(edges) - _EDGES} more\n", _DIM)
         for cycle in graph.deadlocks():
-            if any(edge.name == self._name for edge in cycle):
+            if any(edge.name == self._called for edge in cycle):
                 self._add(text, story.cycle(cycle), Style(color="red", bold=True))
 
     def _past(self, text: Text) -> None:
         _part(text, "What happened")
-        for one in self._history.find(store=self._looking.store, name=self._name, most=_EVENTS):
+        for one in self._history.find(store=self._looking.store, name=self._called, most=_EVENTS):
             at = time.strftime("%H:%M:%S", time.localtime(one["at"]))
             token = f"  token {one['token']}" if one["token"] else ""
             detail = f"  {line(one['detail'])}" if one["detail"] else ""
@@ -186,7 +190,7 @@ class Evict(ModalScreen[bool]):
 
     def __init__(self, snapshot: Snapshot, one: Holding) -> None:
         super().__init__()
-        self._name = snapshot.name
+        self._called = snapshot.name
         told = [*story.forewarn(snapshot, one), *([f"It is there {what}."] if (what := share(snapshot, one)) else [])]
         self._told = "\n".join([*told, "", f"To go on, type its name: {line(snapshot.name)}", "Esc leaves it alone."])
 
@@ -199,7 +203,7 @@ class Evict(ModalScreen[bool]):
         self.query_one(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        if event.value in (self._name, line(self._name)):
+        if event.value in (self._called, line(self._called)):
             self.dismiss(True)
         else:
             self.notify("That is not its name: nothing was done.", severity="warning")

@@ -30,7 +30,9 @@ COLUMNS = (
     Column("holders", "HOLDER", 14, 4, False, lambda lock, _: [one["owner"] for one in lock["holders"]], False),
     Column("age", "AGE", 4, 0, True, lambda lock, now: age(lock, now) or 0.0, True),
     Column("left", "TTL", 8, 0, False, lambda lock, now: least(lock, now), False),
-    Column("token", "TOKEN", 5, 0, True, lambda lock, _: max((one["token"] for one in lock["holders"]), default=0), True),
+    Column(
+        "token", "TOKEN", 5, 0, True, lambda lock, _: max((one["token"] for one in lock["holders"]), default=0), True
+    ),
     Column("line", "LINE", 4, 0, True, lambda lock, _: len(lock["waiters"]), True),
     Column("wait", "WAIT", 4, 0, True, lambda lock, now: oldest_wait(lock, now) or 0.0, True),
     Column("rate", "/MIN", 4, 0, True, lambda lock, now: rate(lock["acquired"], now), True),
@@ -51,8 +53,7 @@ def columns(width: int, several: bool, token_width: int) -> list[tuple[Column, i
     chosen = [one for one in chosen if one.key in widths]
     over = max(0, width - sum(widths.values()) - _GAP * (len(chosen) - 1))
     shares = sum(one.share for one in chosen) or 1
-    found = [(one, widths[one.key] + over * one.share // shares) for one in chosen]
-    return found
+    return [(one, widths[one.key] + over * one.share // shares) for one in chosen]
 
 
 def cells(lock: Lock, now: float, room: Sequence[tuple[Column, int]]) -> list[str]:

@@ -6,7 +6,7 @@ import { Player } from "./player.js";
 
 const SECONDS = 2; // a pause or a cut by a click
 const CLOCK = 30;
-let table, words, tape, before = null, drawnEvents = -1;
+let table, words, tape, before = null, drawnEvents = -1, loads = 0;
 
 const player = new Player(moved, stepBack);
 
@@ -112,7 +112,7 @@ function story(seen) {
 function showBalance(seen) {
   const last = seen.findLast((one) => one.balance !== null);
   const out = tape.outcome;
-  const rows = [["Balance now", last ? last.balance : 0], ["At the end", out.balance], ["Acknowledged", out.acknowledged],
+  const rows = [...(words ? [["Balance now", last ? last.balance : 0]] : []), ["At the end", out.balance], ["Acknowledged", out.acknowledged],
     ["Refused by the storage", out.refused], ["Two believed to hold it for", `${out.both.toFixed(2)} s`]];
   if (out.longest_wait !== undefined) rows.push(["Longest wait", `${out.longest_wait.toFixed(2)} s`], ["Times that the store was asked", out.questions]);
   byId("outcome").replaceChildren(...rows.flatMap(([what, value]) => [el("dt", {}, what), el("dd", {}, String(value))]));
@@ -136,9 +136,10 @@ async function stepBack(to) {
 }
 
 async function load() {
-  const asking = read(table);
+  const asking = read(table), number = ++loads;
   try {
     const told = await question(`api/run?${asked(asking.words)}`);
+    if (number !== loads) return; // another one was chosen meanwhile
     const sameLanes = tape && words && JSON.stringify([words.scenario, words.store]) === JSON.stringify([asking.words.scenario, asking.words.store]);
     words = asking.words;
     tape = told;
@@ -149,6 +150,7 @@ async function load() {
     if (!sameLanes) build(tape, doing);
     showStrikes();
     player.take(tape, asking.at);
+    byId("main").dataset.run = asked(words);
   } catch (error) {
     byId("trouble").textContent = error.message;
   }
@@ -165,8 +167,8 @@ async function openRecord() {
   tape = await question("api/record");
   byId("choices").hidden = true;
   byId("helps").hidden = true;
-  byId("what").textContent = `A record of holdfast verify: the lock ${plain(tape.name)}. ` +
-    Object.entries(tape.about).map(([key, value]) => `${key} ${value}`).join(", ");
+  byId("what").textContent = `A record of holdfast verify, of the lock that was written to most, ${plain(tape.name)}: ` +
+    Object.entries(tape.about).map(([key, value]) => `${key} ${plain(value)}`).join(", ");
   build(tape, null);
   player.take(tape, 0);
 }
