@@ -21,6 +21,7 @@ pytest.importorskip("textual", reason="top needs textual: pip install 'holdfast[
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from holdfast.cli.terminal import cut
 from holdfast.cli.top import rows
 from holdfast.cli.top.app import Top
 from holdfast.cli.top.listing import Listing
@@ -411,9 +412,9 @@ def test_columns_fill_the_width_and_never_more() -> None:
 
 
 def test_a_wide_letter_is_cut_where_it_would_stand_half() -> None:
-    assert rows.cut("日本日本", 8) == "日本日本"
-    assert rows.cut("日本日本", 6) == "日本…"
-    assert rows.cut("abc", 0) == ""
+    assert cut("日本日本", 8) == "日本日本"
+    assert cut("日本日本", 6) == "日本…"
+    assert cut("abc", 0) == ""
 
 
 def test_the_rate_is_of_the_last_minute() -> None:

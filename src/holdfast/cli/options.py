@@ -167,7 +167,7 @@ SIMULATE: Spec = {
     "--count": ("count", str),
 }
 
-LS: Spec = {"--older-than": ("older_than", _seconds)}
+LS: Spec = {"--older-than": ("older_than", _seconds), "--watch": ("watch", None), **WATCH}
 
 COMMANDS: dict[str, Spec] = {
     "run": RUN,
@@ -284,6 +284,10 @@ def _take(spec: Spec, flag: str, value: str | None, words: list[str], options: O
 def _check(options: Options) -> None:
     if options.command in ("run", "show", "why", "release") and not options.named:
         raise Usage("which lock? Its NAME is missing")
+    if options.command == "ls" and not options.flag("watch"):
+        for key in ("interval", "for"):
+            if options.get(key) is not None:
+                raise Usage(f"--{key} goes with --watch")
     if options.command == "advise" and options.named:
         _check_ttl(options)
     if options.command == "fence" and not options.name:

@@ -69,8 +69,8 @@ SCENARIOS = {
     ),
     "fence": Scenario(
         "Fenced on writes only, and still lost",
-        "a is paused before it writes, and wakes up when b has read the balance and not yet written. A storage that checks tokens "
-        "on writes only has not seen b's token by then: it lets a write, and b overwrites that.",
+        "a is paused before it writes, and wakes up when b has read the balance and not yet written. A storage that checks "
+        "tokens on writes only has not seen b's token by then: it lets a write, and b overwrites that.",
         (Part("a"), Part("b", start=0.1)),
         (Strike(PAUSE, "a", 0.65, 1.75),),
         Settings(fence="all"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ..terminal import padded, width_of
+from ..terminal import cut, padded
 from ..text import line
 
 Lock = dict[str, Any]  # as the board tells it
@@ -129,15 +129,6 @@ def short(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"
     return f"{int(seconds)}s"
-
-
-def cut(text: str, width: int) -> str:
-    """No wider than that; what was cut off is told by an ellipsis."""
-    if width_of(text) <= width:
-        return text
-    while text and width_of(text) > width - 1:
-        text = text[:-1]
-    return f"{text}…" if width > 0 else ""
 
 
 def _cell(key: str, lock: Lock, now: float, width: int, right: bool) -> str:
