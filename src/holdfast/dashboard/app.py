@@ -17,12 +17,14 @@ from starlette.routing import Route
 from ..claim import MAX_TOKEN, printable
 from ..doctor import examine
 from ..errors import HoldfastError, Misuse
+from ..observe.changes import Change
 from ..secret import Secret
 from .access import COOKIE, HEADER, LIFETIME, Access
 from .answers import HEADERS, dumped, file_answer, json_answer, refusal
 from .board import Board
 from .history import History
 from .looking import Looking, named
+from .told import MOST_BODY, Bound, changes
 
 INTERVAL = 1.0
 _BEAT = 15.0  # seconds: a word now and then, so that nobody in between takes the stream for dead
@@ -64,6 +66,7 @@ class Dashboard:
         self.history = History(history)
         self._looking: dict[str, Looking] = {}
         self._examined: dict[str, asyncio.Lock] = {}
+        self._bound = Bound()
         self._closing = False
         self._app = Starlette(
             routes=[
@@ -79,6 +82,7 @@ class Dashboard:
                 Route("/api/history.jsonl", self._guarded(self._export)),
                 Route("/api/doctor", self._guarded(self._doctor, acts=True), methods=["POST"]),
                 Route("/api/evict", self._guarded(self._evict, acts=True), methods=["POST"]),
+                Route("/api/told", self._told, methods=["POST"]),
                 Route("/api/logout", self._guarded(self._logout, acts=True), methods=["POST"]),
             ]
         )
@@ -282,6 +286,28 @@ class Dashboard:
         one.wake()
         return json_answer({"released": past is not None, "new_token": past})
 
+    async def _told(self, request: Request) -> Response:
+        """By processes with observe=["dashboard"], never by a page: with the token, or on this machine where there is none."""
+        if not self.access.may_tell(request):
+            return refusal(403, "events are sent by processes of this machine, or with the token of this dashboard")
+        try:
+            found = changes((await _body(request, MOST_BODY)).get("events"))
+        except Misuse as error:
+            return refusal(400, str(error))
+        self.start()
+        taken = found[: self._bound.take(len(found))]
+        by_store: dict[str, list[Change]] = {}
+        for system, change in taken:
+            by_store.setdefault(self._store_of(system), []).append(change)
+        for store, some in by_store.items():
+            await run_in_threadpool(self.history.add, store, some)
+        return json_answer({"taken": len(taken), "dropped": len(found) - len(taken)})
+
+    def _store_of(self, system: str) -> str:
+        """The one that is of this kind; where there are several, or none, it stays open which it is."""
+        stores = [facts["id"] for facts in self.board.since(0)["stores"] if facts["system"] == system]
+        return str(stores[0]) if len(stores) == 1 else system
+
     def _asked(self, body: dict[str, Any]) -> Looking:
         found = self._looking.get(str(body.get("store")))
         if found is None:
@@ -295,20 +321,20 @@ def _now() -> float:
     return round(time.time(), 3)
 
 
-async def _read(request: Request) -> bytes:
+async def _read(request: Request, most: int = _MOST_BODY) -> bytes:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > _MOST_BODY:
+        if len(body) > most:
             raise Misuse("that is more than any question of ours")
     return body
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _body(request: Request, most: int = _MOST_BODY) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise Misuse("questions are JSON")
     try:
-        said = json.loads(await _read(request))
+        said = json.loads(await _read(request, most))
     except ValueError:
         said = None
     if not isinstance(said, dict):
