@@ -46,11 +46,13 @@ class Top(App[None]):
         self._locks: dict[Key, Lock] = {}
         self._stores: dict[str, dict[str, Any]] = {}
         self._filter = prefix
+        self._told = Static(id="told")
+        self._listing = Listing(several=len(looking) > 1)
         self._end: Callable[[], None] = lambda: None
 
     def compose(self) -> ComposeResult:
-        yield Static(id="told")
-        yield Listing(several=len(self._looking) > 1)
+        yield self._told
+        yield self._listing
         yield Input(placeholder="name, owner, store, or what is wrong", id="filter", value=self._filter)
         yield Footer()
 
@@ -58,7 +60,7 @@ class Top(App[None]):
         self._end = self._board.watch(lambda: None)  # while somebody looks, the threads look oftener
         for one in self._looking.values():
             one.wake()
-        self.query_one(Listing).focus()
+        self._listing.focus()
         self.set_interval(TICK, self._tick)
         self._tick()
 
@@ -78,9 +80,9 @@ class Top(App[None]):
 
     def _draw(self) -> None:
         found = matching(self._locks.values(), self._filter)
-        listing = self.screen_stack[0].query_one(Listing)
-        listing.put(found)
-        self.screen_stack[0].query_one("#told", Static).update(self._head(found))
+        if self._listing.is_attached:  # a last tick may come when all is taken down
+            self._listing.put(found)
+            self._told.update(self._head(found))
 
     def _head(self, found: list[Lock]) -> Text:
         text = Text()
@@ -127,7 +129,7 @@ class Top(App[None]):
 
     def _filtered(self) -> None:
         self.query_one("#filter", Input).remove_class("open")
-        self.query_one(Listing).focus()
+        self._listing.focus()
 
     def on_listing_opened(self, message: Listing.Opened) -> None:
         store, name = message.key

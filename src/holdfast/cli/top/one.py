@@ -50,9 +50,10 @@ class One(Screen[None]):
         self._lock = lock
         self._at = 0
         self._drawn = ""
+        self._place = Static(id="one")
 
     def compose(self) -> ComposeResult:
-        yield VerticalScroll(Static(id="one"))
+        yield VerticalScroll(self._place)
         yield Footer()
 
     def on_mount(self) -> None:
@@ -104,9 +105,9 @@ class One(Screen[None]):
 
     def draw(self) -> None:
         text = self._told()
-        if text.markup != self._drawn:  # what is drawn anew loses what was selected with the mouse
+        if self._place.is_attached and text.markup != self._drawn:  # what is drawn anew loses what was selected with the mouse
             self._drawn = text.markup
-            self.query_one("#one", Static).update(text)
+            self._place.update(text)
 
     def _told(self) -> Text:
         text = Text()
