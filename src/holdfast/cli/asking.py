@@ -147,6 +147,8 @@ def as_data(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _units(snapshot: Snapshot, data: dict[str, Any]) -> dict[str, Any]:
+    if "ttl" in data:
+        data["ttl"] = data["ttl"] or None
     if table.is_rwlock(snapshot):
         return {**data, "units": 1, "writes": data["units"] == snapshot.capacity}
     return data

@@ -105,7 +105,9 @@ class One(Screen[None]):
 
     def draw(self) -> None:
         text = self._told()
-        if self._place.is_attached and text.markup != self._drawn:  # what is drawn anew loses what was selected with the mouse
+        if (
+            self._place.is_attached and text.markup != self._drawn
+        ):  # what is drawn anew loses what was selected with the mouse
             self._drawn = text.markup
             self._place.update(text)
 
