@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..testing.simulation.register import Fence
 from .stores import STORES
-from .strikes import CLOCK, CUT, FORGET, PAUSE, STORE, Strike
+from .strikes import CLOCK, CUT, DEAF, DOWN, FAILOVER, FAIR, FORGET, PAUSE, STORE, Strike
 
 FENCES = {"none": Fence.NONE, "writes": Fence.WRITES, "all": Fence.READS_AND_WRITES}
 
@@ -97,6 +97,27 @@ SCENARIOS = {
         _REFUSES,
         needs=frozenset({FORGET}),
     ),
+    "failover": Scenario(
+        "Failover to a stale replica",
+        "a holds the lock, and the replica has not heard of it yet when it takes over. The new master gives the lock to b. Its "
+        "tokens rise all the same, since they are the clock's.",
+        (Part("a", work=1.0), Part("b", start=0.1, work=0.3)),
+        (Strike(FAILOVER, STORE, 0.3, 0.5),),
+        Settings(fence="all"),
+        _REFUSES,
+        needs=frozenset({FAILOVER}),
+    ),
+    "redlock": Scenario(
+        "Redlock, and a node that forgets",
+        "a gets the lock from two nodes of three, while the third is down. Then one of the two restarts without its memory: it "
+        "and the third are a majority, and give the lock to b.",
+        (Part("a", work=1.6), Part("b", start=0.6, work=0.3)),
+        (Strike(DOWN, "node3", 0.0, 0.3), Strike(FORGET, "node2", 0.9)),
+        Settings(fence="all"),
+        f"{_REFUSES} On Redlock, too: a node accepts only tokens that rise, and two majorities share a node.",
+        needs=frozenset({DOWN}),
+        length=5.0,
+    ),
     "leader": Scenario(
         "A leader is cut off",
         "a was elected and writes again and again. Then it cannot reach the store any more, and still reaches the storage. When "
@@ -119,6 +140,7 @@ SCENARIOS = {
         "First come, first served: the longest wait is as long as those ahead take together.",
         start=Settings(fair=False),
         asks=("fair",),
+        needs=frozenset({FAIR}),
     ),
     "herd": Scenario(
         "A herd without bells",
@@ -131,6 +153,8 @@ SCENARIOS = {
         start=Settings(bells=False),
         asks=("bells",),
         length=9.0,
-        needs=frozenset({CUT}),
+        needs=frozenset({DEAF}),
     ),
 }
+
+SCENARIOS = {key: one for key, one in SCENARIOS.items() if one.stores}  # those that the simulator can run here

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from .. import recipes
 from ..claim import ROUND, Claim, Grant, Place, Verdict
 from ..drivers.simulated import Process
-from ..drivers.world import Stuck, World
+from ..drivers.simulated_streams import StreamFaults, Streams
+from ..drivers.world import FOREVER, Stuck, World
 from ..errors import HoldfastError, LeaseLost, Misuse, NotAcquired, StaleToken
 from ..lease import Lease
 from ..stores.base import Store
@@ -21,9 +22,10 @@ from ..testing.history import ACQUIRE, CLAIM, CRASHED, DONE, FORGOT, GRANTED, OP
 from ..testing.simulation.client import Client
 from ..testing.simulation.network import CALM, Network
 from ..testing.simulation.register import Register, RegisterClient, Value
+from ..testing.simulation.servers.redis import RedisServer
 from .scenarios import FENCES, Part, Scenario, Settings
 from .stores import STORES
-from .strikes import CLOCK, CUT, FORGET, KILL, PAUSE, STORE, Strike
+from .strikes import CLOCK, CUT, DOWN, FAILOVER, FORGET, KILL, PAUSE, STORE, Strike
 from .tape import CUT_OFF, DEPOSIT, PAUSED, STORAGE, STORE_SAYS, Span, Tape, both, play
 
 NAME = "the lock"
@@ -50,6 +52,8 @@ class Stage:
         self.to_storage = Network(self._storage)
         self.memory: MemoryStore | None = None
         self.folder: tempfile.TemporaryDirectory[str] | None = None
+        self._streams: Streams | None = None
+        self._nodes: dict[str, RedisServer] = {}
         self.at_end: list[Callable[[], object]] = []
         self.tape = Tape([*(part.name for part in scenario.parts), STORE, STORAGE])
         self._register = _Told(self, FENCES[settings.fence])
@@ -149,31 +153,64 @@ class Stage:
         self._deposits += 1
         await storage.write(NAME, lease.token, (*value, (f"{part.name}{self._deposits}", lease.token)))
 
+    def start_servers(self, names: Sequence[str]) -> None:
+        if self._streams is None:
+            self._streams = Streams(self.world, StreamFaults())
+            for name in names:
+                self._nodes[name] = RedisServer(Process(self.world, name), self._streams, (name, 6379))
+
     # ---- what strikes
 
     def _strike(self, strike: Strike) -> None:
-        lane, at = strike.who.partition("-")[0], self.world.time
+        who, at = strike.who.partition("-")[0], self.world.time
+        lane = STORE if who in self._nodes else who
         self._say(lane, strike.kind, strike.told)
         if strike.kind == PAUSE:
-            process = self.server if lane == STORE else self._clients[lane].process
-            process.pause(strike.seconds)
+            for process in [one.process for one in self._servers(who)] or [self._paused(who)]:
+                process.pause(strike.seconds)
             self.tape.spans.append(Span(lane, PAUSED, at, at + strike.seconds))
         elif strike.kind == CUT:
             network = self.to_store if strike.who.endswith(f"-{STORE}") else self.to_storage
             network.partition(lane, at, at + strike.seconds)
+            if self._streams is not None and network is self.to_store:
+                self._streams.isolate(self._clients[lane].process, strike.seconds)
             self.tape.spans.append(Span(lane, CUT_OFF, at, at + strike.seconds, about=strike.told))
         elif strike.kind == KILL:
             self.history.note(at, lane, CRASHED)
             self._clients[lane].process.crash()
         elif strike.kind == CLOCK:
-            self.server.ahead += strike.seconds
-            self.server.wall_ahead += strike.seconds
-            for one in self._inside.values():
-                one.expires -= strike.seconds
-        elif strike.kind == FORGET and self.memory is not None:
+            self._set_clock(strike.seconds)
+        elif strike.kind == DOWN:
+            for server in self._servers(who):
+                server.restart(strike.seconds, 0.0)
+        elif strike.kind in (FORGET, FAILOVER):
+            self._forget(who, FOREVER if strike.kind == FORGET else strike.seconds)
+
+    def _paused(self, lane: str) -> Process:
+        return self.server if lane == STORE else self._clients[lane].process
+
+    def _servers(self, who: str) -> list[RedisServer]:
+        """The store is all of its nodes."""
+        return list(self._nodes.values()) if who == STORE else [self._nodes[who]] if who in self._nodes else []
+
+    def _set_clock(self, seconds: float) -> None:
+        self.server.ahead += seconds
+        self.server.wall_ahead += seconds
+        for server in self._servers(STORE):
+            server.jump(seconds)
+        for one in self._inside.values():
+            one.expires -= seconds
+
+    def _forget(self, who: str, lost: float) -> None:
+        """What was done in the last `lost` seconds is gone."""
+        at = self.world.time
+        self.history.note(at, who, FORGOT)
+        if self.memory is not None:
             self.memory._space.reset()
-            self.history.note(at, STORE, FORGOT)
-            for holder in list(self._inside):
+        for server in self._servers(who):
+            server.restart(0.0, lost)
+        if who == STORE:
+            for holder in [key for key, one in self._inside.items() if one.since > at - lost]:
                 self._over(self._inside.pop(holder), at)
 
     # ---- what the store says

@@ -7,6 +7,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..drivers.simulated import Process
@@ -15,7 +16,7 @@ from ..stores.memory import MemoryStore
 from ..stores.sqlite import SqliteStore
 from ..testing.simulation.local import Local
 from ..testing.simulation.remote import Remote
-from .strikes import CLOCK, CUT, FORGET
+from .strikes import CLOCK, CUT, DEAF, DOWN, FAILOVER, FAIR, FORGET, NODES
 
 if TYPE_CHECKING:
     from .stage import Stage
@@ -48,7 +49,33 @@ def _sqlite(stage: Stage, process: Process) -> Store:
     return Local(stage.watched(store), process)
 
 
+def _redis(stage: Stage, process: Process) -> Store:
+    """The production client, over simulated connections, to a simulated server that runs our Lua scripts."""
+    from ..stores import redis
+
+    stage.start_servers(("redis",))
+    return stage.watched(redis.open_store("redis://redis?timeout=0.5&retention=30", process.driver))
+
+
+def _redlock(stage: Stage, process: Process) -> Store:
+    from ..stores import redlock
+
+    stage.start_servers(NODES)
+    return stage.watched(redlock.open_store(f"redlock://{','.join(NODES)}?retention=30", process.driver))
+
+
+_HAS_LUA = find_spec("lupa") is not None and find_spec("hiredis") is not None
 STORES = {
-    "memory": Kind("a server (the memory store behind a network)", frozenset({CUT, CLOCK, FORGET}), _memory),
-    "sqlite": Kind("an SQLite file on one machine", frozenset(), _sqlite),
+    "memory": Kind(
+        "a server (the memory store behind a network)", frozenset({CUT, CLOCK, FORGET, DEAF, FAIR}), _memory
+    ),
+    "sqlite": Kind("an SQLite file on one machine", frozenset({FAIR}), _sqlite),
+    **(
+        {
+            "redis": Kind("a simulated Redis", frozenset({CUT, CLOCK, FORGET, FAILOVER, FAIR}), _redis),
+            "redlock": Kind("Redlock on three simulated nodes", frozenset({CUT, DOWN}), _redlock),
+        }
+        if _HAS_LUA
+        else {}
+    ),
 }

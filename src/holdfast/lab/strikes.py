@@ -10,6 +10,9 @@ from ..errors import Misuse
 from .tape import STORAGE
 
 PAUSE, CUT, KILL, CLOCK, FORGET = "pause", "cut", "kill", "clock", "forget"
+DOWN, FAILOVER = "down", "failover"  # a node is away, and comes back with what it knew; a replica that lags takes over
+DEAF, FAIR = "deaf", "fair"  # no strikes: the messages of this store's bells can be lost; it can be fair
+NODES = ("node1", "node2", "node3")  # of a store that has several
 STORE = "store"
 MOST = 40
 _LONGEST = 3600.0
@@ -17,7 +20,7 @@ _LONGEST = 3600.0
 
 class Strike(NamedTuple):
     kind: str
-    who: str  # a process; of a cut, `process-store` or `process-storage`; of the rest, the store
+    who: str  # a process; of a cut, `process-store` or `process-storage`; of the rest, the store, or a node of it
     at: float
     seconds: float = 0.0
 
@@ -35,7 +38,12 @@ class Strike(NamedTuple):
             return f"{self.who} is killed"
         if self.kind == CLOCK:
             return f"the store's clock jumps {'forward' if self.seconds >= 0 else 'back'} by {abs(self.seconds):g} s"
-        return "the store restarts, and has forgotten everything"
+        if self.kind == DOWN:
+            return f"{self.who} is down for {self.seconds:g} s"
+        if self.kind == FAILOVER:
+            return f"the store fails over to a replica that is {self.seconds:g} s behind"
+        whose = "the store" if self.who == STORE else self.who
+        return f"{whose} restarts, and has forgotten everything"
 
 
 def parsed(text: str, processes: Sequence[str], can: frozenset[str], length: float) -> list[Strike]:
@@ -54,11 +62,13 @@ def _one(word: str, processes: Sequence[str], can: frozenset[str], length: float
     except ValueError:
         raise Misuse(f"a strike is kind:who:at:seconds, not {word!r:.80}") from None
     known = {
-        PAUSE: [*processes, STORE],
+        PAUSE: [*processes, *([*NODES] if DOWN in can else [STORE])],
         KILL: list(processes),
         CUT: [f"{one}-{server}" for one in processes for server in (STORE, STORAGE) if server == STORAGE or CUT in can],
         CLOCK: [STORE] if CLOCK in can else [],
-        FORGET: [STORE] if FORGET in can else [],
+        FORGET: [STORE] * (FORGET in can) + [*NODES] * (DOWN in can),
+        DOWN: [*NODES] * (DOWN in can),
+        FAILOVER: [STORE] * (FAILOVER in can),
     }
     if who not in known.get(kind, []):
         raise Misuse(f"{word!r:.80} cannot be done here")

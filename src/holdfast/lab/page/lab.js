@@ -6,6 +6,7 @@ import { Player } from "./player.js";
 
 const SECONDS = 2; // a pause or a cut by a click
 const CLOCK = 30;
+const LAG = 0.5;
 let table, words, tape, before = null, drawnEvents = -1, loads = 0;
 
 const player = new Player(moved, stepBack);
@@ -72,10 +73,15 @@ function strike(kind, who, seconds) {
 function doing(lane) {
   const can = table.stores[words.store].can, found = [];
   if (lane === "storage") return [];
+  if (can.includes("down") && lane === "store") {
+    return [["down", `Take node3 down for ${SECONDS} s now`, () => strike("down", "node3", SECONDS)],
+      ["forget", "Let node2 forget everything now", () => strike("forget", "node2", 0)]];
+  }
   found.push(["pause", `Pause ${lane} for ${SECONDS} s now`, () => strike("pause", lane, SECONDS)]);
   if (lane === "store") {
     if (can.includes("clock")) found.push(["clock", `Set the store's clock forward by ${CLOCK} s now`, () => strike("clock", lane, CLOCK)]);
     if (can.includes("forget")) found.push(["forget", "Let the store forget everything now", () => strike("forget", lane, 0)]);
+    if (can.includes("failover")) found.push(["fail", `Fail over to a replica that is ${LAG} s behind now`, () => strike("failover", lane, LAG)]);
     return found;
   }
   if (can.includes("cut")) found.push(["cut", `Cut ${lane} off from the store for ${SECONDS} s now`, () => strike("cut", `${lane}-store`, SECONDS)]);

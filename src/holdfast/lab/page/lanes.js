@@ -79,6 +79,8 @@ function mark(one, x) {
   if (one.kind === "lost") return [...cross(at, 6, named)];
   if (one.kind === "killed") return cross(at, 21, named);
   if (one.kind === "clock") return [named(words("clock", at + 3, 9, "told"))];
+  if (one.kind === "failover") return [named(words("failed over", at + 3, 9, "told"))];
+  if (one.kind === "down") return [named(words("node down", at + 3, 9, "told"))];
   if (one.kind === "forget") return [named(words("forgot", at + 3, 9, "told"))];
   return [];
 }
