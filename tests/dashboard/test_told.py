@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -30,7 +31,9 @@ def seen(served: Served, **wanted: Any) -> list[dict[str, Any]]:
 
 
 def post(served: Served, events: Any, **headers: str) -> httpx.Response:
-    return httpx.post(f"{served.url}/api/told", json={"events": events}, headers=headers, timeout=30)
+    body = json.dumps({"events": events})  # ASCII, whatever is in it
+    kind = {"content-type": "application/json", **headers}
+    return httpx.post(f"{served.url}/api/told", content=body, headers=kind, timeout=30)
 
 
 def test_what_comes_and_goes_between_two_looks_is_told(url: str) -> None:
@@ -118,6 +121,9 @@ def test_it_is_told_again_when_the_dashboard_is_back(url: str, monkeypatch: pyte
         [{**EVENT, "token": 2**60}],
         [{**EVENT, "token": True}],
         [{**EVENT, "seconds": "long"}],
+        [{**EVENT, "seconds": -1}],
+        [{**EVENT, "seconds": 10**400}],
+        [{**EVENT, "name": "\ud800"}],
         [{key: value for key, value in EVENT.items() if key != "owner"}],
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import OrderedDict
 from typing import Any
@@ -17,6 +16,7 @@ MOST_A_SECOND = 1000
 _OVER = {events.RELEASED: "", events.LOST: "lost", events.DROPPED: "dropped"}
 _SEEN_BY_LOOKING = ("acquired", "over")
 _REMEMBERED = 20_000
+_LONGEST = 1e10  # seconds
 
 
 class News:
@@ -64,25 +64,30 @@ def changes(said: object) -> list[tuple[str, Change]]:
 
 
 def _one(said: Any) -> list[tuple[str, Change]]:
-    kind, name, owner, token, seconds, detail, system = (
-        said.get(key) if isinstance(said, dict) else None
-        for key in ("kind", "name", "owner", "token", "seconds", "detail", "system")
-    )
-    strings = (kind, name, owner, detail, system)
-    right = all(type(one) is str for one in strings) and kind in events.KINDS
-    if not right or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
-        raise Misuse("an event has a kind, a name, an owner, a detail and a system")
-    if (
-        type(token) is not int
-        or not 0 <= token <= MAX_TOKEN
-        or type(seconds) not in (int, float)
-        or not math.isfinite(seconds)
-    ):
-        raise Misuse("an event has a token and seconds")
+    if not isinstance(said, dict):
+        raise Misuse("an event is an object")
+    kind, name, owner, detail, system = (_text(said, key) for key in ("kind", "name", "owner", "detail", "system"))
+    token: Any = said.get("token")
+    seconds: Any = said.get("seconds")
+    if kind not in events.KINDS or len(name.encode()) > MAX_NAME_BYTES:
+        raise Misuse("an event has a kind that is known, and the name of a lock")
+    if type(token) is not int or not 0 <= token <= MAX_TOKEN:
+        raise Misuse("an event has a token")
+    if type(seconds) not in (int, float) or not 0 <= seconds <= _LONGEST:
+        raise Misuse("an event has seconds")
     where, who, why = printable(system, 40), printable(owner), printable(detail)
     if kind == events.ACQUIRED:
         return [(where, Change("acquired", name, who, token, 0.0, why))]
-    told = [(where, Change(kind, name, who, token, max(0.0, seconds), why))] if kind != events.RELEASED else []
+    told = [(where, Change(kind, name, who, token, seconds, why))] if kind != events.RELEASED else []
     if kind in _OVER and seconds > 0:  # else it is not known how long it was held
         told.append((where, Change("over", name, who, token, seconds, _OVER[kind])))
     return told
+
+
+def _text(said: dict[str, Any], key: str) -> str:
+    text = said.get(key)
+    if not isinstance(text, str) or any(
+        "\ud800" <= letter <= "\udfff" for letter in text
+    ):  # half a character fits no file
+        raise Misuse(f"an event has a text for {key}")
+    return text
