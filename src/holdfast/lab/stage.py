@@ -273,9 +273,11 @@ class _Watched:
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         answers = await self._store.renew(grants, within)
-        for answer in answers:
+        for grant, answer in zip(grants, answers, strict=True):
             if isinstance(answer, Grant):
                 self._stage.granted(answer)
+            elif answer is None:
+                self._stage.left(grant.claim)
         return answers
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:

@@ -80,7 +80,7 @@ def play(tape: Tape, history: History, *, storage: bool) -> None:
         if one.kind == ACQUIRE:
             _acquire(tape, one, ends, history)
         elif one.kind == RENEW:
-            _renewal(tape, one)
+            _renewal(tape, one, ends.get((one.process, one.holder), OPEN))
         elif one.kind == RELEASE and ends.get((one.process, one.holder)) == one.invoked:
             tape.say(one.invoked, one.process, "released", f"{one.process} gives the lock back")
         elif one.kind in (READ, WRITE) and storage:
@@ -132,8 +132,8 @@ def _acquire(tape: Tape, one: Operation, ends: dict[tuple[str, str], float], his
         tape.say(one.returned, one.process, "gave up", f"{one.process} does not get it: {one.detail}")
 
 
-def _renewal(tape: Tape, one: Operation) -> None:
-    if one.outcome in (RENEWED, LOST):
+def _renewal(tape: Tape, one: Operation, end: float) -> None:
+    if one.outcome in (RENEWED, LOST) and one.returned <= end:  # one that was under way at the release tells nothing
         told = "renews its lease" if one.outcome == RENEWED else "is told at a renewal that it holds nothing"
         tape.say(one.returned, one.process, one.outcome, f"{one.process} {told}", tape.number(one.token))
 
