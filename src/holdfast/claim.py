@@ -80,6 +80,7 @@ class Holding(NamedTuple):
     age: float
     left: float
     note: str = ""
+    ttl: float = 0.0  # what it asked for; 0: this store does not say
 
 
 class Waiting(NamedTuple):

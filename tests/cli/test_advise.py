@@ -82,7 +82,13 @@ def test_contention_is_asked_about_once() -> None:
 
 
 def test_the_command_has_a_flag_for_each_question() -> None:
-    assert {question.flag for question in QUESTIONS.values()} == set(ADVISE) - {"--store", "--graph", "--code"}
+    assert {question.flag for question in QUESTIONS.values()} == set(ADVISE) - {
+        "--store",
+        "--graph",
+        "--code",
+        "--from",
+        "--ttl",
+    }
 
 
 def test_what_is_no_question_or_no_answer_is_refused() -> None:
@@ -204,7 +210,7 @@ def test_without_a_terminal_a_missing_answer_is_named(run: Commands) -> None:
         (["--store", "abacus"], "--store is one of"),
         (["--graph", "ascii"], "--graph is one of mermaid, svg"),
         (["--idempotents", "yes"], "did you mean --idempotent?"),
-        (["something"], "too many words"),
+        (["something"], "advise what?"),
         (["--idempotent"], "needs a value"),
     ],
 )

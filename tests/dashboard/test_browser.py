@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import json
 import threading
+import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 import pytest
 
 import holdfast
-from holdfast.testing.servers.needs import CHROMIUM
 
+from ..browsing import Browser, Page, accessible, browser, expect, watched
 from .serving import Served, until
 
-try:
-    from axe_playwright_python.sync_playwright import Axe
-    from playwright.sync_api import Browser, Page, expect, sync_playwright
-except ImportError as error:
-    pytest.skip(f"NO BROWSER TESTS: {error}; pip install playwright axe-playwright-python", allow_module_level=True)
-
-expect.set_options(timeout=20_000)
+__all__ = ["browser"]
 pytestmark = pytest.mark.server  # of its kind: a browser is started, and once is enough
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 STRANGE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = CHROMIUM.find()
-    assert program, "no browser here: python -m holdfast.testing.servers install chromium"
-    with sync_playwright() as playwright:
-        yield (started := playwright.chromium.launch(executable_path=program, args=["--no-sandbox"]))
-        started.close()
 
 
 @pytest.fixture
@@ -44,19 +28,8 @@ def served(url: str) -> Iterator[Served]:
 
 @pytest.fixture
 def page(browser: Browser, served: Served) -> Iterator[Page]:
-    """Opened, and at its end: no error, nothing asked of anybody else."""
-    one = browser.new_page(viewport={"width": 1280, "height": 760})
-    errors: list[str] = []
-    asked: list[str] = []
-    one.on("pageerror", lambda error: errors.append(str(error)))
-    one.on("dialog", lambda dialog: errors.append(f"a dialog: {dialog.message}"))
-    one.on("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None)
-    one.on("request", lambda request: asked.append(request.url))
-    one.goto(served.url)
-    yield one
-    one.close()
-    assert errors == []
-    assert [where for where in asked if not where.startswith((f"{served.url}/", "data:"))] == []
+    with watched(browser, served.url) as one:
+        yield one
 
 
 @pytest.fixture
@@ -216,7 +189,6 @@ def test_one_logs_in_with_the_token(browser: Browser, url: str) -> None:
 def test_the_page_is_accessible_in_light_and_dark_and_fits_a_phone(
     browser: Browser, served: Served, locks: holdfast.Locks, stuck: None
 ) -> None:
-    """By axe-core. With HOLDFAST_PICTURES=1, what it looks like goes into the documentation."""
     leases = [locks.lock(f"invoice:{number}").acquire() for number in range(6)]
     leases.append(locks.semaphore("gpu", 4).acquire(units=2))
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -226,31 +198,23 @@ def test_the_page_is_accessible_in_light_and_dark_and_fits_a_phone(
         expect(page.locator(".badge.deadlock")).to_have_count(2)
         grounds = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (grounds == "rgb(20, 23, 26)") == (scheme == "dark")
-        _accessible(page, f"dashboard-{scheme}")
+        accessible(page, f"dashboard-{scheme}")
         for key, ready in (("g", "svg .edge"), ("s", "dl.traits"), ("h", "tbody tr"))[: 3 if scheme == "light" else 0]:
             page.keyboard.press(key)
             expect(page.locator(ready).first).to_be_visible()
-            _accessible(page, "dashboard-graph" if key == "g" else "")
+            accessible(page, "dashboard-graph" if key == "g" else "")
         page.goto(f"{served.url}/#/lock?store=sqlite&name=alice")
         expect(page.locator("svg .held").first).to_be_visible()
-        _accessible(page, "")
+        accessible(page, "")
         page.set_viewport_size({"width": 360, "height": 700})
         page.keyboard.press("l")
         expect(page.locator("#locks tbody tr").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         if scheme == "dark":
-            _accessible(page, "dashboard-phone")
+            accessible(page, "dashboard-phone")
         page.close()
     for lease in leases:
         lease.release()
-
-
-def _accessible(page: Page, picture: str) -> None:
-    if picture and os.environ.get("HOLDFAST_PICTURES"):
-        page.screenshot(path=PICTURES / f"{picture}.png")
-    # Chromium runs it in a world of its own, which the page's policy does not reach.
-    found = Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
 
 
 def test_of_many_locks_two_hundred_are_drawn_and_the_rest_on_demand(page: Page, locks: holdfast.Locks) -> None:
@@ -264,3 +228,47 @@ def test_of_many_locks_two_hundred_are_drawn_and_the_rest_on_demand(page: Page, 
     expect(page.locator("#locks tbody tr")).to_have_count(1)
     for lease in leases:
         lease.release()
+
+
+MANY, EVENTS = 2000, 200
+
+
+def test_with_two_thousand_names_and_two_hundred_events_a_second_no_frame_takes_long(browser: Browser) -> None:
+    """In time of the processor, by the browser's own tracing: how long a frame takes by the clock, others decide here."""
+    end = threading.Event()
+    with holdfast.connect("memory://much", label="worker") as locks, Served("memory://much", interval=1.0) as served:
+        leases = [locks.lock(f"n:{number:04}", ttl=600).acquire() for number in range(MANY)]
+        changed = 0
+
+        def churn() -> None:
+            nonlocal changed
+            due = time.monotonic()
+            while not end.is_set():  # out and in again: two events
+                at = changed % MANY
+                leases[at].release()
+                leases[at] = locks.lock(f"n:{at:04}", ttl=600).acquire()
+                changed += 1
+                due += 2 / EVENTS
+                time.sleep(max(0.0, due - time.monotonic()))
+
+        page = browser.new_page(viewport={"width": 1280, "height": 760})
+        page.goto(served.url)
+        expect(page.locator(".many")).to_contain_text(f"{MANY} locks")
+        working = threading.Thread(target=churn)
+        working.start()
+        try:
+            browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
+            until(lambda: changed >= 2 * EVENTS, "four seconds of events")
+            trace = json.loads(browser.stop_tracing())["traceEvents"]
+        finally:
+            end.set()
+            working.join()
+        page.close()
+    mains = {(one["pid"], one["tid"]) for one in trace if one.get("args", {}).get("name") == "CrRendererMain"}
+    tasks = [
+        one["tdur"] / 1000
+        for one in trace
+        if "RunTask" in one["name"] and (one["pid"], one["tid"]) in mains and "tdur" in one
+    ]
+    assert len(tasks) > 50
+    assert max(tasks) < 100, f"the longest took {max(tasks):.0f} ms"

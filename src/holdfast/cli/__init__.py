@@ -124,6 +124,14 @@ def _dispatch(options: Options) -> int:
         from .dashboard import dashboard
 
         return dashboard(options)
+    if options.command == "lab":
+        from .lab import lab
+
+        return lab(options)
+    if options.command == "top":
+        from .top import top
+
+        return top(options)
     from . import asking
 
     return asking.COMMANDS[options.command](options)

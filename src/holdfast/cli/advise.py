@@ -12,6 +12,7 @@ from ..errors import Misuse
 from . import exits
 from .options import Options, Usage
 from .terminal import Paint, wrapped
+from .text import line
 
 _SCHEMES = {
     "sqlite": "sqlite",
@@ -27,6 +28,8 @@ _DRAWN = ("mermaid", "svg")
 
 
 def advise(options: Options) -> int:
+    if options.name == "ttl":
+        return _ttl(options)
     if drawn := options.get("graph"):
         return _draw(drawn)
     answers = {key: options.get(key) for key in QUESTIONS if options.get(key) is not None}
@@ -46,6 +49,24 @@ def advise(options: Options) -> int:
     if options.flag("code"):
         return _code(end, store)
     _tell(steps, end, store)
+    return exits.OK
+
+
+def _ttl(options: Options) -> int:
+    from ..advice.observed import observed
+    from ..advice.ttl import size
+
+    seen = observed(options.get("lock"), options.get("from"))
+    if not seen.holds.number and not (seen.margins and seen.margins.number):
+        print(f"Nothing is known of {line(seen.name)} in {line(seen.source)}.", file=sys.stderr)
+        return exits.NO
+    sizing = size(seen, options.get("ttl"))
+    if options.flag("json"):
+        import json
+
+        print(json.dumps({"name": seen.name, "holds": seen.holds.number, **sizing._asdict()}, indent=2))
+    else:
+        print("\n".join(wrapped([line(one) for one in sizing.sentences], sys.stdout)))
     return exits.OK
 
 

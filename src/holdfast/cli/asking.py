@@ -4,32 +4,66 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 from ..claim import Snapshot
+from ..errors import Unavailable
 from ..sync import Locks, connect
 from . import exits, story, table
 from .options import Options
-from .terminal import Paint, wrapped
-from .text import ago, line
+from .terminal import Paint, room, wrapped
+from .text import ago, line, shown
 
 
 def ls(options: Options) -> int:
     with connect(options.get("url")) as locks:
-        found = [locks.inspect(name) for name in locks.names(options.name)]
+        if options.flag("watch"):
+            return _watched(options, locks)
+        _tell(options, _listed(options, locks))
+    return exits.OK
+
+
+def _listed(options: Options, locks: Locks) -> list[Snapshot]:
+    found = [locks.inspect(name) for name in locks.names(options.name)]
     snapshots = [one for one in found if one.capacity]  # one may have become free while we looked at the others
     if (age := options.get("older_than")) is not None:
         snapshots = [one for one in snapshots if any(holding.age >= age for holding in one.holders)]
+    return snapshots
+
+
+def _tell(options: Options, snapshots: list[Snapshot]) -> None:
     if options.flag("json"):
-        return _json([as_data(one) for one in snapshots])
-    if not snapshots:
+        _json([as_data(one) for one in snapshots], indent=None if options.flag("watch") else 2)
+    elif snapshots:
+        print(table.of_locks(snapshots, Paint(sys.stdout), room(sys.stdout)), flush=True)
+    else:
+        age = options.get("older_than")
         begins = f" whose name begins with {line(options.name)!r}" if options.name else ""
         held = f" for {ago(age)} or longer" if age is not None else ""
-        print(f"No locks are in use{begins}{held}.", file=sys.stderr)
-        return exits.OK
-    print(table.of_locks(snapshots, Paint(sys.stdout)))
-    return exits.OK
+        print(
+            f"No locks are in use{begins}{held}.", file=sys.stdout if options.flag("watch") else sys.stderr, flush=True
+        )
+
+
+def _watched(options: Options, locks: Locks) -> int:
+    """Again and again: on a terminal in place of the last time, elsewhere below it. A store that is away is waited for."""
+    end = time.monotonic() + options.get("for", float("inf"))
+    clear = Paint(sys.stdout).rich
+    while True:
+        try:
+            snapshots: list[Snapshot] | None = _listed(options, locks)
+        except Unavailable as error:
+            snapshots = None
+            print(f"holdfast: {shown(str(error))}", file=sys.stderr)
+        if snapshots is not None:
+            print("\x1b[H\x1b[J" if clear and not options.flag("json") else "", end="")
+            _tell(options, snapshots)
+        left = end - time.monotonic()
+        if left <= 0:
+            return exits.OK
+        time.sleep(min(max(0.05, options.get("interval", 1.0)), left))
 
 
 def show(options: Options) -> int:
@@ -37,7 +71,7 @@ def show(options: Options) -> int:
         snapshot = locks.inspect(options.name)
     if options.flag("json"):
         return _json(as_data(snapshot))
-    print(table.of_one(snapshot, Paint(sys.stdout)))
+    print(table.of_one(snapshot, Paint(sys.stdout), room(sys.stdout)))
     return exits.OK
 
 
@@ -113,15 +147,17 @@ def as_data(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _units(snapshot: Snapshot, data: dict[str, Any]) -> dict[str, Any]:
+    if "ttl" in data:
+        data["ttl"] = data["ttl"] or None
     if table.is_rwlock(snapshot):
         return {**data, "units": 1, "writes": data["units"] == snapshot.capacity}
     return data
 
 
-def _json(data: object) -> int:
+def _json(data: object, indent: int | None = 2) -> int:
     import json
 
-    print(json.dumps(data, indent=2))  # ASCII only, so control characters are escaped in it as well
+    print(json.dumps(data, indent=indent), flush=True)  # ASCII only, so control characters are escaped in it as well
     return exits.OK
 
 

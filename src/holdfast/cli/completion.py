@@ -7,6 +7,7 @@ from .options import COMMANDS, EVERYWHERE, SHELLS
 WORDS = {
     "observe": "grafana alerts",
     "fence": "install remove table",
+    "advise": "ttl",
     "completion": " ".join(SHELLS),
     "help": " ".join(COMMANDS),
 }

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
-import sys
 
 from ..dashboard import asgi
 from ..doctor.network import is_local
 from ..errors import Misuse
-from ..secret import has_password
-from . import exits
 from .options import Options, Usage
+from .serving import address, serve
+from .stores import several
 
 PORT = 8377
 TOKEN = "HOLDFAST_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
@@ -19,11 +17,7 @@ SHORTEST = 16
 
 
 def dashboard(options: Options) -> int:
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise Misuse(f"the dashboard needs uvicorn ({error}): pip install 'holdfast[dashboard]'") from error
-    host, port = _address(options.get("listen", f"127.0.0.1:{PORT}"))
+    host, port = address(options, PORT)
     token = _token(options)
     if not is_local(host) and not token:
         raise Usage(f"others can reach {host}: say --token-file FILE (or {TOKEN}), and look only with it", "dashboard")
@@ -33,45 +27,16 @@ def dashboard(options: Options) -> int:
             f"--token-file FILE (or {TOKEN})",
             "dashboard",
         )
-    others = options.get("also", [])
-    if any(map(has_password, others)):
-        print(
-            "holdfast: warning: --also holds a password, which all users of this machine can see (ps)", file=sys.stderr
-        )
-    first = options.get("url")
-    urls = [*([first] if first is not None or not others else []), *others]
+    urls = [url for url in several(options) if url is not None]
     app = asgi(
-        *urls if urls != [None] else (),
+        *urls,
         allow_evict=options.flag("allow_evict"),
         token=token,
         mounted=False,
         interval=options.get("interval", 1.0),
         history=options.get("history"),
     )
-    config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", server_header=False, timeout_graceful_shutdown=1, lifespan="on"
-    )
-
-    class Server(uvicorn.Server):
-        """Says where it is once it is there: with port 0, nobody else knows."""
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            if self.started:
-                place = self.servers[0].sockets[0].getsockname()
-                shown = f"[{place[0]}]" if ":" in place[0] else place[0]
-                print(f"The dashboard is at http://{shown}:{place[1]}/ (Ctrl-C ends it)", flush=True)
-
-    server = Server(config)
-    server.run()
-    return exits.OK if server.started else exits.TROUBLE
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise Usage(f"--listen wants HOST:PORT, not {text!r}", "dashboard")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    return serve(app, host, port, "The dashboard")
 
 
 def _token(options: Options) -> str | None:

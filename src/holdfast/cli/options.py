@@ -126,6 +126,8 @@ ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imp
         )
     },
     "--code": ("code", None),
+    "--from": ("from", str),
+    "--ttl": ("ttl", _seconds),
 }
 WATCH: Spec = {"--interval": ("interval", _seconds), "--for": ("for", _seconds)}
 DASHBOARD: Spec = {
@@ -137,7 +139,10 @@ DASHBOARD: Spec = {
     "--history": ("history", str),
     "--interval": ("interval", _seconds),
 }
+TOP: Spec = {"--also": ("also", str), "--interval": ("interval", _seconds)}
+LAB: Spec = {"--listen": ("listen", str), "--record": ("record", str)}
 REPEATED = ("--also",)
+SEVERAL = ("dashboard", "top")  # commands for which a second --url is one more store
 MIGRATE: Spec = {"--sql": ("sql", None), "--acl": ("acl", None)}
 
 VERIFY: Spec = {
@@ -162,7 +167,7 @@ SIMULATE: Spec = {
     "--count": ("count", str),
 }
 
-LS: Spec = {"--older-than": ("older_than", _seconds)}
+LS: Spec = {"--older-than": ("older_than", _seconds), "--watch": ("watch", None), **WATCH}
 
 COMMANDS: dict[str, Spec] = {
     "run": RUN,
@@ -183,9 +188,11 @@ COMMANDS: dict[str, Spec] = {
     "help": {},
     "version": {},
     "dashboard": DASHBOARD,
+    "top": TOP,
+    "lab": LAB,
 }
 SHELLS = ("bash", "zsh", "fish")
-NAMELESS = ("demo", "advise", "migrate", "version")
+NAMELESS = ("demo", "migrate", "version", "lab")
 
 
 def parse(words: Sequence[str]) -> Options:
@@ -219,6 +226,8 @@ def _read(words: list[str], options: Options) -> None:
             spec = {**EVERYWHERE, **COMMANDS[word]}
         elif not options.named and options.command not in NAMELESS:
             options.call(word)
+        elif options.command == "advise" and options.get("lock") is None:
+            options.put("lock", word)
         else:  # from its first word on, all that follows is the command's own
             _rest([word, *words], options)
             return
@@ -264,6 +273,8 @@ def _take(spec: Spec, flag: str, value: str | None, words: list[str], options: O
         if not words:
             raise Usage(f"{flag} needs a value")
         value = words.pop(0)
+    if flag == "--url" and options.command in SEVERAL and options.get("url") is not None:
+        flag, key = "--also", "also"
     try:
         options.put(key, [*options.get(key, []), value] if flag in REPEATED else read(value))
     except Usage as error:
@@ -273,6 +284,12 @@ def _take(spec: Spec, flag: str, value: str | None, words: list[str], options: O
 def _check(options: Options) -> None:
     if options.command in ("run", "show", "why", "release") and not options.named:
         raise Usage("which lock? Its NAME is missing")
+    if options.command == "ls" and not options.flag("watch"):
+        for key in ("interval", "for"):
+            if options.get(key) is not None:
+                raise Usage(f"--{key} goes with --watch")
+    if options.command == "advise" and options.named:
+        _check_ttl(options)
     if options.command == "fence" and not options.name:
         raise Usage("what is to be done? Say `fence install`, `fence remove` or `fence table`")
     if options.command == "release" and options.get("token") is None:
@@ -299,6 +316,15 @@ def _check(options: Options) -> None:
         raise Usage("-n does not wait and -w waits: say one of them")
     if sum((options.flag("shared"), options.flag("exclusive"), options.get("slots") is not None)) > 1:
         raise Usage("--shared, --exclusive and --slots are three kinds of lock: say one of them, or none for a mutex")
+
+
+def _check_ttl(options: Options) -> None:
+    if options.name != "ttl":
+        raise Usage(f"advise what? Say `advise` alone, or `advise ttl NAME`, not {options.name!r}")
+    if options.get("lock") is None:
+        raise Usage("which lock? Its NAME is missing, as in: holdfast advise ttl NAME --from http://host:9464/metrics")
+    if options.get("from") is None:
+        raise Usage("from what? Say --from URL, of an exporter of Prometheus, or --from FILE, with a history")
 
 
 def _like(word: str, known: dict[str, Any]) -> str:

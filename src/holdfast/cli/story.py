@@ -7,6 +7,7 @@ from ..waitfor import Edge, WaitGraph
 from .table import is_rwlock, share
 from .text import ago, line
 
+_LATE = 1.0  # seconds that a renewal may take on a busy machine
 _MANY = 5  # holders or waiters are named up to here, then counted
 
 
@@ -16,9 +17,8 @@ def tell(snapshot: Snapshot, graph: WaitGraph, url: str | None = None) -> list[s
         sentences = [f"{name} is free: nobody holds it and nobody waits. Whoever asks gets it at once."]
         return sentences + _eviction(snapshot)
     sentences = [*_holders(snapshot), *_waiters(snapshot), *_chains(snapshot, graph)]
-    deadlocks = [cycle for cycle in graph.deadlocks() if any(edge.name == snapshot.name for edge in cycle)]
-    for cycle in deadlocks:
-        sentences.append(_cycle(cycle))
+    deadlocks = [edges for edges in graph.deadlocks() if any(edge.name == snapshot.name for edge in edges)]
+    sentences += [cycle(edges) for edges in deadlocks]
     sentences += _eviction(snapshot)
     return sentences + _advice(snapshot, bool(deadlocks), url)
 
@@ -35,11 +35,31 @@ def _holders(snapshot: Snapshot) -> list[str]:
             f"{f' ({what})' if what and not is_rwlock(snapshot) else ''} for {ago(one.age)}, with token {one.token}; "
             f"unless it renews, that ends in {ago(one.left)}."
         )
+        told += _renewals(one)
     if len(snapshot.holders) > _MANY:
         told.append(f"So do {len(snapshot.holders) - _MANY} others.")
     if snapshot.used < snapshot.capacity and not is_rwlock(snapshot):
         told.append(f"{snapshot.capacity - snapshot.used} of its {snapshot.capacity} units are free.")
     return told
+
+
+def _renewals(one: Holding) -> list[str]:
+    """Does it live? A holder renews when a third of its ttl is gone; where the store says what that is, one can tell."""
+    silent = one.ttl - one.left
+    if not one.ttl or silent < 0:
+        return []
+    if silent <= one.ttl / 3 + _LATE:
+        return (
+            [f"It renewed {ago(silent)} ago, of a ttl of {ago(one.ttl)}: it is alive."]
+            if one.age - silent > _LATE
+            else []
+        )
+    told = f"It has not renewed for {ago(silent)} of {ago(one.ttl)}, and should have after {ago(one.ttl / 3)}"
+    if one.age - silent < _LATE:  # never: some do not want to
+        return [f"{told}, unless it was taken with renew=False or once: then it has its own end."]
+    return [
+        f"{told}: it is paused, cut off from the store, or dead. If it does not come back, the lock is free in {ago(one.left)}."
+    ]
 
 
 def _waiters(snapshot: Snapshot) -> list[str]:
@@ -72,8 +92,8 @@ def _chains(snapshot: Snapshot, graph: WaitGraph) -> list[str]:
     return told
 
 
-def _cycle(cycle: tuple[Edge, ...]) -> str:
-    steps = ", ".join(f"{line(edge.waiter)} waits for {line(edge.name)} of {line(edge.holder)}" for edge in cycle)
+def cycle(edges: tuple[Edge, ...]) -> str:
+    steps = ", ".join(f"{line(edge.waiter)} waits for {line(edge.name)} of {line(edge.holder)}" for edge in edges)
     return f"This is a deadlock: {steps}. None of them can go on until one is released or gives up waiting."
 
 

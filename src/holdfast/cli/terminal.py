@@ -44,7 +44,7 @@ def wrapped(sentences: list[str], stream: TextIO) -> list[str]:
         return sentences
     from textwrap import fill
 
-    width = max(os.get_terminal_size(stream.fileno()).columns, 40)
+    width = max(room(stream) or 0, 40)
     return [
         one if one.startswith(" ") else fill(one, width, break_long_words=False, break_on_hyphens=False)
         for one in sentences
@@ -60,6 +60,20 @@ def width_of(text: str) -> int:
     return sum(
         0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
     )
+
+
+def room(stream: TextIO) -> int | None:
+    """Columns of the terminal; None where nothing has to fit."""
+    return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else None
+
+
+def cut(text: str, width: int) -> str:
+    """No wider than that; what was cut off is told by an ellipsis."""
+    if width_of(text) <= width:
+        return text
+    while text and width_of(text) > width - 1:
+        text = text[:-1]
+    return f"{text}…" if width > 0 else ""
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

@@ -61,6 +61,14 @@ class Access:
         given = request.headers.get(HEADER, "")
         return session is not None and hmac.compare_digest(given.encode(), session.csrf.encode())
 
+    def may_tell(self, request: Request) -> bool:
+        """A process, of which no browser is one: without a token, only where nobody else can come."""
+        if "sec-fetch-site" in request.headers or "origin" in request.headers:
+            return False
+        if self.token:
+            return self._bearer(request)
+        return not self._anywhere and self.is_host_right(request)
+
     def is_token(self, given: str) -> bool:
         return self.token is not None and hmac.compare_digest(given.encode(), self.token.plain.encode())
 

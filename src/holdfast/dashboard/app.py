@@ -6,23 +6,25 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ..claim import MAX_TOKEN, printable
 from ..doctor import examine
 from ..errors import HoldfastError, Misuse
+from ..observe.changes import Change
 from ..secret import Secret
 from .access import COOKIE, HEADER, LIFETIME, Access
+from .answers import HEADERS, dumped, file_answer, json_answer, refusal
 from .board import Board
 from .history import History
 from .looking import Looking, named
+from .told import MOST_BODY, Bound, changes
 
 INTERVAL = 1.0
 _BEAT = 15.0  # seconds: a word now and then, so that nobody in between takes the stream for dead
@@ -34,19 +36,6 @@ _FILES = {
     **{f"{module}.js": "text/javascript" for module in _MODULES},
     "login.html": "text/html",
     "index.html": "text/html",
-}
-# Nothing from elsewhere, nothing inline, no frame around us; and no script may make HTML of text.
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
-    "form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
 }
 _log = logging.getLogger("holdfast.dashboard")
 
@@ -77,6 +66,7 @@ class Dashboard:
         self.history = History(history)
         self._looking: dict[str, Looking] = {}
         self._examined: dict[str, asyncio.Lock] = {}
+        self._bound = Bound()
         self._closing = False
         self._app = Starlette(
             routes=[
@@ -92,6 +82,7 @@ class Dashboard:
                 Route("/api/history.jsonl", self._guarded(self._export)),
                 Route("/api/doctor", self._guarded(self._doctor, acts=True), methods=["POST"]),
                 Route("/api/evict", self._guarded(self._evict, acts=True), methods=["POST"]),
+                Route("/api/told", self._told, methods=["POST"]),
                 Route("/api/logout", self._guarded(self._logout, acts=True), methods=["POST"]),
             ]
         )
@@ -131,35 +122,37 @@ class Dashboard:
     def _guarded(self, answer: Answer, *, acts: bool = False) -> Answer:
         async def guarded(request: Request) -> Response:
             if not self.access.is_host_right(request):
-                return _no(421, "this address is not ours: open the dashboard as localhost, or start it with --token")
+                return refusal(
+                    421, "this address is not ours: open the dashboard as localhost, or start it with --token"
+                )
             if not self.access.may_look(request):
                 if request.url.path.rstrip("/") == request.scope.get("root_path", "").rstrip("/"):
                     return RedirectResponse(f"{request.scope.get('root_path', '')}/login", 303, HEADERS)
-                return _no(401, "log in first")
+                return refusal(401, "log in first")
             if acts and not self.access.may_act(request):
-                return _no(403, "not from our own page: open it anew")
+                return refusal(403, "not from our own page: open it anew")
             self.start()
             for one in self._looking.values():
                 one.wake()  # somebody is here
             try:
                 return await answer(request)
             except HoldfastError as error:
-                return _no(400 if isinstance(error, Misuse) else 503, printable(str(error)))
+                return refusal(400 if isinstance(error, Misuse) else 503, printable(str(error)))
 
         return guarded
 
     async def _login_page(self, request: Request) -> Response:
         if not self.access.is_host_right(request):
-            return _no(421, "this address is not ours")
-        return _file("login.html")
+            return refusal(421, "this address is not ours")
+        return file_answer(__package__, _FILES, "login.html")
 
     async def _login(self, request: Request) -> Response:
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return _no(403, "not from our own page")
+            return refusal(403, "not from our own page")
         form = await _words(request)
         if not self.access.is_token(form.get("token", "")):
             await asyncio.sleep(_WRONG_TOKEN)
-            return _file("login.html", 401)
+            return file_answer(__package__, _FILES, "login.html", 401)
         key, _ = self.access.open()
         response = RedirectResponse(f"{request.scope.get('root_path', '')}/", 303, HEADERS)
         self._give(request, response, key)
@@ -167,7 +160,7 @@ class Dashboard:
 
     async def _logout(self, request: Request) -> Response:
         self.access.end(request)
-        response = _json({})
+        response = json_answer({})
         response.delete_cookie(COOKIE, path=f"{request.scope.get('root_path', '')}/")
         return response
 
@@ -185,10 +178,10 @@ class Dashboard:
     # ---- looking
 
     async def _index(self, request: Request) -> Response:
-        return _file("index.html")
+        return file_answer(__package__, _FILES, "index.html")
 
     async def _static(self, request: Request) -> Response:
-        return _file(request.path_params["file"])
+        return file_answer(__package__, _FILES, request.path_params["file"])
 
     async def _session(self, request: Request) -> Response:
         """What the page needs in order to act: its session's secret, which no other site can read."""
@@ -196,7 +189,7 @@ class Dashboard:
         key = ""
         if session is None:
             key, session = self.access.open()
-        response = _json(
+        response = json_answer(
             {"csrf": session.csrf, "header": HEADER, "allow_evict": self.allow_evict, "login": bool(self.access.token)}
         )
         if key:
@@ -204,7 +197,7 @@ class Dashboard:
         return response
 
     async def _state(self, request: Request) -> Response:
-        return _json(self.board.since(0))
+        return json_answer(self.board.since(0))
 
     async def _events(self, request: Request) -> Response:
         return StreamingResponse(
@@ -234,7 +227,7 @@ class Dashboard:
                 if told["version"] == version and not first:
                     continue
                 version, kind, first = told["version"], "all" if first else "some", False
-                yield f"event: {kind}\ndata: {_dumped({**told, 'now': _now()})}\n\n".encode()
+                yield f"event: {kind}\ndata: {dumped({**told, 'now': _now()})}\n\n".encode()
         finally:
             end()
 
@@ -249,7 +242,7 @@ class Dashboard:
                     "deadlocks": [[edge._asdict() for edge in cycle] for cycle in graph.deadlocks()],
                 }
             )
-        return _json(told)
+        return json_answer(told)
 
     async def _find(self, request: Request) -> Response:
         asked = request.query_params
@@ -259,10 +252,10 @@ class Dashboard:
         found = await run_in_threadpool(
             self.history.find, asked.get("q", ""), store=asked.get("store", ""), name=name, most=min(most, 10_000)
         )
-        return _json({"now": _now(), "events": found})
+        return json_answer({"now": _now(), "events": found})
 
     async def _export(self, request: Request) -> Response:
-        lines = "".join(f"{_dumped(event)}\n" for event in self.history)
+        lines = "".join(f"{dumped(event)}\n" for event in self.history)
         disposition = {"Content-Disposition": 'attachment; filename="holdfast-history.jsonl"'}
         return Response(lines, headers={**HEADERS, **disposition}, media_type="application/x-ndjson")
 
@@ -273,26 +266,48 @@ class Dashboard:
         one = self._asked(await _body(request))
         async with self._examined.setdefault(one.store, asyncio.Lock()):
             found = await run_in_threadpool(lambda: [finding._asdict() for finding in examine(one.url)])
-        return _json({"store": one.store, "findings": found})
+        return json_answer({"store": one.store, "findings": found})
 
     async def _evict(self, request: Request) -> Response:
         """Only the grant that was looked at, by its token; and only by somebody who typed the name."""
         if not self.allow_evict:
-            return _no(403, "this dashboard is read-only: start it with --allow-evict")
+            return refusal(403, "this dashboard is read-only: start it with --allow-evict")
         asked = await _body(request)
         one = self._asked(asked)
         name, token = asked.get("name"), asked.get("token")
         if type(name) is not str or type(token) is not int or not 0 < token <= MAX_TOKEN:
-            return _no(400, "an eviction names a lock and the token of one grant")
+            return refusal(400, "an eviction names a lock and the token of one grant")
         if asked.get("typed") != name:
-            return _no(400, "the name was not typed as it is: nothing was done")
+            return refusal(400, "the name was not typed as it is: nothing was done")
         past = await run_in_threadpool(one.locks().force_release, name, token=token)
         who = request.client.host if request.client else "?"
         _log.warning(
             "the holder of token %d of %r was put out by the dashboard, asked from %s", token, printable(name), who
         )
         one.wake()
-        return _json({"released": past is not None, "new_token": past})
+        return json_answer({"released": past is not None, "new_token": past})
+
+    async def _told(self, request: Request) -> Response:
+        """By processes with observe=["dashboard"], never by a page: with the token, or on this machine where there is none."""
+        if not self.access.may_tell(request):
+            return refusal(403, "events are sent by processes of this machine, or with the token of this dashboard")
+        try:
+            found = changes((await _body(request, MOST_BODY)).get("events"))
+        except Misuse as error:
+            return refusal(400, str(error))
+        self.start()
+        taken = found[: self._bound.take(len(found))]
+        by_store: dict[str, list[Change]] = {}
+        for system, change in taken:
+            by_store.setdefault(self._store_of(system), []).append(change)
+        for store, some in by_store.items():
+            await run_in_threadpool(self.history.add, store, some)
+        return json_answer({"taken": len(taken), "dropped": len(found) - len(taken)})
+
+    def _store_of(self, system: str) -> str:
+        """The one that is of this kind; where there are several, or none, it stays open which it is."""
+        stores = [facts["id"] for facts in self.board.since(0)["stores"] if facts["system"] == system]
+        return str(stores[0]) if len(stores) == 1 else system
 
     def _asked(self, body: dict[str, Any]) -> Looking:
         found = self._looking.get(str(body.get("store")))
@@ -307,39 +322,20 @@ def _now() -> float:
     return round(time.time(), 3)
 
 
-def _dumped(data: object) -> str:
-    return json.dumps(data, separators=(",", ":"))  # ASCII only: no line separator of any kind in it
-
-
-def _json(data: object, status: int = 200) -> Response:
-    return JSONResponse(data, status, HEADERS)
-
-
-def _no(status: int, why: str) -> Response:
-    return _json({"error": why}, status)
-
-
-def _file(name: str, status: int = 200) -> Response:
-    if name not in _FILES:
-        return _no(404, "there is no such file")
-    text = files(__package__).joinpath("page", name).read_text(encoding="utf-8")
-    return Response(text, status, HEADERS, _FILES[name])
-
-
-async def _read(request: Request) -> bytes:
+async def _read(request: Request, most: int = _MOST_BODY) -> bytes:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > _MOST_BODY:
+        if len(body) > most:
             raise Misuse("that is more than any question of ours")
     return body
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _body(request: Request, most: int = _MOST_BODY) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise Misuse("questions are JSON")
     try:
-        said = json.loads(await _read(request))
+        said = json.loads(await _read(request, most))
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):

@@ -31,7 +31,7 @@ Locks = Mapping[str, Snapshot]
 class Seen(NamedTuple):
     """What is remembered of a name, besides what it is now."""
 
-    ttls: dict[int, float]  # token → the most that was ever left: what the holder asked for, nearly
+    ttls: dict[int, float]  # token → what the holder asked for; or, nearly, the most that was ever left
     holds: deque[float]
     acquired: deque[float]
 
@@ -90,7 +90,7 @@ class Board:
     def _put_one(self, key: tuple[str, str], snapshot: Snapshot, stuck: bool, at: float) -> None:
         seen = self._seen.setdefault(key, Seen({}, deque(maxlen=50), deque(maxlen=_ACQUISITIONS)))
         for held in snapshot.holders:
-            seen.ttls[held.token] = max(held.left, seen.ttls.get(held.token, 0.0))
+            seen.ttls[held.token] = held.ttl or max(held.left, seen.ttls.get(held.token, 0.0))
         data = _data(key[0], snapshot, seen, _attention(snapshot, seen, stuck), at)
         look = _print(data)
         if self._prints.get(key) == look and not self._renewed(key, snapshot, at):

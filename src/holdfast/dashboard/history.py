@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Misuse
+from ..events import REFUSED
 from ..observe.changes import Change
+from .told import News
 
 MOST = 10_000
 _TABLE = """CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL NOT NULL, store TEXT NOT NULL, event TEXT NOT NULL,
@@ -26,6 +28,7 @@ class History:
         self._events: deque[Event] = deque(maxlen=MOST)
         self._next = 1
         self._mutex = threading.Lock()
+        self._news = News()
         self._file = _opened(path) if path else None
         if self._file is not None:
             rows = self._file.execute("SELECT * FROM events ORDER BY id DESC LIMIT ?", (MOST,)).fetchall()
@@ -33,10 +36,11 @@ class History:
             self._next = self._events[-1]["id"] + 1 if self._events else 1
 
     def add(self, store: str, some: list[Change]) -> None:
-        if not some:
-            return
         now = round(time.time(), 3)
         with self._mutex:
+            some = self._news.fresh(store, some)
+            if not some:
+                return
             added = []
             for one in some:
                 event: Event = {"id": self._next, "at": now, "store": store, **one._asdict()}
@@ -61,7 +65,9 @@ class History:
         for event in reversed(events):
             if len(found) >= most:
                 break
-            if (store and event["store"] != store) or (name is not None and event["name"] != name):
+            # A refusal knows the name, and not which store keeps the lock.
+            elsewhere = store and event["store"] != store and event["event"] != REFUSED
+            if elsewhere or (name is not None and event["name"] != name):
                 continue
             if not wanted or any(
                 wanted in str(event[key]).casefold() for key in ("event", "name", "owner", "detail", "token")

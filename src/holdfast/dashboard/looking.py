@@ -26,13 +26,23 @@ MOST_NAMES = 5000
 
 
 class Looking:
-    def __init__(self, store: str, url: Secret, board: Board, history: History, interval: float) -> None:
+    def __init__(
+        self,
+        store: str,
+        url: Secret,
+        board: Board,
+        history: History,
+        interval: float,
+        *,
+        label: str = "dashboard",  # who evicts, as the store remembers it
+    ) -> None:
         self.store = store
         self.url = url
         self.shown = redacted(url.plain)
         self._board = board
         self._history = history
         self._interval = interval
+        self._label = label
         self._wake = threading.Event()
         self._end = threading.Event()
         self._closed = False
@@ -55,7 +65,7 @@ class Looking:
     def locks(self) -> Locks:
         with self._mutex:
             if self._locks is None:
-                self._locks = connect(self.url, label="dashboard", observe=[])
+                self._locks = connect(self.url, label=self._label, observe=[])
             return self._locks
 
     def wake(self) -> None:
@@ -65,11 +75,15 @@ class Looking:
     def graph(self) -> WaitGraph:
         return WaitGraph(self._seen.values())
 
-    def close(self) -> None:
+    def seen(self, name: str) -> Snapshot | None:
+        """As it was at the last look, if it was in use then."""
+        return self._seen.get(name)
+
+    def close(self, within: float = 5.0) -> None:
         self._closed = True
         self._end.set()
         self._wake.set()
-        self._thread.join(5.0)
+        self._thread.join(within)
         with self._mutex:
             if self._locks is not None:
                 self._locks.close(timeout=1.0)

@@ -37,6 +37,7 @@ BUILT_IN = {
     "logging": ("log", "log_events"),
     "prometheus": ("prometheus", "observe"),
     "opentelemetry": ("opentelemetry", "observe"),
+    "dashboard": ("dashboard", "observe"),
 }
 
 

@@ -209,7 +209,7 @@ class MemoryStore:
             if book is None:
                 return Snapshot(name, eviction=eviction)
             inside = tuple(
-                Holding(e.claim.owner, e.token, e.units, now - e.since, e.expires - now, e.claim.note)
+                Holding(e.claim.owner, e.token, e.units, now - e.since, e.expires - now, e.claim.note, e.claim.ttl)
                 for e in book.inside.values()
                 if e.expires > now
             )

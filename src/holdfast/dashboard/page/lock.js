@@ -21,6 +21,8 @@ export function oneLock(main, asked) {
     if (page.current.view === "lock") past.replaceChildren(...pastOf(told.events.reverse(), locks.get(keyOf(store, name))));
   }
   live();
+  // Refusals and losses are told by processes, and change nothing in the store.
+  const timer = setInterval(() => { if (main.contains(past)) before(); else clearInterval(timer); }, 3000);
   return live;
 }
 

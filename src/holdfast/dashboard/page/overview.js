@@ -32,7 +32,9 @@ function wanted() {
 export function overview(main) {
   const search = el("input", { type: "search", id: "filter", value: filter, autocomplete: "off", spellcheck: "false" });
   search.addEventListener("input", () => { filter = search.value; shown = MOST_ROWS; live(); });
-  const many = el("p", { class: "many", role: "status" }), body = el("tbody", {}), more = el("p", {});
+  const many = el("p", { class: "many", role: "status" }), body = el("tbody", {}), none = el("span", {});
+  // The same button all the time: one that is made anew with every change can hardly be clicked.
+  const further = el("button", { type: "button", hidden: true, on: { click: () => { shown += MOST_ROWS; live(); } } });
   let made = new Map(); // rows, by the very object that they show: what has not changed is not made again
   const heads = COLUMNS.map((column) => el("th", { scope: "col", class: column.number ? "number" : null },
     el("button", { type: "button", on: { click: () => {
@@ -42,7 +44,7 @@ export function overview(main) {
   main.replaceChildren(
     el("div", { class: "tools" }, el("label", { for: "filter" }, "Filter"), search, many),
     el("table", { class: "cards", id: "locks" }, el("caption", { class: "away" }, "Locks in use; what needs attention comes first"),
-      el("thead", {}, el("tr", {}, ...heads)), body), more);
+      el("thead", {}, el("tr", {}, ...heads)), body), el("p", {}, further, none));
   function live() {
     const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.key : undefined;
     const kept = new Map(), moving = [];
@@ -63,9 +65,9 @@ export function overview(main) {
     page.ticks = moving;
     set(many, `${found.length} ${found.length === 1 ? "lock" : "locks"}${alarming ? `, ${alarming} that need attention` : ""}`);
     arrange(body, rows);
-    more.replaceChildren(...(found.length > shown
-      ? [el("button", { type: "button", on: { click: () => { shown += MOST_ROWS; live(); } } }, `Show more (${found.length - shown} are not shown)`)]
-      : found.length ? [] : [filter ? "No lock matches." : "No locks are in use."]));
+    set(further, `Show more (${found.length - shown} are not shown)`);
+    further.hidden = found.length <= shown;
+    set(none, found.length ? "" : filter ? "No lock matches." : "No locks are in use.");
     if (focused && document.activeElement.dataset.key !== focused) { const link = [...body.querySelectorAll("a.name")].find((one) => one.dataset.key === focused); if (link) link.focus(); }
   }
   live();

@@ -5,11 +5,12 @@ import { now } from "./state.js";
 const HOUR = 3600;
 
 export function pastOf(events, lock) {
-  const end = now(), bars = [], waits = [], marks = [], holds = [], waited = [], waiting = new Map();
+  const end = now(), bars = [], waits = [], marks = [], holds = [], waited = [], harm = [], waiting = new Map();
   for (const one of events) {
     if (one.event === "over") { bars.push([one.owner, one.at - one.seconds, one.at]); holds.push(one.seconds); }
     else if (one.event === "waiting") waiting.set(one.owner, one.at - one.seconds);
     else if (one.event === "evicted") marks.push([one.owner, one.at]);
+    if (one.event === "refused" || one.event === "lost") { marks.push([one.owner, one.at]); harm.push(one); }
     if ((one.event === "acquired" || one.event === "left the line") && waiting.has(one.owner)) {
       const from = waiting.get(one.owner);
       waiting.delete(one.owner);
@@ -51,7 +52,13 @@ export function pastOf(events, lock) {
     if (lane >= 0 && at > start) picture.append(svg("line", { x1: x(at), x2: x(at), y1: lane * 24 + 1, y2: lane * 24 + 23, class: "out" }));
   }
   told.push(el("div", { class: "figure", tabindex: "0", role: "group", "aria-label": "Timeline" }, picture));
-  told.push(el("p", { class: "soft" }, "Green: inside. Grey: in line. Red: put out by force."));
+  told.push(el("p", { class: "soft" }, "Green: inside. Grey: in line. Red: put out by force, lost, or refused by the storage."));
+  if (harm.length) {
+    const refused = harm.filter((one) => one.event === "refused").length;
+    told.push(el("h3", {}, `Refused by the storage: ${refused}; lost: ${harm.length - refused}`));
+    told.push(el("ul", {}, ...harm.slice(-20).reverse().map((one) =>
+      el("li", {}, `${one.event} ${ago(end - one.at)} ago: ${plain(one.owner)}${one.token ? ` with token ${one.token}` : ""}. ${plain(one.detail)}`))));
+  }
   told.push(el("div", { class: "pair" }, histogram("How long it was held", holds), histogram("How long was waited", waited)));
   return told;
 }

@@ -60,7 +60,7 @@ async def inspect(wire: Wire, keys: Keys, name: str, wall_us: int, deadline: flo
         terms = read_terms(found)
         seconds = min(terms.ttl, left.get(found.lease, terms.ttl))
         age = _age(terms.since, wall_us)
-        holders.append(Holding(terms.owner, token_of(found, terms), terms.units, age, seconds, terms.note))
+        holders.append(Holding(terms.owner, token_of(found, terms), terms.units, age, seconds, terms.note, terms.ttl))
     waiters = []
     for found in waiting:
         terms = read_terms(found)

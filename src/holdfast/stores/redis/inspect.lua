@@ -1,6 +1,6 @@
 -- Who is inside and who waits. Changes nothing.
 -- KEYS: state, entries, ends, line, eviction
--- Answers {capacity, {holding…}, {waiting…}, eviction}: a holding is {owner, token, units, age µs, left µs, note}, a waiting
+-- Answers {capacity, {holding…}, {waiting…}, eviction}: a holding is {owner, token, units, age µs, left µs, note, ttl µs}, a waiting
 -- {owner, units, age µs, left µs, fair}, an eviction {} or {owner, evicted token, token, by, age µs}; {3}: a foreign value.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -9,9 +9,9 @@ local state = redis.call('GET', KEYS[1])
 local kind = state and string.sub(state, 1, 7) or 'hf:idle'
 local capacity = 0
 if kind == 'hf:sole' then
-    local token, since, _, ends = struct.unpack('>dddd', state, 8)
+    local token, since, ttl, ends = struct.unpack('>dddd', state, 8)
     local units, of, _, owner, note = cmsgpack.unpack(string.sub(state, 41 + string.byte(state, 40)))
-    if ends > now then inside[1] = {owner, token, units, now - since, ends - now, note} end
+    if ends > now then inside[1] = {owner, token, units, now - since, ends - now, note, ttl} end
     capacity = of
 elseif kind == 'hf:many' then
     local _, of = cmsgpack.unpack(string.sub(state, 8))
@@ -19,8 +19,8 @@ elseif kind == 'hf:many' then
     for _, holder in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
         local packed = redis.call('HGET', KEYS[2], holder)
         if packed then
-            local token, units, from, _, till, _, its_owner, its_note = cmsgpack.unpack(packed)
-            if till > now then inside[#inside + 1] = {its_owner, token, units, now - from, till - now, its_note} end
+            local token, units, from, ttl, till, _, its_owner, its_note = cmsgpack.unpack(packed)
+            if till > now then inside[#inside + 1] = {its_owner, token, units, now - from, till - now, its_note, ttl} end
         end
     end
     for _, holder in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do

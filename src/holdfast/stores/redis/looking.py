@@ -11,8 +11,8 @@ _SECOND = 1_000_000  # the server counts in microseconds
 def snapshot(name: str, reply: Reply) -> Snapshot:
     capacity, inside, line, evicted = reply
     holders = tuple(
-        Holding(owner.decode(), token, units, age / _SECOND, left / _SECOND, note.decode())
-        for owner, token, units, age, left, note in inside
+        Holding(owner.decode(), token, units, age / _SECOND, left / _SECOND, note.decode(), ttl / _SECOND)
+        for owner, token, units, age, left, note, ttl in inside
     )
     waiters = tuple(
         Waiting(owner.decode(), units, age / _SECOND, left / _SECOND, bool(fair))

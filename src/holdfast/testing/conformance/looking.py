@@ -30,6 +30,7 @@ class Looking:
         assert (holding.token, holding.units, holding.note) == (lease.token, 4, "")
         assert 0 <= holding.age < 10
         assert 10 < holding.left <= 20 + 1  # a store may round up a little
+        assert holding.ttl == 0 or abs(holding.ttl - 20) < 1  # 0: it does not say
         first, second = snapshot.waiters
         assert {(first.units, first.fair), (second.units, second.fair)} == {(3, True), (2, True)}
         assert all(0 <= one.age < 10 and 10 < one.left <= 40 + 1 for one in snapshot.waiters)

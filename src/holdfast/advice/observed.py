@@ -1,0 +1,178 @@
+"""What was seen of a lock: from the metrics of an exporter, or from a history that was kept. Both are read, never written."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+from ..errors import Misuse, Unavailable
+from ..observe.naming import template
+from ..secret import redacted
+
+_PATIENCE = 10.0
+_MOST = 64 << 20  # bytes of metrics, or of a history
+_INFINITE = float("inf")
+_SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? +([^ ]+)(?: +[^ ]+)?(?: +#.*)?")
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_ESCAPED = {"n": "\n"}
+
+
+class Spread(NamedTuple):
+    """How often what lasted how long: upper bounds with how many are at most that, as in a histogram of Prometheus."""
+
+    bounds: tuple[float, ...] = ()
+    upto: tuple[float, ...] = ()  # for each bound, how many are at most that
+    total: float = 0.0
+
+    @property
+    def number(self) -> float:
+        return self.upto[-1] if self.upto else 0.0
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.number
+
+    def at_most(self, part: float) -> float:
+        """What so large a part of them did not exceed; infinite where they go beyond the last bound."""
+        return next(
+            bound for bound, number in zip(self.bounds, self.upto, strict=True) if number >= part * self.number - 1e-9
+        )
+
+    @property
+    def lowest(self) -> tuple[float, float]:
+        """The lowest of them lies between these."""
+        below = 0.0
+        for bound, number in zip(self.bounds, self.upto, strict=True):
+            if number > 0:
+                return below, bound
+            below = bound
+        return 0.0, _INFINITE
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Spread:
+        """Of lengths that are known one by one."""
+        all_of_them = sorted(seconds)
+        upto = {one: number for number, one in enumerate(all_of_them, 1)}
+        return cls(tuple(upto), tuple(float(number) for number in upto.values()), sum(all_of_them))
+
+
+class Observed(NamedTuple):
+    name: str
+    source: str
+    holds: Spread
+    margins: Spread | None = None  # what was left when a renewal was confirmed; None: not known from there
+    late: float = 0.0
+    failed: float = 0.0
+    losses: float = 0.0
+
+
+def observed(name: str, source: str) -> Observed:
+    """`source`: the URL of an exporter, or a file: its metrics, the dashboard's --history, or events as JSON lines."""
+    if source.startswith(("http://", "https://")):
+        return _of_metrics(name, redacted(source), _fetched(source))
+    try:
+        with open(source, "rb") as file:
+            start = file.read(16)
+            if start != b"SQLite format 3\x00":
+                text = (start + file.read(_MOST)).decode("utf-8", "replace")
+                return (
+                    _of_lines(name, source, text) if text.lstrip().startswith("{") else _of_metrics(name, source, text)
+                )
+        with closing(sqlite3.connect(f"{Path(source).absolute().as_uri()}?mode=ro", uri=True)) as history:
+            rows = history.execute("SELECT seconds FROM events WHERE event = 'over' AND name = ?", (name,))
+            return Observed(name, source, Spread.of(seconds for (seconds,) in rows))
+    except (OSError, sqlite3.Error) as error:
+        raise Misuse(f"{source!r} cannot be read: {error}") from None
+
+
+def _fetched(url: str) -> str:
+    try:
+        with urlopen(Request(url, headers={"Accept": "text/plain"}), timeout=_PATIENCE) as answer:  # noqa: S310 - http only
+            text: bytes = answer.read(_MOST)
+    except (OSError, ValueError, URLError) as error:
+        raise Unavailable(f"{redacted(url)} does not answer with metrics: {redacted(str(error))}") from None
+    return text.decode("utf-8", "replace")
+
+
+# ---- metrics
+
+
+def _of_metrics(name: str, source: str, text: str) -> Observed:
+    wanted = {name, template(name)}
+    samples = [one for one in _samples(text) if one[1].get("lock_name") in wanted]
+
+    def counted(metric: str, **labels: str) -> float:
+        fits = (value for kind, has, value in samples if kind == metric and labels.items() <= has.items())
+        return sum(fits)
+
+    return Observed(
+        next((has["lock_name"] for _, has, _ in samples), name),
+        source,
+        _spread(samples, "lock_hold_duration_seconds"),
+        _spread(samples, "lock_renewal_margin_seconds"),
+        counted("lock_renewals_total", outcome="late"),
+        counted("lock_renewals_total", outcome="failed"),
+        counted("lock_losses_total"),
+    )
+
+
+Sample = tuple[str, dict[str, str], float]
+
+
+def _samples(text: str) -> Iterator[Sample]:
+    """Of Prometheus' text format, or OpenMetrics. What is not understood is passed over: others' metrics are in it too."""
+    for line in text.splitlines():
+        found = _SAMPLE.fullmatch(line.strip())
+        if found is None or line.startswith("#"):
+            continue
+        labels = {key: _unescaped(value) for key, value in _LABEL.findall(found[2] or "")}
+        try:
+            yield found[1], labels, float(found[3])
+        except ValueError:
+            continue
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[1]), text)
+
+
+def _spread(samples: list[Sample], metric: str) -> Spread:
+    """All series of it added up: several kinds, outcomes and stores may go by one name."""
+    upto: dict[float, float] = {}
+    total = 0.0
+    for kind, labels, value in samples:
+        if kind == f"{metric}_bucket" and "le" in labels:
+            bound = float(labels["le"])
+            upto[bound] = upto.get(bound, 0.0) + value
+        elif kind == f"{metric}_sum":
+            total += value
+    bounds = tuple(sorted(upto))
+    return Spread(bounds, tuple(upto[bound] for bound in bounds), total)
+
+
+# ---- histories
+
+
+def _of_lines(name: str, source: str, text: str) -> Observed:
+    """As `holdfast watch --json` and the dashboard's export write them."""
+    seconds = [
+        float(event["seconds"])
+        for event in map(_event, text.splitlines())
+        if event.get("event") == "over" and event.get("name") == name and type(event.get("seconds")) in (int, float)
+    ]
+    return Observed(name, source, Spread.of(seconds))
+
+
+def _event(line: str) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}

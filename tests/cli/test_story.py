@@ -1,0 +1,43 @@
+"""Does the holder live? What `why` says of its renewals."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast
+from holdfast.claim import Holding, Snapshot
+from holdfast.cli import story
+from holdfast.waitfor import WaitGraph
+
+
+def told(age: float, left: float, ttl: float) -> str:
+    snapshot = Snapshot("x", 1, (Holding("host/1/main", 7, 1, age, left, "", ttl),))
+    return " ".join(story.tell(snapshot, WaitGraph([snapshot])))
+
+
+def test_one_that_is_late_is_paused_cut_off_or_dead() -> None:
+    said = told(age=60.0, left=3.0, ttl=10.0)
+    assert "It has not renewed for 7.0 s of 10 s, and should have after 3.3 s" in said
+    assert "paused, cut off from the store, or dead" in said
+    assert "free in 3.0 s" in said
+
+
+def test_one_that_renews_is_alive() -> None:
+    assert "It renewed 2.0 s ago, of a ttl of 10 s: it is alive." in told(age=60.0, left=8.0, ttl=10.0)
+
+
+def test_one_that_never_did_may_not_want_to() -> None:
+    said = told(age=7.0, left=3.0, ttl=10.0)
+    assert "unless it was taken with renew=False" in said
+    assert "dead." not in said
+
+
+@pytest.mark.parametrize(("age", "left", "ttl"), [(60.0, 3.0, 0.0), (2.0, 8.0, 10.0), (60.0, 12.0, 10.0)])
+def test_nothing_is_said_where_nothing_is_known_or_it_just_came(age: float, left: float, ttl: float) -> None:
+    said = told(age, left, ttl)
+    assert "renewed" not in said
+
+
+def test_a_store_says_the_ttl_that_was_asked_for() -> None:
+    with holdfast.connect("memory://") as locks, locks.lock("x", ttl=42):
+        assert locks.inspect("x").holders[0].ttl == 42
