@@ -13,15 +13,14 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.testing import servers
 from holdfast.testing.conformance import Suite
 from holdfast.testing.conformance.claims import Claims
 from holdfast.testing.conformance.eviction import Evictions
 from holdfast.testing.conformance.names import Names
 from holdfast.testing.conformance.tokens import Tokens
-from holdfast.testing.ports import ReservedPort
 
-from ..stores.zookeeper.test_tls import NETTY, certificate
+from ..stores.zookeeper.test_certificates import BY_CERTIFICATE
+from ..stores.zookeeper.test_tls import certificate, secured
 from ..tenants import on_zookeeper
 
 __all__ = ["certificate"]  # a fixture
@@ -38,29 +37,12 @@ class Part(Claims, Tokens, Evictions, Names):
 @pytest.fixture(scope="module")
 def tenant(certificate: Path) -> Iterator[str]:
     """The URL of one who has nothing but a certificate and one node."""
-    reserved = ReservedPort()
-    settings = {
-        "maxSessionTimeout": 1_000_000,
-        "forceSync": "no",
-        "secureClientPort": reserved.number,
-        "secureClientPortAddress": "127.0.0.1",
-        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "ssl.keyStore.location": certificate / "both.pem",
-        "ssl.keyStore.type": "PEM",
-        "ssl.trustStore.location": certificate / "cert.pem",
-        "ssl.trustStore.type": "PEM",
-        "ssl.clientAuth": "need",
-        "ssl.clientHostnameVerification": "false",
-    }
     shown = ["openssl", "x509", "-noout", "-subject", "-nameopt", "RFC2253", "-in", str(certificate / "cert.pem")]
     subject = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.strip().removeprefix("subject=")
     files = f"ca={certificate / 'cert.pem'}&cert={certificate / 'cert.pem'}&cert_key={certificate / 'key.pem'}"
-    environ = {"JAVA_TOOL_OPTIONS": f"-Xbootclasspath/a:{':'.join(NETTY)}"}
-    lines = [f"{name}={value}" for name, value in settings.items()]
-    with servers.start("zookeeper", *lines, environ=environ) as server:
-        url = f"zookeepers://127.0.0.1:{reserved.number}/tenants/one?{files}"
-        yield on_zookeeper(f"127.0.0.1:{server.port}", url, subject)
-    reserved.close()
+    # Sessions as long as the suite's longest ttl, and no waiting for the disk.
+    with secured(certificate, *BY_CERTIFICATE, "maxSessionTimeout=1000000", "forceSync=no") as (secure, plain):
+        yield on_zookeeper(f"127.0.0.1:{plain}", f"zookeepers://127.0.0.1:{secure}/tenants/one?{files}", subject)
 
 
 class TestZooKeeperByCertificate(Suite if "HOLDFAST_WHOLE" in os.environ else Part):  # type: ignore[misc]  # either

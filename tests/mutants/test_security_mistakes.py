@@ -279,7 +279,7 @@ MUTANTS = [
     ),
     Mutant(
         "a ring that is no text",
-        "stores/postgresql/line.py",
+        "stores/postgresql/connection.py",
         (('message.extra.decode("utf-8", "replace")', "message.extra.decode()"),),
         ROWS + "test_a_ring_that_is_no_text_disturbs_nobody",
     ),
@@ -298,7 +298,7 @@ MUTANTS = [
     ),
     Mutant(
         "half a greeting of MySQL is a mistake of the user's",
-        "stores/mysql/line.py",
+        "stores/mysql/connection.py",
         (
             (
                 'raise Unavailable(f"what answers at {target.shown()} does',
@@ -306,17 +306,6 @@ MUTANTS = [
             ),
         ),
         SERVERS + "[mysql-half a greeting-threads]",
-    ),
-    Mutant(
-        "half a greeting of MySQL is a mistake of the user's, in asyncio",
-        "stores/mysql/line_aio.py",
-        (
-            (
-                'raise Unavailable(f"what answers at {target.shown()} does',
-                'raise Misuse(f"what answers at {target.shown()} does',
-            ),
-        ),
-        SERVERS + "[mysql-half a greeting-asyncio]",
     ),
     *(
         Mutant(

@@ -11,36 +11,20 @@ from kazoo.exceptions import NoAuthError
 
 import holdfast
 from holdfast.stores.zookeeper.url import parse
-from holdfast.testing import servers
-from holdfast.testing.ports import ReservedPort
 
-from .test_tls import NETTY, certificate
+from .test_tls import certificate, secured
 
 __all__ = ["certificate"]  # a fixture
 
 pytestmark = pytest.mark.server
+BY_CERTIFICATE = ("ssl.clientAuth=need", "ssl.clientHostnameVerification=false")
 
 
 @pytest.fixture(scope="module")
 def ports(certificate: Path) -> Iterator[tuple[int, int]]:
     """The one for TLS with certificates, and the plain one of a neighbour without."""
-    reserved = ReservedPort()
-    settings = {
-        "secureClientPort": reserved.number,
-        "secureClientPortAddress": "127.0.0.1",
-        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "ssl.keyStore.location": certificate / "both.pem",
-        "ssl.keyStore.type": "PEM",
-        "ssl.trustStore.location": certificate / "cert.pem",
-        "ssl.trustStore.type": "PEM",
-        "ssl.clientAuth": "need",
-        "ssl.clientHostnameVerification": "false",
-    }
-    lines = [f"{name}={value}" for name, value in settings.items()]
-    environ = {"JAVA_TOOL_OPTIONS": f"-Xbootclasspath/a:{':'.join(NETTY)}"}
-    with servers.start("zookeeper", *lines, environ=environ) as server:
-        yield reserved.number, server.port
-    reserved.close()
+    with secured(certificate, *BY_CERTIFICATE) as both:
+        yield both
 
 
 def test_a_neighbour_may_not_touch_what_a_certificate_made(ports: tuple[int, int], certificate: Path) -> None:

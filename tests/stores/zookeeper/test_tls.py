@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,8 +39,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def port(certificate: Path) -> Iterator[int]:
+@contextlib.contextmanager
+def secured(certificate: Path, *more: str) -> Iterator[tuple[int, int]]:
+    """A server's port for TLS, and its plain one; `more`: of its settings."""
     reserved = ReservedPort()
     settings = {
         "secureClientPort": reserved.number,
@@ -49,13 +51,18 @@ def port(certificate: Path) -> Iterator[int]:
         "ssl.keyStore.type": "PEM",
         "ssl.trustStore.location": certificate / "cert.pem",
         "ssl.trustStore.type": "PEM",
-        "ssl.clientAuth": "none",
     }
     lines = [f"{name}={value}" for name, value in settings.items()]
     environ = {"JAVA_TOOL_OPTIONS": f"-Xbootclasspath/a:{':'.join(NETTY)}"}
-    with servers.start("zookeeper", *lines, environ=environ):
-        yield reserved.number
+    with servers.start("zookeeper", *lines, *more, environ=environ) as server:
+        yield reserved.number, server.port
     reserved.close()
+
+
+@pytest.fixture(scope="module")
+def port(certificate: Path) -> Iterator[int]:
+    with secured(certificate, "ssl.clientAuth=none") as (secure, _):
+        yield secure
 
 
 def test_locks_go_over_tls(port: int, certificate: Path) -> None:
