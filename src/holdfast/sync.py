@@ -1,8 +1,8 @@
 """What a thread user holds. Each body is one call into the core, run to its end on the spot.
 
-What needs no await is said once, in recipes, electing, lease and scope. What stands here and again in aio.py are names, signatures
-and their documentation: a type checker must see each world's own (overloads cannot be generic over two kinds of lock), and
-tests/test_surfaces.py compares them.
+What needs no await is said once, in recipes, electing, lease and scope. What stands here and again in aio.py are names,
+signatures and their documentation: a type checker must see each world's own (overloads cannot be generic over two kinds of
+lock), and tests/test_surfaces.py compares them.
 """
 
 from __future__ import annotations

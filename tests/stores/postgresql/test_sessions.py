@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import LeaseLost, Unavailable, Unsupported, aio
-from holdfast.stores.postgresql import session_wire, session_wire_aio
+from holdfast.stores.postgresql import spare
 from holdfast.testing import servers
 from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
 
@@ -180,8 +180,7 @@ def test_a_refusal_to_prepare_a_connection_is_told_in_our_words(
     postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(postgresql.url, SESSION)
-    for wire in (session_wire, session_wire_aio):
-        monkeypatch.setattr(wire, "settings", lambda relaxed: "SELECT 1 / 0")
+    monkeypatch.setattr(spare, "settings", lambda relaxed: "SELECT 1 / 0")
     with pytest.raises(Unavailable, match="division by zero"):
         store.claim(claim_of("x"))
 

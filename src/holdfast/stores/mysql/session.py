@@ -245,7 +245,7 @@ class SessionStore:
         first: Callable[[Connection, float], Awaitable[None]] | None = None,
     ) -> list[Rows]:
         """Repeated where that is harmless: the connection has its lock, or has not, whatever became of the rows."""
-        attempt = 0
+        attempt, created = 0, False
         while True:
             attempt += 1
             try:
@@ -256,7 +256,8 @@ class SessionStore:
                 late = self._driver.now() >= give_up or attempt >= _ATTEMPTS
                 if error.code == DEADLOCK and not late:
                     await self._driver.sleep(self._driver.uniform(0.001, 0.005 * attempt))
-                elif error.code in MISSING and attempt == 1:
+                elif error.code in MISSING and not created:
+                    created = True
                     await self._server.set_up(error, self._server.left(give_up))
                 else:
                     raise explained(error, self._target.shown(), self._target.database) from None

@@ -53,10 +53,14 @@ def _schema(value: str, what: str) -> str:
     return value
 
 
+def _relaxed(value: str, what: str) -> bool:
+    return one_of("full", "relaxed")(value, what) == "relaxed"
+
+
 OURS: Options = {
     "mode": ("mode", one_of("lease", "session")),
     "schema": ("schema", _schema),
-    "durability": ("relaxed", either("relaxed", "full")),
+    "durability": ("relaxed", _relaxed),
     "timeout": ("timeout", seconds(0.05, 600)),
     "pool": ("pool", whole(1, 1000)),
     "retention": ("retention", seconds(0.1, 365 * 86400)),
