@@ -279,7 +279,7 @@ MUTANTS = [
     ),
     Mutant(
         "a ring that is no text",
-        "stores/postgresql/line.py",
+        "stores/postgresql/connection.py",
         (('message.extra.decode("utf-8", "replace")', "message.extra.decode()"),),
         ROWS + "test_a_ring_that_is_no_text_disturbs_nobody",
     ),
@@ -298,7 +298,7 @@ MUTANTS = [
     ),
     Mutant(
         "half a greeting of MySQL is a mistake of the user's",
-        "stores/mysql/line.py",
+        "stores/mysql/connection.py",
         (
             (
                 'raise Unavailable(f"what answers at {target.shown()} does',
@@ -309,7 +309,7 @@ MUTANTS = [
     ),
     Mutant(
         "half a greeting of MySQL is a mistake of the user's, in asyncio",
-        "stores/mysql/line_aio.py",
+        "stores/mysql/connection.py",
         (
             (
                 'raise Unavailable(f"what answers at {target.shown()} does',
@@ -318,14 +318,11 @@ MUTANTS = [
         ),
         SERVERS + "[mysql-half a greeting-asyncio]",
     ),
-    *(
-        Mutant(
-            f"a port of any length, of {store}",
-            f"stores/{store}/url.py",
-            (("(?::([0-9]{1,5}))?", "(?::([0-9]+))?"),),
-            "tests/security/test_urls.py::test_a_url_is_understood_or_refused_and_shows_no_password",
-        )
-        for store in ("redis", "zookeeper", "mysql")
+    Mutant(
+        "a port of any length",
+        "stores/kit/url.py",
+        (("(?::([0-9]{1,5}))?", "(?::([0-9]+))?"),),
+        "tests/security/test_urls.py::test_a_url_is_understood_or_refused_and_shows_no_password",
     ),
     Mutant(
         "a path that is decoded twice leads out of what was signed",

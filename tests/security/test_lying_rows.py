@@ -22,7 +22,7 @@ from holdfast.drivers.threads import Threads
 from holdfast.errors import Misuse, Unavailable, Unsupported
 from holdfast.secret import Secret
 from holdfast.stores.base import Store
-from holdfast.stores.postgresql.line import Line
+from holdfast.stores.postgresql.connection import LibpqConnection
 from holdfast.testing import servers
 from holdfast.testing.servers.base import Server
 
@@ -138,5 +138,5 @@ def _changed(value: bytes | None, wide: bytes, token: int) -> bytes | None:
 def test_a_ring_that_is_no_text_disturbs_nobody() -> None:
     """In asyncio it is heard by a callback of the loop, which nobody awaits."""
     rings = iter([SimpleNamespace(relname=b"\xff", extra=b"\xfe"), None])
-    line = SimpleNamespace(pgconn=SimpleNamespace(notifies=lambda: next(rings)))
-    assert Line.bells(line) == [("\ufffd", "\ufffd")]  # type: ignore[arg-type]
+    connection = SimpleNamespace(pgconn=SimpleNamespace(notifies=lambda: next(rings)))
+    assert LibpqConnection.bells(connection) == [("\ufffd", "\ufffd")]  # type: ignore[arg-type]
