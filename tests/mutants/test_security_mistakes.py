@@ -307,14 +307,22 @@ MUTANTS = [
         ),
         SERVERS + "[mysql-half a greeting-threads]",
     ),
-    *(
-        Mutant(
-            f"a port of any length, of {store}",
-            f"stores/{store}/url.py",
-            (("(?::([0-9]{1,5}))?", "(?::([0-9]+))?"),),
-            "tests/security/test_urls.py::test_a_url_is_understood_or_refused_and_shows_no_password",
-        )
-        for store in ("redis", "zookeeper", "mysql")
+    Mutant(
+        "half a greeting of MySQL is a mistake of the user's, in asyncio",
+        "stores/mysql/connection.py",
+        (
+            (
+                'raise Unavailable(f"what answers at {target.shown()} does',
+                'raise Misuse(f"what answers at {target.shown()} does',
+            ),
+        ),
+        SERVERS + "[mysql-half a greeting-asyncio]",
+    ),
+    Mutant(
+        "a port of any length",
+        "stores/kit/url.py",
+        (("(?::([0-9]{1,5}))?", "(?::([0-9]+))?"),),
+        "tests/security/test_urls.py::test_a_url_is_understood_or_refused_and_shows_no_password",
     ),
     Mutant(
         "a path that is decoded twice leads out of what was signed",

@@ -87,7 +87,7 @@ MUTANTS = [
     Mutant(
         "a lease that nobody has is forgotten without a release",
         "lease.py",
-        (("        engine._dropped(self, told)\n", ""),),
+        (("        engine._dropped(self, told, over)\n", ""),),
         MEMORY + "test_a_lease_that_nobody_references_is_let_go_and_somebody_is_told[threads]",
     ),
     Mutant(
