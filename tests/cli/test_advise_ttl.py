@@ -175,7 +175,7 @@ def test_histories_are_read_as_the_dashboard_keeps_them_and_as_json_lines(
 ) -> None:
     kept = tmp_path / "history.db"
     history = History(str(kept))
-    some = [Change("over", "x", "me", 7, seconds) for seconds in (1.0, 2.0, 12.0)]
+    some = [Change("over", "x", "me", int(seconds), seconds) for seconds in (1.0, 2.0, 12.0)]
     history.add("redis", [*some, Change("over", "y", "me", 7, 99.0), Change("acquired", "x", "me", 8, 50.0)])
     lines = tmp_path / "history.jsonl"
     lines.write_text("".join(f"{json.dumps(event)}\n" for event in history) + "half a li")

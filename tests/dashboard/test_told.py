@@ -45,6 +45,9 @@ def test_what_comes_and_goes_between_two_looks_is_told(url: str) -> None:
         with locks.lock("held"), pytest.raises(holdfast.NotAcquired):
             holdfast.connect(url, observe=[Dashboard(served.url)]).lock("held").acquire(timeout=0)
         until(lambda: seen(served, event="not acquired", name="held"), "the refusal to wait")
+        until(
+            lambda: seen(served, event="over", name="brief"), "the end of the brief one"
+        )  # the two senders are not in step
         assert seen(served, event="acquired", name="brief", token=lease.token, store="sqlite")
         [over] = seen(served, event="over", name="brief")
         assert over["token"] == lease.token

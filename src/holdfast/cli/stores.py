@@ -13,6 +13,7 @@ def several(options: Options) -> list[str | None]:
     first, others = options.get("url"), options.get("also", [])
     if any(map(has_password, others)):
         print(
-            "holdfast: warning: --also holds a password, which all users of this machine can see (ps)", file=sys.stderr
+            "holdfast: warning: a further URL holds a password, which all users of this machine can see (ps)",
+            file=sys.stderr,
         )
     return [*([first] if first is not None or not others else []), *others]
