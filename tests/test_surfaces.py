@@ -130,3 +130,10 @@ except ImportError as error:
     print(type(error).__name__, isinstance(error, holdfast.Misuse), "holdfast[redis]" in str(error))
 """
     assert run(script) == "NotInstalled True True"
+
+
+def test_under_another_loop_than_asyncios_the_error_says_what_to_do() -> None:
+    """As trio would: it steps a coroutine while no loop of asyncio runs."""
+    lock = aio.connect("memory://").lock("x")
+    with pytest.raises(RuntimeError, match="under trio, use"):
+        lock.acquire().__await__().send(None)

@@ -91,7 +91,12 @@ class Asyncio:
         return asyncio.current_task()
 
     def whoami(self) -> str:
-        task = asyncio.current_task()
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            raise RuntimeError(
+                "holdfast.aio needs asyncio, and no loop of it runs here: under trio, use holdfast.connect() in a worker thread"
+            ) from None
         return task.get_name() if task else "no task"
 
     def bell(self) -> Bell:

@@ -123,6 +123,15 @@ def test_what_was_lost_in_the_new_store_is_let_go_in_the_old_one(form: Format, r
         rival.give_back()
 
 
+def test_what_is_left_to_end_ends_in_the_old_one_too(form: Format, rival: Rival, url: str) -> None:
+    """A node or a connection would live on: nobody gives back a lease that is over."""
+    with holdfast.connect(url, also=form.also) as locks:
+        lease = locks.lock(NAME, ttl=2, renew=False).acquire()
+        until(rival.take)
+        assert not lease.held
+        rival.give_back()
+
+
 def test_tokens_are_those_of_the_new_store(form: Format, rival: Rival, url: str) -> None:
     with holdfast.connect(url, also=form.also) as locks, holdfast.connect(url) as without:
         with without.lock(NAME) as first:

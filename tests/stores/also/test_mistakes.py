@@ -66,7 +66,7 @@ MISTAKES = {
         "self._let_go(holder)",
         "pass",
         "advisory",
-        test_also.test_what_was_lost_in_the_new_store_is_let_go_in_the_old_one,
+        test_also.test_what_is_left_to_end_ends_in_the_old_one_too,
     ),
 }
 
