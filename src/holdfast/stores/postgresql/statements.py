@@ -78,6 +78,7 @@ class SessionStatements:
         self.ping = PING
         found["ping"] = PING
         self.cancel = found["cancel"]
+        self.present = found["present"]
         self.end = found["end"]
         self.evict = found["evict"]._replace(repeats=False)
         self.sweep = found["sweep"]
