@@ -132,6 +132,15 @@ def test_found_a_release_that_is_not_said_again_after_a_crash(
         trouble.test_a_release_that_a_crash_of_the_server_forgets_is_said_again(forgetful, opened)
 
 
+def test_found_a_forgotten_release_that_is_said_once(
+    forgetful: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Released, "owed", False)
+    monkeypatch.setattr(trouble, "until", lambda condition: until(condition, 2.0))
+    with pytest.raises(FOUND):
+        trouble.test_a_forgotten_release_whose_row_is_locked_is_said_before_the_next_question(forgetful, opened)
+
+
 def test_found_silence_that_is_no_loss(
     postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

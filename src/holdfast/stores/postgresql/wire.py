@@ -19,7 +19,7 @@ from ..kit.turns import Turns
 from . import replies
 from .connection import Broken
 from .greeting import SHARING, Greeting, is_lent
-from .released import Released
+from .released import Conversation, Released
 from .replies import ServerError
 from .statements import Params, Row, Statement, long
 from .url import Target
@@ -81,6 +81,8 @@ class Wire:
             if shared is None or shared.is_stale():
                 shared = await self._connected(deadline)
             try:
+                if self.released.owed:
+                    await self._say(self.released.rest(), shared, deadline)
                 rows: list[Row] = await shared.ask(statement, params, min(deadline, self._now() + self.target.timeout))
                 return rows
             except Broken as error:
@@ -175,6 +177,9 @@ class Wire:
                     hand.connection = await self.open(self._kind, deadline)
                     now = self._now()
                 try:
+                    if self.released.owed:
+                        await self._say(self.released.rest(), hand.connection, deadline)
+                        now = self._now()
                     rows: list[Row] = await hand.connection.ask(
                         statement, params, min(deadline, now + self.target.timeout)
                     )
@@ -230,7 +235,7 @@ class Wire:
         connection = await self._dial(kind, deadline)
         try:
             await self._set_up(connection, deadline)
-            await _hold(self.released.again(), lambda asked: connection.ask(*asked, self._by(deadline)))
+            await self._say(self.released.again(), connection, deadline)
         except ServerError as error:
             connection.close()
             raise replies.explained(error, self.where, self.target.schema) from None
@@ -245,6 +250,9 @@ class Wire:
             raise Unavailable("this connection was closed")
         connection.used = self._now()
         return connection
+
+    async def _say(self, releases: Conversation, connection: Connection, deadline: float) -> None:
+        await _hold(releases, lambda asked: connection.ask(*asked, self._by(deadline)))
 
     def _by(self, deadline: float) -> float:
         return min(deadline, self._now() + self.target.timeout)
