@@ -143,6 +143,29 @@ MUTANTS = [
         CONNECTIONS + "test_in_a_new_event_loop_no_connection_of_the_old_one_is_asked",
     ),
     Mutant(
+        "a name is waited for as long as the resolver takes",
+        "stores/mysql/connection.py",
+        (
+            (
+                "await look_up((target.host, target.port), ThreadBell(), deadline)",
+                "socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)",
+            ),
+        ),
+        "tests/stores/test_looking_up.py::test_in_threads[mysql://root@nobody.example/holdfast]",
+    ),
+    Mutant(
+        "a name is looked up by the loop's executor, which asyncio.run() waits for",
+        "stores/mysql/connection_aio.py",
+        (("            await look_up((target.host, target.port), LoopBell(), deadline)\n", "            pass\n"),),
+        "tests/stores/test_looking_up.py::test_in_asyncio[mysql://root@nobody.example/holdfast]",
+    ),
+    Mutant(
+        "where a slot was found is not remembered",
+        "stores/redis/cluster.py",
+        (("                        self._slots[slots[index]] = address\n", "                        pass\n"),),
+        "tests/stores/redis/test_cluster_wire.py",
+    ),
+    Mutant(
         "two who leave a row together",
         WIRE,
         (("self._rows.pop(name, None)", "del self._rows[name]"),),
