@@ -56,7 +56,7 @@ def test_whoever_is_not_awaited_any_more_leaves_without_waiting(monkeypatch: pyt
 
     async def until_true(condition: Callable[[], object]) -> None:
         async with asyncio.timeout(20):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - it is in the store
                 await asyncio.sleep(0.005)
 
     def _holders_of(store: Any, name: str, waiting: bool = False) -> object:

@@ -1,4 +1,4 @@
-"""A host's name that no resolver answers for takes no longer than was asked: in threads and in asyncio, on every networked store."""
+"""A host's name that no resolver answers for outlasts no call: in threads and in asyncio, on every networked store."""
 
 from __future__ import annotations
 

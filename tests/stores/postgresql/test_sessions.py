@@ -82,7 +82,9 @@ def test_a_waiter_whose_place_ended_without_a_word_joins_again(
         postgresql.query(HOLDERS.replace("AND granted", "AND NOT granted"))
         until(lambda: postgresql.query(f"{ADVISORY} AND NOT granted") == [("0",)])
         assert holder.release(held.claim)
-        with pytest.raises(Unavailable):  # the connection that the server is asked on has vanished, too: the next has not
+        with pytest.raises(
+            Unavailable
+        ):  # the connection that the server is asked on has vanished, too: the next has not
             waiter.claim(mine, 0.5)
         until(lambda: isinstance(waiter.claim(mine), Grant), within=40)
         assert waiter.release(mine)

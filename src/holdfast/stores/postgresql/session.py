@@ -3,9 +3,9 @@
 The lock lives with the connection: while that is open nobody else gets in, and when it ends the server lets go at once.
 So the connection is watched, and its end is a loss told at once. It may also end on the server's side only, without a word
 to us: so a holder's is asked every second, and one that has not answered for five is taken for ended; and of a waiter the
-server is asked, on another connection, whether it still has it in its line. The ttl is kept on both sides: a holder that is not renewed for so long hangs up; and the server ends a connection that was silent for so long
-(idle_session_timeout), so that a holder that is stopped, or cut off, keeps nobody out for longer. Its ttl begins later, so
-it never ends first.
+server is asked, on another connection, whether it still has it in its line. The ttl is kept on both sides: a holder that is not
+renewed for so long hangs up; and the server ends a connection that was silent for so long (idle_session_timeout), so that a
+holder that is stopped, or cut off, keeps nobody out for longer. Its ttl begins later, so it never ends first.
 """
 
 from __future__ import annotations

@@ -129,7 +129,9 @@ class ClusterWire:
                     replies[index] = await self._redirected([*first, _ASKING, requests[index]], reply, deadline)
                     if replies[index] is None:
                         open_.append(index)
-                    elif not isinstance(reply, Exception):  # learnt: else it would be looked for where another was not found
+                    elif not isinstance(
+                        reply, Exception
+                    ):  # learnt: else it would be looked for where another was not found
                         self._slots[slots[index]] = address
             if not open_ or _clock() >= deadline:
                 break
