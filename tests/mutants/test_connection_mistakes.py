@@ -9,6 +9,7 @@ import pytest
 from .spoiling import Mutant, must_be_found
 
 HANDS, CONNECTIONS = "tests/stores/kit/test_hands.py::", "tests/stores/postgresql/test_connections.py::"
+RELEASE = "test_a_release_struck_at_any_request_lets_the_next_in_at_once[threads-reset after sending]"
 POOL, WIRE = "stores/kit/hands.py", "stores/postgresql/wire.py"
 
 ALARM, AGAIN, ALARMS = "stores/kit/alarm.py", "stores/kit/again.py", "tests/stores/kit/test_alarm.py::"
@@ -164,6 +165,18 @@ MUTANTS = [
         "stores/redis/cluster.py",
         (("                        self._slots[slots[index]] = address\n", "                        pass\n"),),
         "tests/stores/redis/test_cluster_wire.py",
+    ),
+    Mutant(
+        "a release that arrived twice is a loss, on MySQL",
+        "stores/mysql/store.py",
+        (("return bool(there or twice)", "return bool(there)"),),
+        "tests/conformance/test_mysql.py::TestMySql::" + RELEASE,
+    ),
+    Mutant(
+        "a release that arrived twice is a loss, on PostgreSQL",
+        "stores/postgresql/store.py",
+        ((" or asked.twice", ""),),
+        "tests/conformance/test_postgresql.py::TestPostgreSQL::" + RELEASE,
     ),
     Mutant(
         "two who leave a row together",

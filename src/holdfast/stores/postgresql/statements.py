@@ -22,6 +22,12 @@ _SECTION = re.compile(r"^-- (\w+) \(([^)]*)\)\n(.*?)(?=\n\n|\Z)", re.DOTALL | re
 read: Callable[[bytes], int] = partial(int.from_bytes, byteorder="big", signed=True)
 
 
+class Once(tuple[bytes, ...]):
+    """Parameters of what has another answer the second time. `twice`: the first asking may have arrived, too."""
+
+    twice = False
+
+
 class Statement(NamedTuple):
     """One thing that can be asked."""
 

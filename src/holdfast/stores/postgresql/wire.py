@@ -21,7 +21,7 @@ from .connection import Broken
 from .greeting import SHARING, Greeting, is_lent
 from .released import Conversation, Released
 from .replies import ServerError
-from .statements import Params, Row, Statement, long
+from .statements import Once, Params, Row, Statement, long
 from .url import Target
 from .wires import Connection, Ear
 
@@ -89,6 +89,7 @@ class Wire:
                 self.released.doubtful = True
                 if not again or self._now() >= deadline:
                     raise Unavailable(str(error)) from None
+                _note(params)
                 shared = self._shared
         raise AssertionError  # not reached
 
@@ -190,6 +191,7 @@ class Wire:
                     if not again or now >= deadline:
                         raise
                     again = False
+                    _note(params)
                     self.released.doubtful = True
                     hand.drop()
         except ServerError:
@@ -367,6 +369,11 @@ class Wire:
         self.closed = True
         self.reset()
         self.ear.close()
+
+
+def _note(params: Params) -> None:
+    if isinstance(params, Once):
+        params.twice = True
 
 
 async def _hold(
