@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Locks, Misuse, NotAcquired, Unavailable, events
+from holdfast import Locks, Misuse, NotAcquired, Unavailable, aio, events
 from holdfast.claim import Claim
 from holdfast.drivers.base import finish
 from holdfast.events import Event
@@ -26,6 +27,43 @@ def until(condition: Callable[[], object], within: float = 20.0) -> None:
 
 
 # ---- releases
+
+
+def test_whoever_is_not_awaited_any_more_leaves_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loop was closed, and its coroutine is thrown away, perhaps while another loop runs."""
+
+    async def main() -> None:
+        async with aio.connect("memory://thrown-away") as locks:
+            store, leave = locks._engine.store, locks._engine.store.release
+            lease = await locks.lock("x").acquire()
+            waiting = locks.lock("x").acquire(timeout=60)
+            waiting.send(None)
+            assert (await locks.inspect("x")).waiters
+            waiting.close()  # RuntimeError, if it waits for anything
+            await until_true(lambda: not _holders_of(store, "x", waiting=True))
+            hung = asyncio.Event()
+
+            async def hangs(claim: Claim, within: float = 3.0) -> bool:
+                await hung.wait()
+                return True
+
+            monkeypatch.setattr(store, "release", hangs)
+            leaving = lease.release()
+            leaving.send(None)
+            monkeypatch.setattr(store, "release", leave)
+            leaving.close()
+            await until_true(lambda: not _holders_of(store, "x"))
+
+    async def until_true(condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():  # noqa: ASYNC110 - it is in the store
+                await asyncio.sleep(0.005)
+
+    def _holders_of(store: Any, name: str, waiting: bool = False) -> object:
+        found = finish(store.inspect(name))
+        return found.waiters if waiting else found.holders
+
+    asyncio.run(main())
 
 
 def test_a_release_that_was_not_answered_is_repeated_until_the_lease_ends_and_only_then_told(
@@ -294,6 +332,23 @@ def test_closing_has_one_deadline_and_says_what_it_left(driver: Manual, locks: L
     assert sorted(event.name for event in told) == sorted(lease.name for lease in leases)
     assert "free in 2" in told[0].detail
     assert not any(lease.held for lease in leases)
+
+
+def test_closing_does_not_ask_for_what_has_ended_by_itself_meanwhile(driver: Manual, locks: Locks) -> None:
+    told: list[Event] = []
+    locks.subscribe(told.append, [events.RELEASE_FAILED])
+    hand = tamper(locks)
+    leases = [locks.lock(f"x{number}", ttl=3).acquire() for number in range(100)]
+
+    async def silent(claim: Any, within: float = 3.0) -> bool:
+        driver.move(within)
+        raise Unavailable("no answer")
+
+    hand.release = silent  # type: ignore[method-assign]
+    before = driver.now()
+    locks.close(timeout=60)
+    assert driver.now() - before <= 4
+    assert len(told) == len(leases)
 
 
 def test_closing_asks_everybody_although_some_do_not_answer(driver: Manual, locks: Locks) -> None:

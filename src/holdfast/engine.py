@@ -161,6 +161,8 @@ class Engine:
                 left = FIND_OUT
                 if timeout is not None and isinstance(error, Exception):
                     left = min(FIND_OUT, started + timeout + FIND_OUT - now())
+                elif isinstance(error, GeneratorExit):  # our loop is gone: who is not awaited any more cannot wait
+                    left = 0.0
                 await self.leaving.withdraw(claim, left, unanswered=strays or interrupted)
             if events.FAILED in self.hook.by_kind and not isinstance(error, NotAcquired):
                 why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -329,7 +331,7 @@ class Engine:
                 self.leaving.later(claim, self.driver.now() + claim.ttl, unanswered=True)
         except BaseException as error:
             if lease._state is RELEASING:
-                await self._go_on_leaving(lease, claim, at_once=not isinstance(error, Exception))
+                await self._go_on_leaving(lease, claim, at_once=not isinstance(error, (Exception, GeneratorExit)))
             raise
         finally:
             try:

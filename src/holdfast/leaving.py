@@ -164,6 +164,11 @@ class Leaving:
         return 0.0
 
     async def _try(self, owed: Owed, within: float) -> None:
+        if (
+            self._closing and self._driver.now() >= owed.until
+        ):  # others have still to be asked, in what is left of the time
+            self._tell(events.RELEASE_FAILED, owed, "the store did not answer before it ended by itself")
+            return
         try:
             await self.leave(owed.claim, owed.keep_until, within)
         except Exception as error:

@@ -9,6 +9,7 @@ import pytest
 from .spoiling import Mutant, must_be_found
 
 HANDS, CONNECTIONS = "tests/stores/kit/test_hands.py::", "tests/stores/postgresql/test_connections.py::"
+RELEASE = "test_a_release_struck_at_any_request_lets_the_next_in_at_once[threads-reset after sending]"
 POOL, WIRE = "stores/kit/hands.py", "stores/postgresql/wire.py"
 
 ALARM, AGAIN, ALARMS = "stores/kit/alarm.py", "stores/kit/again.py", "tests/stores/kit/test_alarm.py::"
@@ -141,6 +142,41 @@ MUTANTS = [
         WIRE,
         (("(self.shares or now - connection.used > _FRESH)", "now - connection.used > _FRESH"),),
         CONNECTIONS + "test_in_a_new_event_loop_no_connection_of_the_old_one_is_asked",
+    ),
+    Mutant(
+        "a name is waited for as long as the resolver takes",
+        "stores/mysql/connection.py",
+        (
+            (
+                "await look_up((target.host, target.port), ThreadBell(), deadline)",
+                "socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)",
+            ),
+        ),
+        "tests/stores/test_looking_up.py::test_in_threads[mysql://root@nobody.example/holdfast]",
+    ),
+    Mutant(
+        "a name is looked up by the loop's executor, which asyncio.run() waits for",
+        "stores/mysql/connection_aio.py",
+        (("            await look_up((target.host, target.port), LoopBell(), deadline)\n", "            pass\n"),),
+        "tests/stores/test_looking_up.py::test_in_asyncio[mysql://root@nobody.example/holdfast]",
+    ),
+    Mutant(
+        "where a slot was found is not remembered",
+        "stores/redis/cluster.py",
+        (("                        self._slots[slots[index]] = address\n", "                        pass\n"),),
+        "tests/stores/redis/test_cluster_wire.py",
+    ),
+    Mutant(
+        "a release that arrived twice is a loss, on MySQL",
+        "stores/mysql/store.py",
+        (("return bool(there or twice)", "return bool(there)"),),
+        "tests/conformance/test_mysql.py::TestMySql::" + RELEASE,
+    ),
+    Mutant(
+        "a release that arrived twice is a loss, on PostgreSQL",
+        "stores/postgresql/store.py",
+        ((" or asked.twice", ""),),
+        "tests/conformance/test_postgresql.py::TestPostgreSQL::" + RELEASE,
     ),
     Mutant(
         "two who leave a row together",

@@ -159,6 +159,18 @@ MUTANTS = [
         LEAVING + "test_a_try_in_the_background_takes_a_second_at_most_and_no_longer_than_the_claim_lives",
     ),
     Mutant(
+        "closing asks for what has ended by itself",
+        "leaving.py",
+        (("if self._closing and self._driver.now() >= owed.until:", "if False:"),),
+        LEAVING + "test_closing_does_not_ask_for_what_has_ended_by_itself_meanwhile",
+    ),
+    Mutant(
+        "who is not awaited any more waits",
+        "engine.py",
+        (("isinstance(error, GeneratorExit)", "False"),),
+        LEAVING + "test_whoever_is_not_awaited_any_more_leaves_without_waiting",
+    ),
+    Mutant(
         "a last try that outlasts close()",
         "leaving.py",
         (("pause = await self.step(min(0.5, left))", "pause = await self.step(2.0)"),),

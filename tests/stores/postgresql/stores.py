@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from holdfast.claim import Claim, Grant, Place, Verdict
+from holdfast.claim import Claim, Grant, Place, Snapshot, Verdict
 from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import finish
 from holdfast.drivers.threads import Threads
@@ -59,8 +59,12 @@ class Stored:
     def renew(self, grants: Sequence[Grant], within: float) -> list[Verdict]:
         return list(self.do(lambda store: store.renew(grants, within)))
 
+    def inspect(self, name: str) -> Snapshot:
+        found: Snapshot = self.do(lambda store: store.inspect(name, LONG))
+        return found
+
     def holders(self, name: str) -> list[int]:
-        return [one.token for one in self.do(lambda store: store.inspect(name, LONG)).holders]
+        return [one.token for one in self.inspect(name).holders]
 
     def close(self) -> None:
         self.do(lambda store: store.close())

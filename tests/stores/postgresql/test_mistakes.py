@@ -10,12 +10,13 @@ from holdfast import Unavailable
 from holdfast.stores.postgresql import session_wire, session_wire_aio, store
 from holdfast.stores.postgresql.released import Released
 from holdfast.stores.postgresql.session import SessionStore
-from holdfast.stores.postgresql.statements import Row, Statement, Statements
+from holdfast.stores.postgresql.statements import Row, SessionStatements, Statement, Statements
 from holdfast.stores.postgresql.url import Target
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
 from ..hands import until
+from . import test_sessions as sessions
 from . import test_trouble as trouble
 from .stores import OpenStore
 
@@ -70,6 +71,50 @@ def test_found_a_session_that_waits_for_itself(
         trouble.test_a_session_whose_answer_was_lost_is_not_in_its_own_way(postgresql, opened)
 
 
+def test_found_a_waiter_that_waits_for_ever(
+    postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = SessionStore._is_forgotten
+
+    async def never(self: SessionStore, *rest: Any) -> bool:
+        await original(self, *rest)
+        return False
+
+    monkeypatch.setattr(SessionStore, "_is_forgotten", never)
+    monkeypatch.setattr(sessions, "until", lambda condition, within=2.0: until(condition, 2.0))
+    with pytest.raises(AssertionError, match="did not come true"):
+        sessions.test_a_waiter_whose_place_ended_without_a_word_joins_again(postgresql, opened, monkeypatch)
+
+
+def test_found_a_waiter_that_gives_its_place_away(
+    postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def always(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(SessionStore, "_is_forgotten", always)
+    with pytest.raises(FOUND):
+        sessions.test_a_waiter_that_is_in_line_keeps_its_place(postgresql, opened, monkeypatch)
+
+
+def test_found_a_line_of_those_who_have_asked(
+    postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = SessionStatements.__init__
+
+    def mistaken(self: SessionStatements, schema: str) -> None:
+        original(self, schema)
+        sql = self.inspect.sql.replace(b"k.pid IS NOT NULL", b"k.pid IS NOT NULL OR l.place > 0")
+        assert sql != self.inspect.sql
+        self.inspect = self.inspect._replace(name=b"mistaken", sql=sql)
+        self.preparing += self.inspect.preparing()
+
+    monkeypatch.setattr(SessionStatements, "__init__", mistaken)
+    monkeypatch.setattr(sessions, "until", lambda condition: until(condition, 2.0))
+    with pytest.raises(FOUND):
+        sessions.test_the_line_that_is_shown_is_the_servers_own(postgresql, proxy, opened)
+
+
 def test_found_a_wait_for_a_row_that_outlasts_whoever_asked(
     postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +130,15 @@ def test_found_a_release_that_is_not_said_again_after_a_crash(
     monkeypatch.setattr(Released, "add", lambda self, name, holder: None)
     with pytest.raises(FOUND):
         trouble.test_a_release_that_a_crash_of_the_server_forgets_is_said_again(forgetful, opened)
+
+
+def test_found_a_forgotten_release_that_is_said_once(
+    forgetful: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Released, "owed", False)
+    monkeypatch.setattr(trouble, "until", lambda condition: until(condition, 2.0))
+    with pytest.raises(FOUND):
+        trouble.test_a_forgotten_release_whose_row_is_locked_is_said_before_the_next_question(forgetful, opened)
 
 
 def test_found_silence_that_is_no_loss(

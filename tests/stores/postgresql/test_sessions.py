@@ -10,10 +10,14 @@ import psycopg
 import pytest
 
 from holdfast import LeaseLost, Unavailable, Unsupported, aio
+from holdfast.claim import Grant, Place
+from holdfast.stores.postgresql import session as session_store
 from holdfast.stores.postgresql import spare
 from holdfast.testing import servers
+from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
 
+from ..black_hole import BlackHole
 from ..hands import SOON, Connect, claim_of, in_background, until
 from .stores import OpenStore, Stored
 
@@ -61,6 +65,65 @@ def test_30_a_waiter_whose_backend_was_killed_waits_on(postgresql: PostgreSQL, c
     held.release()
     thread.join(SOON)
     assert got
+
+
+def test_a_waiter_whose_place_ended_without_a_word_joins_again(
+    postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the server's side of its connection has ended, and nobody told ours: it would wait for ever."""
+    monkeypatch.setattr(session_store, "_ARRIVED", 0.0)
+    holder = opened(postgresql.url, SESSION)
+    held, mine = holder.grant(claim_of("x")), claim_of("x", ttl=300)
+    with BlackHole(postgresql.address) as between:
+        waiter = opened(("127.0.0.1", between.port), SESSION)
+        assert isinstance(waiter.claim(mine), Place)
+        until(lambda: postgresql.query(f"{ADVISORY} AND NOT granted") == [("1",)])
+        between.swallow()
+        postgresql.query(HOLDERS.replace("AND granted", "AND NOT granted"))
+        until(lambda: postgresql.query(f"{ADVISORY} AND NOT granted") == [("0",)])
+        assert holder.release(held.claim)
+        with pytest.raises(
+            Unavailable
+        ):  # the connection that the server is asked on has vanished, too: the next has not
+            waiter.claim(mine, 0.5)
+        until(lambda: isinstance(waiter.claim(mine), Grant), within=40)
+        assert waiter.release(mine)
+
+
+def test_a_waiter_that_is_in_line_keeps_its_place(
+    postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_store, "_ARRIVED", 0.0)
+    store = opened(postgresql.url, SESSION)
+    held, mine = store.grant(claim_of("x")), claim_of("x")
+    assert isinstance(store.claim(mine), Place)
+    until(lambda: postgresql.query(f"{ADVISORY} AND NOT granted") == [("1",)])
+    its = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    before = postgresql.query(its)
+    assert isinstance(store.claim(mine), Place)
+    assert postgresql.query(its) == before
+    assert store.release(held.claim)
+    until(lambda: isinstance(store.claim(mine), Grant))
+    assert store.release(mine)
+
+
+def test_the_line_that_is_shown_is_the_servers_own(postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore) -> None:
+    """Who has asked, but has not come so far, stands behind whoever came meanwhile: and is not listed before them."""
+    near, far = opened(postgresql.url, SESSION), opened(proxy.address, SESSION)
+    held = near.grant(claim_of("x"))
+    asks, comes = claim_of("x")._replace(owner="asks first"), claim_of("x")._replace(owner="comes first")
+    proxy.to_server.hold(when=lambda data: b"holdfast_wait" in data and b"PREPARE" not in data)
+    assert isinstance(far.claim(asks), Place)
+    proxy.to_server.wait_for_caught(1)
+    assert isinstance(near.claim(comes), Place)
+    until(lambda: [one.owner for one in near.inspect("x").waiters] == ["comes first"])
+    proxy.flow()
+    until(lambda: [one.owner for one in near.inspect("x").waiters] == ["comes first", "asks first"])
+    assert near.release(held.claim)
+    until(lambda: isinstance(near.claim(comes), Grant))
+    assert near.release(comes)
+    until(lambda: isinstance(far.claim(asks), Grant))
+    assert far.release(asks)
 
 
 def test_a_server_that_crashes_ends_the_locks_and_their_holders_know(

@@ -443,6 +443,21 @@ def test_a_release_that_a_crash_of_the_server_forgets_is_said_again(forgetful: P
     assert [name for name in names if store.holders(name)] == []
 
 
+def test_a_forgotten_release_whose_row_is_locked_is_said_before_the_next_question(
+    forgetful: PostgreSQL, opened: OpenStore
+) -> None:
+    """Others claim the name as soon as the server is back, and each has its row for a moment."""
+    store = opened(forgetful.url)
+    for grant in [store.grant(claim_of(name, ttl=300)) for name in "xy"]:
+        assert store.release(grant.claim)
+    forgetful.kill()
+    forgetful.restart()
+    with a_locked_row(forgetful, "x"):
+        assert store.holders("y") == []  # on a new connection
+        assert store.holders("x") != []
+    until(lambda: store.holders("x") == [])
+
+
 def test_an_orderly_restart_forgets_no_release(forgetful: PostgreSQL, opened: OpenStore) -> None:
     store = opened(forgetful.url)
     assert store.release(store.grant(claim_of("x", ttl=300)).claim)

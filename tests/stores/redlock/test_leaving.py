@@ -91,6 +91,7 @@ def test_closing_waits_a_moment_for_releases_that_are_still_under_way(
     for module in (fan, fan_aio):
         monkeypatch.setattr(module, "LAST", LONG)
     monkeypatch.setattr(strays, "_FIRST_PAUSE", LONG)
+    monkeypatch.setattr(stores, "_AT_LAST", 0.0)  # and nobody is told once more
 
     async def leave(store: RedlockStore) -> None:
         claim = somebody()
@@ -103,6 +104,29 @@ def test_closing_waits_a_moment_for_releases_that_are_still_under_way(
         await store.close()
         assert three[0].execute("STRLEN", "hf:redlock:{x}") == IDLE, "a ghost is left on one node"
         flow.join()
+
+    with one_behind_a_proxy(three) as (url, proxy):
+        run(flavour, url, leave)
+
+
+@pytest.mark.parametrize("flavour", ["threads", "asyncio"])
+def test_closing_tells_a_node_once_more_that_did_not_hear_of_a_release(
+    three: list[Redis], flavour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its ghost stays for the rest of its ttl; and with another node down, nobody gets in until then."""
+    monkeypatch.setattr(strays, "_FIRST_PAUSE", LONG)  # it is not told in the background before that
+    monkeypatch.setattr(stores, "_AT_LAST", LONG)
+
+    async def leave(store: RedlockStore) -> None:
+        claim = somebody()
+        assert isinstance(await store.claim(claim), Grant)
+        await until(store, lambda: three[0].execute("STRLEN", "hf:redlock:{x}") not in (0, IDLE))
+        proxy.to_server.hold()
+        assert await store.release(claim)
+        proxy.cut(reset=True)
+        proxy.flow()
+        await store.close()
+        assert three[0].execute("STRLEN", "hf:redlock:{x}") == IDLE, "a ghost is left on one node"
 
     with one_behind_a_proxy(three) as (url, proxy):
         run(flavour, url, leave)

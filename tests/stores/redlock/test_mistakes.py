@@ -73,6 +73,12 @@ MUTANTS = [
         TROUBLE + "test_a_node_that_speaks_nonsense_is_in_trouble_by_itself",
     ),
     Mutant(
+        "closing tells nobody once more",
+        "stores/redlock/store.py",
+        (("self._strays.close(_AT_LAST)", "self._strays.close(0.0)"),),
+        "tests/stores/redlock/test_leaving.py::test_closing_tells_a_node_once_more_that_did_not_hear_of_a_release",
+    ),
+    Mutant(
         "a release that one node did not hear is not repeated",
         "stores/redlock/store.py",
         (("            self._strays.add(claim, 0, answers)\n", "            pass\n"),),

@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...drivers.base import boot_time
+from ...drivers.dialing import look_up
+from ...drivers.threads import ThreadBell
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
 from .faults import NONSENSE, ServerError, explained
@@ -133,11 +135,11 @@ class _Connection(pymysql.connections.Connection):
             raise Misuse("the connection is not encrypted, though the URL asks for TLS")
 
 
-def _dial_socket(target: Target, deadline: float) -> socket.socket:
+async def _dial_socket(target: Target, deadline: float) -> socket.socket:
     if target.socket:
         places: list[Any] = [(socket.AF_UNIX, socket.SOCK_STREAM, 0, "", target.socket)]
     else:
-        places = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        places = await look_up((target.host, target.port), ThreadBell(), deadline)
     problem: OSError = ConnectionRefusedError("no address")
     for index, (family, kind, protocol, _, address) in enumerate(places):
         plug = socket.socket(family, kind, protocol)
@@ -174,7 +176,7 @@ async def dial(target: Target, within: float) -> Connection:
     connection.deadline = deadline
     connection._secure = bool(target.socket)
     with connecting(target, pymysql.err.MySQLError):
-        connection.connect(_dial_socket(target, deadline))
+        connection.connect(await _dial_socket(target, deadline))
     made = BlockingConnection(connection, target)
     await greet(made, target, deadline)
     return made

@@ -8,7 +8,9 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
+from ...drivers.dialing import look_up
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
 from .faults import NONSENSE, ServerError
@@ -30,6 +32,8 @@ async def dial(target: Target, within: float) -> Connection:
     deadline = boot_time() + within
     options = {"unix_socket": target.socket} if target.socket else {"host": target.host, "port": target.port}
     with connecting(target, MySQLError):
+        if not target.socket:  # else the driver would have the loop's executor do it, and asyncio.run() wait for that
+            await look_up((target.host, target.port), LoopBell(), deadline)
         connection = await _ended_in_time(
             asyncmy.connect(
                 **options,
@@ -41,7 +45,7 @@ async def dial(target: Target, within: float) -> Connection:
                 auth_plugin_map=refused_logins(target),
                 **({"ssl": tls_context_of(target)} if target.tls else {}),
             ),
-            within,
+            max(deadline - boot_time(), 0.001),
         )
     if connection is None:
         raise Unavailable(f"MySQL at {target.shown()} did not answer in time")

@@ -80,8 +80,18 @@ class Conversation:
                 )
 
     @_understood
-    async def ask(self, statement: str, within: float | None = None, *, apart: bool = False) -> list[Rows]:
-        """In at most `within` seconds, and at most ?timeout: waiting for a connection, dialling and repeating included."""
+    async def ask(
+        self,
+        statement: str,
+        within: float | None = None,
+        *,
+        apart: bool = False,
+        repeated: Callable[[], object] = lambda: None,
+    ) -> list[Rows]:
+        """In at most `within` seconds, and at most ?timeout: waiting for a connection, dialling and repeating included.
+
+        `repeated()` is called if it may have arrived twice.
+        """
         give_up = self._driver.now() + min(self.target.timeout, self.target.timeout if within is None else within)
         attempt = 0
         while True:
@@ -91,6 +101,7 @@ class Conversation:
             except _Broken as broken:
                 if attempt >= _ATTEMPTS or self._driver.now() >= give_up:
                     raise broken.error from None
+                repeated()
             except ServerError as error:
                 if error.code == DEADLOCK and attempt < _ATTEMPTS and self._driver.now() < give_up:
                     await self._driver.sleep(self._driver.uniform(0.001, 0.005 * attempt))

@@ -2,10 +2,10 @@
 
 The lock lives with the connection: while that is open nobody else gets in, and when it ends the server lets go at once.
 So the connection is watched, and its end is a loss told at once. It may also end on the server's side only, without a word
-to us: so a holder's is asked every second, and one that has not answered for five is taken for ended. The ttl is kept on
-both sides: a holder that is not renewed for so long hangs up; and the server ends a connection that was silent for so long
-(idle_session_timeout), so that a holder that is stopped, or cut off, keeps nobody out for longer. Its ttl begins later, so
-it never ends first.
+to us: so a holder's is asked every second, and one that has not answered for five is taken for ended; and of a waiter the
+server is asked, on another connection, whether it still has it in its line. The ttl is kept on both sides: a holder that is not
+renewed for so long hangs up; and the server ends a connection that was silent for so long (idle_session_timeout), so that a
+holder that is stopped, or cut off, keeps nobody out for longer. Its ttl begins later, so it never ends first.
 """
 
 from __future__ import annotations
@@ -47,17 +47,19 @@ _LOOK_AGAIN = 10.0
 _SWEEP_EVERY = 64
 _SECOND = 1_000_000
 _LEAST = 0.1  # seconds: a look takes a moment
+_ARRIVED = 5.0  # seconds: by then a wait that was begun is in the server's line, or was lost on its way
 
 
 class Record:
     """A claim and its connection."""
 
-    __slots__ = ("claim", "session", "token")
+    __slots__ = ("begun", "claim", "session", "token")
 
     def __init__(self, claim: Claim, session: Session) -> None:
         self.claim = claim
         self.session = session
         self.token = 0  # until it is inside
+        self.begun = 0.0  # when it joined the line
 
 
 @wary("PostgreSQL", lambda store: store._target.where)
@@ -105,6 +107,9 @@ class SessionStore:
             except ServerError as error:
                 await self._leave(record, deadline)
                 raise self._explained(error, claim.name) from None
+            if rows is None and await self._is_forgotten(record, deadline):
+                self._drop(record)
+                return await self._first(claim, deadline)
             if rows is None:
                 self._keep(record)
                 return Place(claim, min(claim.ttl, _LOOK_AGAIN))
@@ -134,9 +139,17 @@ class SessionStore:
             del self._records[claim.holder]
             self._wire.free(record.session)
             return Place(claim, _LOOK_AGAIN)
+        record.begun = self._driver.now()
         record.session.begin(self._sql.wait, (name, key, *terms))
         self._keep(record)
         return Place(claim, min(claim.ttl, _LOOK_AGAIN))
+
+    async def _is_forgotten(self, record: Record, deadline: float) -> bool:
+        """Whoever waits says nothing, so nothing tells it that the server's side of its connection has ended."""
+        if self._driver.now() < record.begun + _ARRIVED:
+            return False
+        params = (long(record.session.pid), self._key(record.claim.name))
+        return (await self._plainly(self._sql.present, params, record.claim.name, deadline))[0][0] != b"\1"
 
     async def wait(self, place: Place, timeout: float) -> None:
         record = self._records.get(place.claim.holder)

@@ -18,6 +18,11 @@ SELECT "holdfast".session_patience($1)
 -- cancel (bigint)
 SELECT pg_cancel_backend($1::integer)
 
+-- present (bigint, bigint)
+SELECT EXISTS (SELECT FROM pg_locks AS k WHERE k.locktype = 'advisory' AND k.objsubid = 1 AND k.pid = $1
+    AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (k.classid::bigint << 32 | k.objid::bigint) = $2)
+
 -- end (bytea, bytea)
 SELECT "holdfast".session_end($1, $2)
 
@@ -32,12 +37,11 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, l.place, l.tok
     true, l.since, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + l.ttl, l.capacity,
     l.evicted_owner, l.evicted_token, l.evicted_past, l.evicted_by, l.evicted_at
 FROM "holdfast".locks AS l
-LEFT JOIN pg_locks AS k ON k.locktype = 'advisory' AND k.objsubid = 1 AND k.pid = l.ear AND k.granted AND l.place < 0
-    AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND (k.classid::bigint << 32 | k.objid::bigint) = $2
-WHERE l.name = $1 AND (l.place = 0 OR k.pid IS NOT NULL
-    OR l.place > 0 AND EXISTS (SELECT FROM pg_stat_activity AS s WHERE s.pid = l.ear))
-ORDER BY l.place
+LEFT JOIN LATERAL (SELECT k.pid, k.waitstart FROM pg_locks AS k WHERE k.locktype = 'advisory' AND k.objsubid = 1 AND k.pid = l.ear
+    AND k.granted = (l.place < 0) AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (k.classid::bigint << 32 | k.objid::bigint) = $2 LIMIT 1) AS k ON true
+WHERE l.name = $1 AND (l.place = 0 OR k.pid IS NOT NULL)
+ORDER BY l.place > 0, k.waitstart, l.place
 
 -- names (bytea)
 SELECT DISTINCT l.name FROM "holdfast".locks AS l

@@ -22,6 +22,12 @@ _SECTION = re.compile(r"^-- (\w+) \(([^)]*)\)\n(.*?)(?=\n\n|\Z)", re.DOTALL | re
 read: Callable[[bytes], int] = partial(int.from_bytes, byteorder="big", signed=True)
 
 
+class Once(tuple[bytes, ...]):
+    """Parameters of what has another answer the second time. `twice`: the first asking may have arrived, too."""
+
+    twice = False
+
+
 class Statement(NamedTuple):
     """One thing that can be asked."""
 
@@ -78,6 +84,7 @@ class SessionStatements:
         self.ping = PING
         found["ping"] = PING
         self.cancel = found["cancel"]
+        self.present = found["present"]
         self.end = found["end"]
         self.evict = found["evict"]._replace(repeats=False)
         self.sweep = found["sweep"]

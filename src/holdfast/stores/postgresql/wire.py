@@ -19,9 +19,9 @@ from ..kit.turns import Turns
 from . import replies
 from .connection import Broken
 from .greeting import SHARING, Greeting, is_lent
-from .released import Released
+from .released import Conversation, Released
 from .replies import ServerError
-from .statements import Params, Row, Statement, long
+from .statements import Once, Params, Row, Statement, long
 from .url import Target
 from .wires import Connection, Ear
 
@@ -81,12 +81,15 @@ class Wire:
             if shared is None or shared.is_stale():
                 shared = await self._connected(deadline)
             try:
+                if self.released.owed:
+                    await self._say(self.released.rest(), shared, deadline)
                 rows: list[Row] = await shared.ask(statement, params, min(deadline, self._now() + self.target.timeout))
                 return rows
             except Broken as error:
                 self.released.doubtful = True
                 if not again or self._now() >= deadline:
                     raise Unavailable(str(error)) from None
+                _note(params)
                 shared = self._shared
         raise AssertionError  # not reached
 
@@ -175,6 +178,9 @@ class Wire:
                     hand.connection = await self.open(self._kind, deadline)
                     now = self._now()
                 try:
+                    if self.released.owed:
+                        await self._say(self.released.rest(), hand.connection, deadline)
+                        now = self._now()
                     rows: list[Row] = await hand.connection.ask(
                         statement, params, min(deadline, now + self.target.timeout)
                     )
@@ -185,6 +191,7 @@ class Wire:
                     if not again or now >= deadline:
                         raise
                     again = False
+                    _note(params)
                     self.released.doubtful = True
                     hand.drop()
         except ServerError:
@@ -230,7 +237,7 @@ class Wire:
         connection = await self._dial(kind, deadline)
         try:
             await self._set_up(connection, deadline)
-            await _hold(self.released.again(), lambda asked: connection.ask(*asked, self._by(deadline)))
+            await self._say(self.released.again(), connection, deadline)
         except ServerError as error:
             connection.close()
             raise replies.explained(error, self.where, self.target.schema) from None
@@ -245,6 +252,9 @@ class Wire:
             raise Unavailable("this connection was closed")
         connection.used = self._now()
         return connection
+
+    async def _say(self, releases: Conversation, connection: Connection, deadline: float) -> None:
+        await _hold(releases, lambda asked: connection.ask(*asked, self._by(deadline)))
 
     def _by(self, deadline: float) -> float:
         return min(deadline, self._now() + self.target.timeout)
@@ -359,6 +369,11 @@ class Wire:
         self.closed = True
         self.reset()
         self.ear.close()
+
+
+def _note(params: Params) -> None:
+    if isinstance(params, Once):
+        params.twice = True
 
 
 async def _hold(

@@ -99,9 +99,9 @@ class ClusterWire:
             wire = self._wires.setdefault(address, opened)  # another thread may have been quicker
         return wire
 
-    def _address(self, request: bytes) -> Address:
+    def _address(self, number: int) -> Address:
         seeds = self._target.addresses
-        return self._slots.get(_slot(request)) or seeds[self._seed % len(seeds)]
+        return self._slots.get(number) or seeds[self._seed % len(seeds)]
 
     async def _routed(
         self, requests: Sequence[bytes], within: float, *, apart: bool = False, once: bool = False
@@ -109,12 +109,13 @@ class ClusterWire:
         """Each to its node. Apart from user work, trouble of a node is the answer to what it was asked; else it is raised."""
         deadline = _clock() + within
         replies: list[Reply] = [None] * len(requests)
-        open_ = [index for index, request in enumerate(requests) if _has_key(request)]
+        slots = {index: _slot(request) for index, request in enumerate(requests) if _has_key(request)}
         first = [request for request in requests if not _has_key(request)]
+        open_ = list(slots)
         for _ in range(_HOPS):
             by_node: dict[Address, list[int]] = {}
             for index in open_:
-                by_node.setdefault(self._address(requests[index]), []).append(index)
+                by_node.setdefault(self._address(slots[index]), []).append(index)
             asked = [
                 (self._wire(address), [*first, *(requests[index] for index in some)])
                 for address, some in by_node.items()
@@ -128,6 +129,10 @@ class ClusterWire:
                     replies[index] = await self._redirected([*first, _ASKING, requests[index]], reply, deadline)
                     if replies[index] is None:
                         open_.append(index)
+                    elif not isinstance(
+                        reply, Exception
+                    ):  # learnt: else it would be looked for where another was not found
+                        self._slots[slots[index]] = address
             if not open_ or _clock() >= deadline:
                 break
         lost = Unavailable(f"the Redis Cluster at {self.where} sends us from node to node: it is being rearranged")

@@ -45,6 +45,7 @@ _FIRST_PAUSE = 0.004
 _LONGEST_PAUSE = 0.12
 _MOST_ATTEMPTS = 10_000
 _FORGET_AFTER = 100  # times the ttl: long after its last renewal would have been
+_AT_LAST = 0.5  # seconds at close() for nodes that have not heard of a release so far
 _REMEMBER_EVICTIONS_MS = 24 * 3600 * 1000
 
 
@@ -252,7 +253,7 @@ class RedlockStore:
         """There is no bell, so nobody waits for longer than a moment: whoever does will see for itself."""
 
     async def close(self) -> None:
-        self._strays.close()
+        await self._strays.close(_AT_LAST)
         await self._fan.close()
 
     # ---- proposals
@@ -374,8 +375,8 @@ class RedlockStore:
         request = b"".join((RELEASE.head, *who, b"$1\r\n%d\r\n" % waited, word(b"%d" % token)))
         return await self._ask(request, shapes.of_release, enough, share, within, claim.name, leaving=True)
 
-    async def _leave_again(self, claim: Claim, token: int) -> Sequence[Reply]:
-        within = self._target.timeout
+    async def _leave_again(self, claim: Claim, token: int, within: float = ROUND) -> Sequence[Reply]:
+        within = min(within, self._target.timeout)
         return await self._release(claim, _all_answered, within, within, waited=not token, token=token)
 
     async def _give_back(self, claim: Claim, token: int, answers: Sequence[Reply], deadline: float) -> None:

@@ -6,16 +6,17 @@ out until the end of their ttl.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ...claim import Claim
+from ...claim import ROUND, Claim
 from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError
 from ..redis.replies import Reply
 
-Leave = Callable[[Claim, int], Awaitable[Sequence[Reply]]]
+Leave = Callable[[Claim, int, float], Awaitable[Sequence[Reply]]]
 Settle = Callable[[], Awaitable[None]]
 _MOST = 1000
 _AT_ONCE = 16
@@ -38,7 +39,7 @@ class Stray(NamedTuple):
 
 class Strays:
     def __init__(self, driver: Driver, settle: Settle, leave: Leave) -> None:
-        """`settle()` reads what has come late. `leave(claim, token)`: of that claim what has that token, 0 for all."""
+        """`settle()` reads what has come late. `leave(claim, token, within)`: of that claim what has that token, 0 for all."""
         self._driver = driver
         self._settle = settle
         self._leave = leave
@@ -49,11 +50,20 @@ class Strays:
         self._mutex = self._driver.mutex()
         self._bell: Bell | None = None  # of whoever is at work
 
-    def close(self) -> None:
-        bell = self._bell
+    async def close(self, within: float) -> None:
+        """Who has not heard is told once more: nobody does so later."""
+        deadline = self._driver.now() + within
+        owed, bell = self._owed, self._bell
         self.forget()
         if bell is not None:
             bell.ring()
+        if owed:
+            await self._settle()
+        for (_, token), stray in list(owed.items()):
+            left = deadline - self._driver.now()
+            if left > 0 and not stray.is_heard and self._driver.now() < stray.since + stray.claim.ttl:
+                with contextlib.suppress(HoldfastError):
+                    await self._leave(stray.claim, token, left)
 
     def add(self, claim: Claim, token: int, answers: list[Reply]) -> None:
         bell: Bell | None = None
@@ -109,7 +119,7 @@ class Strays:
                 break  # the others are younger still, or have been told again before
             if now < stray.since + stray.claim.ttl:
                 try:
-                    heard = None not in await self._leave(stray.claim, key[1])
+                    heard = None not in await self._leave(stray.claim, key[1], ROUND)
                 except HoldfastError:
                     heard = False
             with self._mutex:

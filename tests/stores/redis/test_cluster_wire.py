@@ -1,0 +1,64 @@
+"""A cluster as one wire: where a slot was found is remembered, so that one node in trouble is no other's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.drivers.base import finish
+from holdfast.errors import Unavailable
+from holdfast.stores.redis.cluster import ClusterWire
+from holdfast.stores.redis.keys import SLOTS, pack, slot
+from holdfast.stores.redis.replies import Reply, ReplyError
+from holdfast.stores.redis.url import Target, parse
+
+PORTS = (1, 2, 3)
+
+
+class Node:
+    """Has a third of the slots."""
+
+    down = False
+    ear: Any = None
+
+    def __init__(self, target: Target) -> None:
+        self.port = target.addresses[0][1]
+        self.where = target.shown()
+        _NODES[self.port] = self
+
+    def answer(self, request: bytes) -> Reply:
+        if self.down:
+            return Unavailable(f"cannot connect to Redis at {self.where}")
+        home = PORTS[slot(request) * len(PORTS) // SLOTS]
+        return b"yes" if home == self.port else ReplyError(f"MOVED {slot(request)} 127.0.0.1:{home}")
+
+    async def ask(self, request: bytes, within: float) -> Reply:
+        if isinstance(reply := self.answer(request), Unavailable):
+            raise reply
+        return reply
+
+    @staticmethod
+    async def ask_each_apart(asked: Sequence[tuple[Any, Sequence[bytes]]], within: float) -> list[list[Reply]]:
+        return [[node.answer(request) for request in requests] for node, requests in asked]
+
+
+_NODES: dict[int, Node] = {}
+
+
+def request_of(name: str) -> bytes:
+    return pack("EVALSHA", "0" * 40, 1, f"hf:{{{name}}}")
+
+
+def home_of(name: str) -> int:
+    return PORTS[slot(request_of(name)) * len(PORTS) // SLOTS]
+
+
+def test_a_lease_found_on_the_first_node_that_was_asked_is_not_looked_for_on_one_that_is_down() -> None:
+    wire = ClusterWire(parse("redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in PORTS)), Node)  # type: ignore[arg-type]  # as much of a wire as is asked
+    names = {home_of(name): request_of(name) for name in (f"n{number}" for number in range(30))}
+    assert [finish(wire.ask(names[port], 1.0)) for port in PORTS] == [b"yes"] * 3
+    _NODES[2].down = True
+    for _ in range(len(PORTS) + 1):  # whichever is asked first next time
+        first, second, third = finish(wire.ask_apart([names[port] for port in PORTS], 1.0))
+        assert (first, third) == (b"yes", b"yes")
+        assert isinstance(second, Unavailable)
