@@ -51,8 +51,8 @@ if pid == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 lent.check()
 assert lent.release() is True
-with lock as again:
-    assert again.token == lent.token
+with lock:
+    pass
 print("kept")
 """
 
