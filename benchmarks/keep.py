@@ -47,8 +47,8 @@ def _in_turns(tasks: dict[str, Callable[[], object]], batch: int = 40) -> Callab
         task()
     rounds = [interleaved(tasks, rounds=1, batch=batch) for _ in range(40)]
 
-    def times(one: str, other: str = "") -> float:
-        return statistics.median(taken[one] / (taken[other] if other else 1e-6) for taken in rounds)
+    def times(one: str, other: str) -> float:
+        return statistics.median(taken[one] / taken.get(other, 1e-6) for taken in rounds)
 
     return times
 
@@ -65,9 +65,9 @@ def alone(redis: Redis) -> list[Verdict]:
                 "posted": lambda: posted.acquire().release(),
             }
         )
-    typical = f"floor {times('floor'):.0f} µs, plain {times('plain'):.0f} µs, unconfirmed {times('posted'):.0f} µs"
+    typical = ", ".join(f"{one} {times(one, 'µs'):.0f} µs" for one in ("floor", "plain", "posted"))
     return [
-        Verdict("a kept name, taken again and left", times("kept"), 7, "µs", detail=typical),
+        Verdict("a kept name, taken again and left", times("kept", "µs"), 7, "µs", detail=typical),
         Verdict("two raw round trips to Redis against a kept name", times("floor", "kept"), 10, at_least=True),
         Verdict("confirm=False against the same, confirmed", times("posted", "plain"), 0.65),
         Verdict("confirm=False against two raw round trips", times("posted", "floor"), 1.0),

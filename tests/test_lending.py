@@ -154,7 +154,7 @@ def test_a_function_is_decorated_with_what_is_kept() -> None:
     with holdfast.connect("memory://decorated") as locks:
 
         @locks.lock("tenant:{tenant}", keep=60)
-        def work(tenant: int, *, lease: holdfast.Lease) -> int:
+        def work(lease: holdfast.Lease, tenant: int) -> int:
             return lease.token
 
         assert work(7) == work(7) != work(8)

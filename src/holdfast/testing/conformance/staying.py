@@ -159,8 +159,8 @@ class Staying:
             waiting.append(one.start(lambda _, number=number: inside(lock, lambda _: came.append(number))))
             stage.until(lambda number=number: len(line) == number + 1)
         a.do(lambda _: lease.release())
-        for one in waiting:
-            one.result()
+        for pending in waiting:
+            pending.result()
         assert came == [0, 1, 2, 3]
 
     def test_who_does_not_wait_is_told_at_once_and_leaves_nothing(self, stage: World) -> None:
