@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ import pytest
 import holdfast
 from holdfast import Locks, aio, events
 from holdfast.events import Event
-from holdfast.testing import servers
 from holdfast.testing.network import Network
 from holdfast.testing.servers.redis import Redis
 
@@ -21,16 +20,9 @@ pytestmark = pytest.mark.server
 SOON = 10.0
 
 
-@pytest.fixture(scope="module")
-def redis() -> Iterator[Redis]:
-    with servers.start("redis", "--appendonly", "no") as server:
-        yield server
-
-
 @pytest.fixture
 def url(redis: Redis) -> str:
-    redis.execute("FLUSHALL")
-    return f"redis://127.0.0.1:{redis.port}"
+    return redis.url
 
 
 def until(condition: Callable[[], Any]) -> None:

@@ -69,14 +69,9 @@ class BlockingWire:
             else:  # something rarer
                 reply = connection.finish(data, now + within)
         except BaseException as error:
-            connection.close()
-            if isinstance(error, (TimeoutError, BlockingIOError)):
-                self._forget_idle()
-                raise connection.late(within) from None
-            if isinstance(error, BROKEN) and not isinstance(error, Misuse):
-                self._forget_idle()
-                raise connection.broken(error) from error
-            raise
+            if (trouble := self._trouble(connection, error, within)) is error:
+                raise
+            raise trouble from error
         if self._closed:
             connection.close()
         else:
@@ -119,20 +114,26 @@ class BlockingWire:
             reply = connection.take(deadline)
             connection.heed(1)
         except BaseException as error:
-            connection.close()
-            if isinstance(error, (TimeoutError, BlockingIOError)):
-                self._forget_idle()
-                raise connection.late(within) from None
-            if isinstance(error, BROKEN) and not isinstance(error, Misuse):
-                self._forget_idle()
-                raise connection.broken(error) from error
-            raise
+            if (trouble := self._trouble(connection, error, within)) is error:
+                raise
+            raise trouble from error
         connection.used = now
         if self._closed:
             connection.close()
         else:
             self._idle.append(connection)
         return reply
+
+    def _trouble(self, connection: Connection, error: BaseException, within: float) -> BaseException:
+        """What is to be told of a conversation that failed; nobody else uses this connection."""
+        connection.close()
+        if isinstance(error, (TimeoutError, BlockingIOError)):
+            self._forget_idle()
+            return connection.late(within)
+        if isinstance(error, BROKEN) and not isinstance(error, Misuse):
+            self._forget_idle()
+            return connection.broken(error)
+        return error
 
     async def ask(self, request: bytes, within: float) -> Reply:
         return self.talk(request, within)
