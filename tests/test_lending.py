@@ -104,6 +104,26 @@ def test_without_a_keeper_the_grant_goes_with_who_was_inside(driver: Manual, loc
     assert locks.names() == []
 
 
+def test_whoever_knows_of_it_last_gives_it_back_when_everything_is_closed(driver: Manual, locks: Locks) -> None:
+    """A keeper that went home at once took the grant with it, before close() had seen it."""
+    lease = locks.lock("x", ttl=30, keep=100).acquire()
+    stay = stay_of(lease)
+    kept, lending = stay.kept, locks._engine.lending
+    assert kept is not None
+    locks._engine.closed = True
+    assert lending._next_look(kept, stay), "somebody is inside, who will give it back"
+    assert lending.give_back(lease) is stay
+    assert stay._state == "releasing"
+    locks._engine.closed = False
+    other = locks.lock("y", ttl=30, keep=100).acquire()
+    stay = stay_of(other)
+    other.release()
+    kept = stay.kept
+    assert kept is not None
+    locks._engine.closed = True
+    assert lending._next_look(kept, stay) == 0.0, "the keeper gives it up, and does not just go"
+
+
 def test_each_section_is_told_of_and_the_grant_is_not() -> None:
     told: list[Event] = []
     with holdfast.connect("memory://told") as locks:

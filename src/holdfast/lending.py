@@ -39,6 +39,7 @@ L = TypeVar("L", bound=Lease)
 
 LOOK = 0.25  # seconds: so often a name in use is looked at, and so much later than `keep` it may be given up
 PATIENCE = 10.0  # nor does anybody listen longer without looking: who waits may have come while nobody listened
+SOON = 0.02
 AGAIN = 1.0  # and so often whoever waits here looks for itself, should nobody have rung
 MOST_THREADS, MOST_TASKS = 32, 1024  # each kept name has somebody in the background; names beyond that are not kept
 
@@ -238,7 +239,7 @@ class Lending:
             kept = stay.kept
             lease._state = RELEASED
             lease._stay = stay.inside = stay._by = None
-            stays = kept is not None and not ((kept.wanted or stay.spoiled) and kept.is_over(stay, now))
+            stays = kept is not None and not self._engine.closed and not kept.is_over(stay, now)
             if kept is not None:
                 kept.used = now
                 if not stays:
@@ -294,13 +295,14 @@ class Lending:
         """In so many seconds. 0: it is to be given up now. None: somebody else has done that."""
         seldom = min(max(kept.keep, LOOK), PATIENCE)
         with self._mutex:
-            if kept.here() is not stay or self._engine.closed:
+            if kept.here() is not stay:
                 return None
             now = self._now()
             if stay.borrower() is not None:
-                return seldom
+                return seldom if not self._engine.closed else SOON
             left = kept.used + kept.keep - now
-            if kept.is_over(stay, now) or (left <= 0 and kept.first() is None):
+            # While everything is closed, we may be the last who know of it.
+            if self._engine.closed or kept.is_over(stay, now) or (left <= 0 and kept.first() is None):
                 self._take(kept, stay)
                 return 0.0
             kept.ring()

@@ -9,6 +9,7 @@ import pytest
 from .spoiling import SUITE, Mutant, must_be_clean, must_be_found
 
 LENDING = "tests/test_lending.py::"
+UNCONFIRMED = "tests/stores/redis/test_unconfirmed.py::"
 
 MUTANTS = [
     Mutant(
@@ -75,6 +76,24 @@ MUTANTS = [
             ),
         ),
         LENDING + "test_without_a_keeper_the_grant_goes_with_who_was_inside",
+    ),
+    Mutant(
+        "a keeper goes home and takes the grant with it",
+        "lending.py",
+        (("            if self._engine.closed or kept.is_over", "            if kept.is_over"),),
+        LENDING + "test_whoever_knows_of_it_last_gives_it_back_when_everything_is_closed",
+    ),
+    Mutant(
+        "the answer to a release is taken for that to the next claim",
+        "stores/redis/wire.py",
+        (("            connection.settle(deadline)\n            reply", "            reply"),),
+        UNCONFIRMED + "test_its_answer_is_read_by_who_uses_the_connection_next",
+    ),
+    Mutant(
+        "an answer that nobody reads is never asked for",
+        "leaving.py",
+        (("                self._ask_again(self._driver.now() - _UNREAD)\n", ""),),
+        UNCONFIRMED + "test_one_that_nobody_reads_is_asked_for",
     ),
     Mutant(
         "a child lends what is its parent's",
