@@ -41,9 +41,11 @@ def test_its_answer_is_read_by_who_uses_the_connection_next(url: str) -> None:
         with locks.lock("warm"):
             pass
         for number in range(50):
-            with locks.lock(f"x{number}", ttl=60, confirm=False):
-                pass
+            with locks.lock(f"x{number}", ttl=60, confirm=False) as lease:
+                assert locks.inspect(lease.name).holders[0].token == lease.token
             assert owed(locks) == 1
+            with locks.lock("x", ttl=60, confirm=False) as lease:
+                assert lease.token > 10**15, "the answer to our own question, and not to the one before"
         locks.inspect("x0")
         assert owed(locks) == 0
         assert locks.names() == []
