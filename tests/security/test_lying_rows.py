@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from holdfast.stores.postgresql.line import Line
 
 import holdfast
 from holdfast.claim import Claim, new_holder
@@ -23,6 +22,7 @@ from holdfast.drivers.threads import Threads
 from holdfast.errors import Misuse, Unavailable, Unsupported
 from holdfast.secret import Secret
 from holdfast.stores.base import Store
+from holdfast.stores.postgresql.line import Line
 from holdfast.testing import servers
 from holdfast.testing.servers.base import Server
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing.history import ACQUIRE
-from holdfast.testing.simulation import run
+from holdfast.testing.simulation import TROUBLE, run
 from holdfast.testing.simulation.searching import opener_of
-from holdfast.testing.simulation.workload import LENDING, OF_FILES
+from holdfast.testing.simulation.workload import LENDING
 
 SEEDS = 25
-PLANS = {"memory": LENDING, "sqlite": LENDING._replace(same_machine=True, trouble=OF_FILES)}
+PLANS = {
+    "memory": LENDING,
+    "sqlite": LENDING._replace(same_machine=True, trouble=TROUBLE._replace(partition=0.0, server_pause=0.0)),
+}
 
 
 @pytest.mark.parametrize("keep", [0.05, 0.3, 2.0])

@@ -98,36 +98,20 @@ MUTANTS = [
     Mutant(
         "a lost answer, asked for again, is taken for a fresh entry",
         ("honesty", "linearizability", "tokens", "storage"),
-        spoilt(
-            (
-                scripts.CLAIM,
-                SAME,
-                SAME + "\n            if true then token = math.max(token + 1, now)\n            state = "
-                "string.sub(state, 1, 7) .. struct.pack('>d', token) .. string.sub(state, 16) end",
-            )
-        ),
+        spoilt((scripts.CLAIM, SAME, SAME + "\n            if true then token = math.max(token + 1, now)\n            state = "
+            "string.sub(state, 1, 7) .. struct.pack('>d', token) .. string.sub(state, 16) end")),
     ),
     Mutant(
         "plain delete on release",
         ("linearizability",),
-        spoilt(
-            (scripts.RELEASE, "if string.sub(state, 41, 40 + string.byte(state, 40)) ~= ARGV[1] then return 0 end", "")
-        ),
+        spoilt((scripts.RELEASE, "if string.sub(state, 41, 40 + string.byte(state, 40)) ~= ARGV[1] then return 0 end", "")),
     ),
     Mutant(
         "a renewal that does not look whose it is", ("linearizability",), spoilt((scripts.RENEW, RENEWED, "if true"))
     ),
-    Mutant(
-        "tokens by the clock alone", ("tokens",), spoilt((scripts.CLAIM, "token = mark + step(ARGV[1])", "token = now"))
-    ),
-    Mutant(
-        "bell not rung", ("handoff",), in_the_book("function Book:ring()", "function Book:ring()\n    do return end")
-    ),
-    Mutant(
-        "a place in line that never ends",
-        ("liveness",),
-        in_the_book("if e and e.ends > now then\n                head", "if e then\n                head"),
-    ),
+    Mutant("tokens by the clock alone", ("tokens",), spoilt((scripts.CLAIM, "token = mark + step(ARGV[1])", "token = now"))),
+    Mutant("bell not rung", ("handoff",), in_the_book("function Book:ring()", "function Book:ring()\n    do return end")),
+    Mutant("a place in line that never ends", ("liveness",), in_the_book("if e and e.ends > now then\n                head", "if e then\n                head")),
     Mutant(
         "capacity ignored",
         ("linearizability",),
@@ -136,21 +120,11 @@ MUTANTS = [
     Mutant(
         "a lease ends early at the server",
         ("linearizability",),
-        spoilt(
-            (
-                scripts.CLAIM,
-                "token, now, ARGV[2], now + ARGV[2], #ARGV[1]",
-                "token, now, ARGV[2], now + ARGV[2] / 3, #ARGV[1]",
-            )
-        ),
+        spoilt((scripts.CLAIM, "token, now, ARGV[2], now + ARGV[2], #ARGV[1]", "token, now, ARGV[2], now + ARGV[2] / 3, #ARGV[1]")),
     ),
     Mutant("deadline from the reply", ("honesty",), deadline_from_the_reply),
     Mutant("wall clock at the client", ("honesty",), wall_clock_at_the_client),
-    Mutant(
-        "the answer to another question",
-        ("honesty", "linearizability", "tokens", "failure", "storage"),
-        answers_of_others,
-    ),
+    Mutant("the answer to another question", ("honesty", "linearizability", "tokens", "failure", "storage"), answers_of_others),
     Mutant("a nonce used twice", ("tokens", "linearizability", "failure"), nonce_used_twice),
     Mutant("no re-check after waiting", ("honesty",), no_recheck_after_waiting),
     Mutant("renewal brings back the lost", ("honesty",), renew_after_loss),

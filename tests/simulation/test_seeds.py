@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from holdfast.testing.simulation.__main__ import PLANS, main, opener_of
 
 from holdfast.testing.simulation import CALM, NO_TROUBLE, Plan, memory_behind_network, run
+from holdfast.testing.simulation.__main__ import PLANS, main, opener_of
 
 CHUNK = 25  # so many take seconds, on a busy machine too
 

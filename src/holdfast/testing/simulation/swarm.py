@@ -11,7 +11,7 @@ from ...errors import Misuse
 from .chaos import NO_TROUBLE, TROUBLE, TROUBLE_OF_SERVERS, Trouble
 from .machines import Machinery
 from .network import CALM, ROUGH, Faults
-from .workload import OF_FILES, Plan
+from .workload import Plan
 
 T = TypeVar("T", Trouble, Faults, StreamFaults)
 
@@ -20,8 +20,8 @@ STREAMS, NETWORK = ("slow", "split", "cut_off"), ("lose", "repeat")  # what may 
 REDIS, REDLOCK, REDLOCK5 = "redis", "redlock", "redlock5"
 STORES = ("memory", "sqlite", REDIS, REDLOCK, REDLOCK5)
 
-
-_TROUBLES = {"memory": TROUBLE, "sqlite": OF_FILES}
+_OF_FILES = TROUBLE._replace(partition=0.0, server_pause=0.0)
+_TROUBLES = {"memory": TROUBLE, "sqlite": _OF_FILES}
 
 
 def faults_of(store: str) -> list[str]:
@@ -48,9 +48,7 @@ def plan_of(store: str, seed: int, only: Collection[str] | None = None) -> Plan:
     kinds = Plan().kinds if random.random() < 0.6 else tuple(random.choices(Plan().kinds, k=random.randint(1, 3)))
     nodes = {REDLOCK: 3, REDLOCK5: 5}.get(store, 1)
     if only is not None:
-        trouble = Trouble(
-            *(often if name in only else 0.0 for name, often in zip(Trouble._fields, trouble, strict=True))
-        )
+        trouble = Trouble(*(often if name in only else 0.0 for name, often in zip(Trouble._fields, trouble, strict=True)))
         streams = StreamFaults(
             slow=streams.slow if "slow" in only else 0.0,
             split=streams.split if "split" in only else 0.0,

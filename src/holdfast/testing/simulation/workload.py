@@ -68,7 +68,6 @@ class Plan(NamedTuple):
 
 # Several at once in each process, who are lent what stays there.
 LENDING = Plan(processes=3, at_once=3, kinds=(KEPT, KEPT, KEPT, MUTEX))
-OF_FILES = TROUBLE._replace(partition=0.0, server_pause=0.0)
 
 
 class Report(NamedTuple):
