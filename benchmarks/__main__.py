@@ -5,7 +5,19 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-ALL = ("foundation", "redis", "etcd", "zookeeper", "consul", "postgresql", "mysql", "fenced", "lockfree", "observe")
+ALL = (
+    "foundation",
+    "redis",
+    "keep",
+    "etcd",
+    "zookeeper",
+    "consul",
+    "postgresql",
+    "mysql",
+    "fenced",
+    "lockfree",
+    "observe",
+)
 
 if __name__ == "__main__":
     names = sys.argv[1:] or ALL

@@ -20,6 +20,8 @@ class Ask(NamedTuple):
     reentrant: bool = False
     reads: bool = False  # remembered, so that an upgrade is refused and does not deadlock
     alone: bool = False  # a writer or a leader: remembered, so that asking again is refused and does not deadlock
+    keep: float = 0.0  # so long after its last use the grant stays here, to be lent again
+    confirm: bool = True  # wait for the answer to the release
 
 
 class GiveUp(Protocol):

@@ -11,6 +11,7 @@ from .lease import HELD, Lease
 async def renew(engine: Engine, lease: Lease, seconds: float | None = None) -> None:
     """Now, because the caller says so. With `seconds`: its end is then so far away, and it is renewed until there."""
     lease.check()
+    lease = lease._stay or lease  # what is renewed is the grant
     if seconds is not None and lease._limit is None:
         raise Misuse(f"the lease of {lease.name!r} renews itself, and has no end to be moved: that is for renew=False")
     sent = engine.driver.now()

@@ -21,6 +21,7 @@ MAX_TTL = 30 * 24 * 3600.0
 MAX_TIMEOUT = 10 * 365 * 24 * 3600.0
 MAX_CAPACITY = 2**31 - 1
 ROUND = 3.0  # seconds: no conversation with a store takes longer, unless told otherwise
+KEPT = "kept for "  # so begins the note of a grant that stays with its process, to be lent there: idle, perhaps
 _HUGE = 10**18  # beyond it a number is told as this: Python refuses to print an int of thousands of digits
 
 
@@ -212,6 +213,16 @@ def valid_ttl(ttl: object, what: str = "ttl") -> float:
         raise Misuse(
             f"{what} may be {MAX_TTL:.0f} s (30 days), not {seconds:g}: a dead holder would block all others that long"
         )
+    return seconds
+
+
+def valid_keep(keep: object) -> float:
+    """0 keeps nothing."""
+    seconds = _number(keep, "keep")
+    if seconds < 0:
+        raise Misuse(f"keep must not be negative ({seconds:g}): 0 gives the lock back at once")
+    if seconds > MAX_TTL:
+        raise Misuse(f"keep may be {MAX_TTL:.0f} s (30 days), not {seconds:g}")
     return seconds
 
 

@@ -23,6 +23,7 @@ from .events import Hook, contained
 from .in_the_way import in_the_way
 from .lease import HELD, LOST, RELEASED, RELEASING, Lease
 from .leaving import Leaving, Owed
+from .lending import Lending
 from .mine import Mine
 from .renewal import Dropped, Renewer
 from .stores.base import Store
@@ -62,9 +63,11 @@ class Engine:
         self._closing: Bell | None = None
         self.leaving = Leaving(self.store, self.driver, self.hook)
         self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex, self.leaving)
+        self.lending = Lending(self)
 
     def forked(self) -> None:
         """In a forked child, which owns nothing: the parent goes on holding what it held."""
+        self.lending.forked()
         for lease in (*self.renewer._all(), *self.mine.leases()):
             lease._end(LOST, "it belongs to the process that this one was forked from")
         self.mutex = threading.Lock()
@@ -105,11 +108,13 @@ class Engine:
     async def acquire(self, ask: Ask, timeout: float | None, lease_type: type[L], cancel: GiveUp | None = None) -> L:
         if self.closed:
             raise self._closed(ask.name)
-        name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads, alone = ask
+        name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads, alone, keep, confirm = ask
         if reentrant or reads or alone:
             again = self.mine.again(ask, lease_type)
             if again is not None:
                 return again
+        if keep:
+            return self.lending.lend(ask, lease_type) or await self.lending.borrow(ask, timeout, lease_type, cancel)
         lease: L | None = None
         owner = self.owner()
         claim = _tuple(Claim, (name, new_holder(), owner, ttl, units, capacity, fair, timeout != 0, note))
@@ -137,6 +142,8 @@ class Engine:
             lease._by = ref(self.driver.me())
             if at_most is not None or at_least or not renew:
                 lease._bound(answer.ttl if not renew else at_most, at_least)
+            if not confirm:
+                lease._confirm = False
             if self._under_way[claim.holder]:
                 lease._strays = True
             if reentrant or reads or alone:
@@ -265,8 +272,10 @@ class Engine:
         """Called by the collector, at any moment and in any thread: takes no lock."""
         key = lease._key and lease._key[0]
         where = lease._where()
+        lease._failed()
+        stay, lease._stay = lease._stay, None
         self.renewer.drop(
-            Dropped(self, lease._grant, key, lease._keep_until, lease._deadline, where, lease._loss, told, over)
+            Dropped(self, lease._grant, key, lease._keep_until, lease._deadline, where, lease._loss, told, over, stay)
         )
 
     async def _not_acquired(self, claim: Claim, timeout: float | None, waited: float) -> NotAcquired:
@@ -289,6 +298,9 @@ class Engine:
         claim = lease._grant.claim
         if lease._state is RELEASED and lease._key is None:
             return False  # without the mutex: a thread that the end of the interpreter has stopped may have it
+        if lease._stay is not None:
+            ended = self.lending.give_back(lease)
+            return ended if isinstance(ended, bool) else await self.lending.give_up(ended)
         try:
             with self.mutex:
                 state = lease._state
@@ -317,6 +329,8 @@ class Engine:
             try:
                 if lease._keep_until:
                     there = await self.leaving.leave(claim, lease._keep_until)
+                elif not lease._confirm and self.leaving.post(claim, lease.token, lease._deadline):
+                    there = True
                 else:
                     there = await self.store.release(claim, ROUND)
             except Unavailable as error:  # at once again, over another connection
@@ -347,7 +361,7 @@ class Engine:
 
     def _released(self, lease: Lease) -> None:
         lease._state = RELEASED
-        if events.RELEASED in self.hook.by_kind:
+        if events.RELEASED in self.hook.by_kind and not lease._silent:
             claim, token, _ = lease._grant
             held = self.driver.now() - lease._since
             self.hook.emit(events.RELEASED, claim.name, claim.owner, token, held, "", claim.lock)
@@ -374,12 +388,12 @@ class Engine:
             return
         lease._handed_over = True
         known = ref(lease)
-        claim, token, since = lease._grant.claim, lease.token, lease._since
+        claim, token, since, silent = lease._grant.claim, lease.token, lease._since, lease._silent
 
         def done() -> None:
             if (still := known()) is not None:
                 still._state = RELEASED
-            if events.RELEASED in self.hook.by_kind:
+            if events.RELEASED in self.hook.by_kind and not silent:
                 held = self.driver.now() - since
                 self.hook.emit(events.RELEASED, claim.name, claim.owner, token, held, lock=claim.lock)
 

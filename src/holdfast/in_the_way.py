@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .claim import Claim, Snapshot, printable
+from .claim import KEPT, Claim, Snapshot, printable
 
 
 def in_the_way(snapshot: Snapshot, besides: Claim | None = None) -> str:
@@ -12,7 +12,8 @@ def in_the_way(snapshot: Snapshot, besides: Claim | None = None) -> str:
         what = f" {holding.units} of {snapshot.capacity} units" if 1 < snapshot.capacity < 2**31 - 1 else ""
         parts.append(
             f"held by {printable(holding.owner)}{what} for {holding.age:.1f} s "
-            f"({holding.left:.1f} s of its ttl left, token {holding.token})"
+            f"({holding.left:.1f} s of its ttl left, token {holding.token}"
+            f"{f'; {printable(holding.note)}' if holding.note.startswith(KEPT) else ''})"
         )
     if len(snapshot.holders) > 3:
         parts.append(f"and {len(snapshot.holders) - 3} more holders")

@@ -86,6 +86,9 @@ class Lease(Enterable):
     _key: Any = None  # where the engine looks for it on re-entry
     _strays = False  # a claim for it was sent that was never answered: it may land after the release
     _handed_over = False  # to the background, which goes on releasing it
+    _stay: Any = None  # the grant that stays here, of which this is lent; while it is
+    _silent = False  # its release is not told of
+    _confirm = True  # whoever releases it waits for the answer
     _loss: Any = None  # the surface's event, made when somebody asks for it
     _due = 0.0  # the renewer's note
     _deadline = 0.0
@@ -137,6 +140,11 @@ class Lease(Enterable):
             self._entries -= 1
         else:
             self._let_go(told=False)
+
+    def _failed(self) -> None:
+        """Its section ended in an error. What that had sent may still be on its way: whoever comes next gets another token."""
+        if self._stay is not None:
+            self._stay.spoiled = True
 
     def _where(self) -> str:
         if self._acquired_at is None or self._acquired_at[0].co_filename.startswith(_ASYNCIO):

@@ -3,6 +3,7 @@
 Rule 1: a release is as harmless to repeat as a claim, so one that was not answered is repeated.
 Rule 2: nothing is repeated past the moment at which the claim ends by itself; only then it is told as failed.
 Rule 3: a claim that was never answered may land after its release. It is looked for a few times more.
+Rule 4: a release that nobody waits for (`confirm=False`) is one that was not answered, until somebody has read its answer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from . import events
 from .claim import ROUND, Claim, Grant
@@ -21,11 +22,19 @@ from .stores.base import Store
 _WORKERS = 4  # one node that hangs must not keep the releases on the others waiting
 _TRY = 1.0  # seconds for a try in the background
 _GONE = 10.0  # a worker that was not heard of for so long is none: no try and no pause takes as long
+_UNREAD = 1.0  # seconds after which an answer that nobody has read is asked for
 _LATECOMERS = (0.3, 1.0, 3.0)  # after so long, look again whether a claim that was never answered has landed after all
 
 
 def _nothing() -> None:
     return None
+
+
+class Posting(Protocol):
+    """How a store that can sends a release and does not wait: it calls back, from any thread, with what came of it. None: nobody
+    knows, and it is to be repeated. False: it was not sent."""
+
+    def __call__(self, claim: Claim, answered: Callable[[bool | None], None]) -> bool: ...
 
 
 class Owed(NamedTuple):
@@ -54,6 +63,8 @@ class Leaving:
         self._seen = 0.0  # when a worker was last heard of
         self._under_way = 0
         self._closing = False
+        self._posted: dict[str, tuple[float, Owed]] = {}  # sent, and the answer not read yet; by holder
+        self._waits_for_answers = False
 
     async def leave(self, claim: Claim, keep_until: float, within: float = ROUND) -> bool:
         """Leave, but not before `keep_until`: the claim is repeated with what is left as its ttl, and ends by itself."""
@@ -61,6 +72,48 @@ class Leaving:
         if left <= 0:
             return await self._store.release(claim, within)
         return type(await self._store.claim(claim._replace(ttl=left, queue=False), within)) is Grant
+
+    def post(self, claim: Claim, token: int, until: float) -> bool:
+        """Send a release, and leave its answer to whoever reads it. False: it was not sent."""
+        posting: Posting | None = getattr(self._store, "post", None)
+        if posting is None or self._closing:
+            return False
+        holder = claim.holder
+        self._posted[holder] = self._driver.now(), Owed(claim, until, token)
+        if not posting(claim, lambda there: self._answered(holder, there)):
+            self._posted.pop(holder, None)
+            return False
+        if not self._waits_for_answers:
+            self._waits_for_answers = True
+            try:
+                self._driver.spawn(self._wait_for_answers, "holdfast-leaving")
+            except RuntimeError:  # no thread, or no loop, to be had: the next one tries again, and close() asks
+                self._waits_for_answers = False
+        return True
+
+    def _answered(self, holder: str, there: bool | None) -> None:
+        _, owed = self._posted.pop(holder, (0.0, None))
+        if owed is None:
+            return
+        if there is None:
+            self.owe(owed)
+            self.go_on()
+        elif not there:
+            self._tell(events.LOST, owed, "the store no longer had it when it was released")
+
+    async def _wait_for_answers(self) -> None:
+        """For as long as any are awaited. Mostly they are read by whoever uses the connection next; else we ask."""
+        try:
+            while self._posted and not self._closing:
+                await self._driver.sleep(_UNREAD / 2)
+                self._ask_again(self._driver.now() - _UNREAD)
+        finally:
+            self._waits_for_answers = False
+
+    def _ask_again(self, before: float = float("inf")) -> None:
+        late = [holder for holder, (at, _) in list(self._posted.items()) if at < before]
+        for holder in late:
+            self._answered(holder, None)
 
     async def withdraw(self, claim: Claim, within: float, *, keep_until: float = 0.0, unanswered: bool = False) -> None:
         """No ghost: take back a claim that may have arrived, whatever we know of it; after `within` in the background."""
@@ -191,6 +244,7 @@ class Leaving:
     async def finish(self, deadline: float) -> None:
         """At close: do what can be done until then, and tell what could not. Latecomers are looked for at once, and not again."""
         self._closing = True
+        self._ask_again()
         with self._mutex:
             self._owed = sorted((0.0, number, owed) for _, number, owed in self._owed)  # the numbers differ
         interruption: BaseException | None = None
@@ -222,6 +276,7 @@ class Leaving:
 
     def forget(self) -> list[Owed]:
         """All that is owed; whoever asks takes it over."""
+        self._ask_again()
         with self._mutex:
             rest, self._owed = self._owed, []
         return [owed for _, _, owed in rest]

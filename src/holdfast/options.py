@@ -17,6 +17,8 @@ class Options(TypedDict, total=False):
 class LockOptions(Options, total=False):
     key: Key | None
     reentrant: bool
+    keep: float
+    confirm: bool
 
 
 class OnceOptions(TypedDict, total=False):

@@ -12,6 +12,7 @@ from . import decorating, events, rule, words
 from .asking import Ask, GiveUp
 from .claim import (
     MAX_CAPACITY,
+    valid_keep,
     valid_name,
     valid_note,
     valid_timeout,
@@ -20,8 +21,9 @@ from .claim import (
 )
 from .decorating import Key
 from .engine import Engine
-from .errors import LeaseLost, Misuse, NotAcquired
+from .errors import LeaseLost, Misuse, NotAcquired, Unsupported
 from .lease import LOST, RELEASED, Enterable, Lease
+from .lending import wanted_of
 from .scope import Scope, Scopes
 from .waitfor import WaitGraph
 
@@ -54,6 +56,19 @@ def lock_ask(name: str | Unset, ttl: float, fair: bool, reentrant: bool, renew: 
         renew=_flag(renew, "renew"),
         reentrant=_flag(reentrant, "reentrant"),
     )
+
+
+def past_the_floor(engine: Engine, ask: Ask, keep: float, confirm: bool) -> Ask:
+    """Without a round trip, or two. Kept only where somebody who waits is heard of: else they would wait until nobody uses it."""
+    ask = ask._replace(keep=valid_keep(keep), confirm=_flag(confirm, "confirm"))
+    if ask.keep and not ask.renew:
+        raise Misuse("keep= goes with renewal: a name that stays here is renewed while it does. Leave renew=False out")
+    if ask.keep and wanted_of(engine.store) is None:
+        raise Unsupported(
+            f"{engine.store.traits.system} cannot tell a holder that somebody waits, so nothing can be kept there: "
+            "leave keep= out, or use another store"
+        )
+    return ask
 
 
 def semaphore_ask(name: str, capacity: int, ttl: float, fair: bool, renew: bool) -> Ask:

@@ -49,11 +49,12 @@ class Dropped(NamedTuple):
     loss: Any  # who waits for the end of it is to be told that it has come
     told: bool  # that it was dropped: not, if it was being released when somebody interrupted that
     over: bool = False  # its time was over by then: it is forgotten, and that is all
+    stay: Any = None  # the grant of which it was lent, which is not released with it
 
     def owed(self) -> Owed:
-        return Owed(self.grant.claim, self.deadline, self.grant.token, self.keep_until, done=self._released)
+        return Owed(self.grant.claim, self.deadline, self.grant.token, self.keep_until, done=self.released)
 
-    def _released(self) -> Engine:
+    def released(self) -> Engine:
         """Whose release was cut short was not told of as dropped, and is told of as released."""
         if not self.told and events.RELEASED in self.engine.hook.by_kind:
             claim = self.grant.claim
@@ -244,7 +245,7 @@ class Renewer:
             while self._dropped:
                 # From one list to the other in one piece: whoever closes meanwhile finds it in the one or in the other.
                 gone.append(dropped := self._dropped[0])
-                if not dropped.over:
+                if not dropped.over and dropped.stay is None:
                     self._leaving.owe(dropped.owed())
                 self._dropped.popleft()
         for dropped in gone:
@@ -252,6 +253,9 @@ class Renewer:
             dropped.engine.mine.forget_dropped(dropped.key)
             if dropped.loss is not None:
                 dropped.loss.over()
+            if dropped.stay is not None:
+                dropped.engine.lending.returned(dropped.stay)
+                dropped.released()
             detail = (
                 f"the lease of {claim.name!r} was dropped, so the lock is released: "
                 f"keep it in a variable, or use `with`. It was acquired {dropped.where}"

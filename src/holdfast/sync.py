@@ -113,6 +113,8 @@ class Lease(CoreLease, Exits):
         __exit__ = LeaseExit(With)
 
     def _leave(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._failed()
         before = self._state
         try:
             if finish(self._engine.release(self)):
@@ -394,6 +396,8 @@ class Locks:
         fair: bool = True,
         reentrant: bool = False,
         renew: bool = True,
+        keep: float = 0.0,
+        confirm: bool = True,
         otherwise: Otherwise = "raise",
         **foreign: object,
     ) -> Lock | LockOr[Any]:
@@ -405,10 +409,19 @@ class Locks:
 
         `ttl`: how long the lock outlives a holder that died. `timeout`: how long to wait (None: for ever, 0: not at all).
         `fair`: first come, first served. `renew=False`: it ends with its ttl, unless you `extend()` it.
+
+        `keep`: released, the grant stays with this process for so many seconds after its last use, and is lent again without a
+        word to the store; somebody elsewhere who waits is told of, and gets it when the section under way ends. Sections that are
+        lent one grant share its token, which orders processes and not the threads of one.
+
+        `confirm=False`: leaving sends the release and does not wait for the answer, where the store can do that; if none comes,
+        it is repeated in the background. What only the answer could have told (an eviction at the last moment) is an event.
         """
         if foreign:
             words.refuse("lock()", foreign)
         ask = recipes.lock_ask(name, ttl, fair, reentrant, renew, key)
+        if keep != 0.0 or confirm is not True:
+            ask = recipes.past_the_floor(self._engine, ask, keep, confirm)
         return recipes.guard(Lock, LockOr, self._engine, ask, timeout, otherwise, key)
 
     @overload

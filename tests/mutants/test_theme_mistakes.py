@@ -100,7 +100,11 @@ MUTANTS = [
         "a lease that nobody has is in nobody's hands for a moment",
         "renewal.py",
         (
-            ("                self._leaving.owe(dropped.owed())\n", ""),
+            (
+                "                if not dropped.over and dropped.stay is None:\n"
+                "                    self._leaving.owe(dropped.owed())\n",
+                "",
+            ),
             (
                 "        self._leaving.go_on()\n",
                 "            self._leaving.owe(dropped.owed())\n        self._leaving.go_on()\n",

@@ -19,9 +19,11 @@ from holdfast.engine import Engine
 from holdfast.errors import Unavailable
 from holdfast.lease import HELD, Lease
 from holdfast.renewal import Renewer
+from holdfast.staying import Stay
 from holdfast.stores.memory import MemoryStore, _Book, _Entry
 from holdfast.testing.history import Recording
 from holdfast.testing.simulation import NO_TROUBLE, ROUGH, Faults, Fence, Plan, Trouble, behind_network, run
+from holdfast.testing.simulation.workload import LENDING
 
 Patch = Callable[[], AbstractContextManager[object]]
 
@@ -217,6 +219,10 @@ def no_recheck_after_waiting() -> AbstractContextManager[object]:
     return mock.patch("holdfast.testing.simulation.workload.Recording", Believer)
 
 
+def lent_to_two() -> AbstractContextManager[object]:
+    return mock.patch.object(Stay, "borrower", return_value=None)
+
+
 MUTANTS = [
     Mutant("plain delete on release", ("linearizability",), PlainDelete),
     Mutant("deadline from the reply", ("honesty",), patch=deadline_from_the_reply, plan=CROWDED),
@@ -235,6 +241,7 @@ MUTANTS = [
     Mutant("token not rising", ("tokens",), TokensNotRising),
     Mutant("lease ends early at the store", ("linearizability",), ExpiresEarly),
     Mutant("capacity ignored", ("linearizability",), IgnoresCapacity),
+    Mutant("lent to two at once", ("storage",), patch=lent_to_two, plan=LENDING),
 ]
 
 

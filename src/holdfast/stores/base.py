@@ -13,6 +13,12 @@ class Store(Protocol):
 
     A store whose locks live with a connection may also have `tell_losses_to(listener)`: it then calls `listener(holder, why)`,
     from any thread, when it learns of a loss before any renewal does.
+
+    A store that can tell a holder of who waits, which is what `keep=` needs, has `async wanted(grant, timeout) -> bool`: until
+    somebody may be waiting for what this grant holds (True), or `timeout` (False). Early is fine, never is not: it listens first,
+    then looks whether somebody has come before, then waits. `wake_waiters` ends it. Nobody who does not use it pays for it.
+
+    A store that can send a release without waiting for its answer has `post(claim, answered) -> bool`: see leaving.Posting.
     """
 
     @property

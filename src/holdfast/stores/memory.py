@@ -64,6 +64,7 @@ class _Space:
         self.lock = threading.Lock()
         self.books: dict[str, _Book] = {}
         self.watchers: dict[str, set[Bell]] = {}
+        self.keepers: dict[str, Bell] = {}  # of grants that are held: rung when somebody joins the line
         self.evictions: dict[str, tuple[Eviction, float]] = {}
         self.last_token = 0
         self.sweep_at = _SWEEP
@@ -99,6 +100,8 @@ class MemoryStore:
             answer = self._decide(book, claim, now)
             if book.inside or book.line:
                 space.books[name] = book
+            if space.keepers and book.line and type(answer) is Place:
+                self._tell_keepers(book)
             heir = self._heir(book) if book.line else None
             watchers = tuple(space.watchers.get(name, ())) if space.watchers and type(answer) is Grant else ()
         if heir is not None:
@@ -113,6 +116,27 @@ class MemoryStore:
             entry = book.line.get(place.claim.holder) if book else None
         if entry is not None and entry.bell is not None:
             await self._hear(entry.bell, timeout)
+
+    async def wanted(self, grant: Grant, timeout: float) -> bool:
+        space, claim = self._space, grant.claim
+        bell = self._driver.bell()
+        until = self._driver.now() + timeout
+        try:
+            with space.lock:
+                space.keepers[claim.holder] = bell
+                book = space.books.get(claim.name)
+                if book is not None and any(one.expires > self._driver.now() for one in book.line.values()):
+                    return True
+            await self._hear(bell, timeout)
+        finally:
+            with space.lock:
+                space.keepers.pop(claim.holder, None)
+        return self._driver.now() < until
+
+    def _tell_keepers(self, book: _Book) -> None:
+        for holder in book.inside:
+            if (bell := self._space.keepers.get(holder)) is not None:
+                bell.ring()
 
     async def _hear(self, bell: Bell, timeout: float) -> None:
         self._listening.add(bell)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ..errors import HoldfastError, Unavailable
@@ -221,6 +221,10 @@ class Recording:
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         await self._store.watch(name, token, timeout)
+
+    @property
+    def wanted(self) -> Any:
+        return getattr(self._store, "wanted", None)
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         return await self._store.inspect(name, within)

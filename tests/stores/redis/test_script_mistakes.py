@@ -235,6 +235,28 @@ FEW_OVER, ADDED = "if #over < AT_ONCE then", "redis.call('ZADD', LINE, 'NX', boo
 ADDED_ONCE = f"if not book:entry(holder) then {ADDED} end"
 PX = "if token > now + ARGV[2] then px = math.ceil((token - now + ARGV[4]) / 1000) end\n    end", "end"
 PX_AGAIN = "if token > now + ARGV[2] then px", "if false then px"
+
+
+def who_keeps_a_name_is_told_who_joins(locks: Locks, redis: Redis) -> None:
+    with locks.lock("x", ttl=60, keep=60):
+        pass
+    with holdfast.connect(redis.url) as other:
+        until(lambda: redis.execute("EXISTS", "hf:{x}:entries"), within=5)  # the keeper listens
+        try:
+            other.lock("x").acquire(timeout=3).release()
+        except holdfast.NotAcquired as error:
+            raise AssertionError(error) from error
+
+
+def who_came_before_the_keeper_listened_is_seen(locks: Locks, _: Redis) -> None:
+    grant = ask(locks, claim())
+    assert isinstance(grant, Grant)
+    assert isinstance(ask(locks, claim()), Place)
+    before = time.monotonic()
+    assert finish(locks._engine.store.wanted(grant, 2.0))  # type: ignore[attr-defined]
+    assert time.monotonic() - before < 1.9
+
+
 MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("plain delete", only_the_holder_releases, scripts.RELEASE, "~= ARGV[1] then return 0 end", "== '' then return 0 end"),
     ("not idempotent", a_repeated_claim_gets_its_token_again, scripts.CLAIM, "if me and me.token > 0 then", "if false then"),
@@ -263,6 +285,8 @@ MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("evicted for good", a_line_that_the_server_has_evicted_is_joined_again, scripts.CLAIM, ADDED, ADDED_ONCE),
     ("one key hides all", a_name_that_was_overwritten_is_in_nobodys_list, scripts.KINDS, "#state > 39 and", ""),
     ("no bell", a_release_wakes_the_next, scripts.RELEASE, "book:ring()\nbook:save()", "book:save()"),
+    ("who keeps it is not told", who_keeps_a_name_is_told_who_joins, scripts.CLAIM, "if book.kept then", "if false then"),
+    ("who listens does not look", who_came_before_the_keeper_listened_is_seen, scripts.WANTED, "and not book:head()", ""),
     ("eviction mints nothing", an_evicted_holder_is_outranked, scripts.EVICT, "book.mark = past", ""),
 ]  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...claim import ROUND, Eviction, Holding, Snapshot, Waiting
@@ -80,6 +81,22 @@ async def watch(store: ConsulStore, name: str, token: int, deadline: float) -> N
     finally:
         for path in paths:
             store.ears.forget(path, bell)
+
+
+async def wanted(store: ConsulStore, name: str, deadline: float) -> None:
+    """Until somebody is in line."""
+    woken = store.sleepers.woken
+    bell = store.driver.bell()
+    path = url_of(store.keys.book(name))
+    store.ears.listen(path, bell, any_change(bell))
+    try:
+        while store.driver.now() < deadline and woken == store.sleepers.woken:
+            soon = min(deadline, store.by(ROUND))
+            if (await store.persistently(soon, partial(read, store, name, soon))).line:
+                return
+            await store.sleepers.sleep(bell, deadline - store.driver.now(), woken)
+    finally:
+        store.ears.forget(path, bell)
 
 
 def _shown(name: str, book: Book, evicted: Item | None, now: int) -> Snapshot:

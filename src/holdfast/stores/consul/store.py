@@ -162,8 +162,16 @@ class ConsulStore:
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         deadline = self.driver.now() + timeout
+        await self._unless_over(deadline, looking.watch(self, name, token, deadline))
+
+    async def wanted(self, grant: Grant, timeout: float) -> bool:
+        deadline = self.driver.now() + timeout
+        await self._unless_over(deadline, looking.wanted(self, grant.claim.name, deadline))
+        return self.driver.now() < deadline
+
+    async def _unless_over(self, deadline: float, looked: Awaitable[None]) -> None:
         try:
-            await looking.watch(self, name, token, deadline)
+            await looked
         except Unavailable:
             if self.driver.now() < deadline - 0.02:
                 raise  # else there was no time left to ask, and it is over anyway

@@ -235,6 +235,28 @@ class EtcdStore:
             if watch is not None:
                 await self._wire.ear.cancel(watch)
 
+    async def wanted(self, grant: Grant, timeout: float) -> bool:
+        give_up = self._driver.now() + timeout
+        with self._unless_over(give_up):
+            await self._until_somebody_joins(grant.claim.name, give_up)
+        return self._driver.now() < give_up
+
+    async def _until_somebody_joins(self, name: str, give_up: float) -> None:
+        """Nobody may have joined before the revision at which we looked, and from there on we are told."""
+        _, start = self._keys.of(name)
+        span = everybody(start)
+        bell, woken = self._driver.bell(), self._sleepers.woken
+        with self._explained():
+            looking_up = min(give_up, self._by(give_up - self._driver.now()))
+            done = await self._wire.transact(name, txn([], [op_range(range_of(*span))]), looking_up)
+            if done.ranged(0):
+                return
+            watch = await self._wire.ear.watch(*span, done.header.revision + 1, bell, give_up)
+        try:
+            await self._sleepers.sleep(bell, give_up - self._driver.now(), woken)
+        finally:
+            await self._wire.ear.cancel(watch)
+
     async def evict(self, name: str, token: int, by: str) -> int | None:
         with self._explained():
             return await looking.evict(

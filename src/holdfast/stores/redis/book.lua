@@ -9,11 +9,12 @@ Book.__index = Book
 
 -- nil: the value is not ours.
 local function open(packed)
-    local book = setmetatable({mark = 0, capacity = 0, used = 0, seq = 0, horizon = 0, watched = 0, unfair = false}, Book)
+    local book = setmetatable({mark = 0, capacity = 0, used = 0, seq = 0, horizon = 0, watched = 0, unfair = false,
+        kept = false}, Book)
     local kind = packed and string.sub(packed, 1, 7) or 'hf:idle'
     if kind == 'hf:many' then
         local seen
-        book.mark, book.capacity, book.used, book.seq, book.horizon, book.watched, book.unfair, seen =
+        book.mark, book.capacity, book.used, book.seq, book.horizon, book.watched, book.unfair, seen, book.kept =
             cmsgpack.unpack(string.sub(packed, 8))
         -- What the server has evicted does not count: else nobody could enter until the rest expires.
         if redis.call('EXISTS', ENTRIES) == 0 then redis.call('DEL', ENDS, LINE) end
@@ -162,6 +163,18 @@ function Book:hears(e)
     return redis.pcall('PUBLISH', e.channel, e.place) ~= 0 or e.far
 end
 
+-- Somebody has joined the line. Who is inside and asked for that (wanted.lua) is told.
+function Book:tell_keepers()
+    self.kept = false
+    for _, holder in ipairs(redis.call('ZRANGE', ENDS, 0, AT_ONCE - 1)) do
+        local e = self:entry(holder)
+        if e and e.channel ~= '' then
+            redis.pcall('PUBLISH', e.channel, e.place)
+            self.kept = true
+        end
+    end
+end
+
 -- Those who watch the name are told who entered last; 0: somebody left.
 function Book:tell(token)
     if self.watched > now then redis.pcall('PUBLISH', STATE, token) end
@@ -179,7 +192,7 @@ function Book:save()
     self.horizon = math.max(self.horizon, self.watched + retention, math.max(self.mark, now) + retention)
     local left = math.ceil((self.horizon - now) / 1000)
     redis.call('SET', STATE, 'hf:many' .. cmsgpack.pack(self.mark, self.capacity, self.used, self.seq,
-        self.horizon, self.watched, self.unfair, now), 'PX', left)
+        self.horizon, self.watched, self.unfair, now, self.kept or false), 'PX', left)
     redis.call('PEXPIRE', ENTRIES, left)
     redis.call('PEXPIRE', ENDS, left)
     redis.call('PEXPIRE', LINE, left)

@@ -111,6 +111,7 @@ if queue then
     redis.call('ZADD', LINE, 'NX', book.seq, holder)
     me.channel, me.place, me.far = ARGV[6], ARGV[7], ARGV[8] == '1'
     book:put(holder, me, ttl)
+    if book.kept then book:tell_keepers() end
 end
 if book.moved then book:ring() end
 local wake = book:soonest(now + ttl)

@@ -50,9 +50,10 @@ RELEASE = Script("release.lua", 4, 2)
 RENEW = Script("renew.lua", 0, 0)
 RENEW_MANY = Script("renew_many.lua", 4, 4)
 WATCH = Script("watch.lua", 4, 3)
+WANTED = Script("wanted.lua", 4, 5)
 EVICT = Script("evict.lua", 5, 4)
 INSPECT = Script("inspect.lua", 5, 0)
 KINDS = Script("kinds.lua", 0, 0)
 
 # Loaded together whenever a server turns out not to know one of them.
-ALL = (CLAIM, RELEASE, RENEW, RENEW_MANY, WATCH, EVICT, INSPECT, KINDS)
+ALL = (CLAIM, RELEASE, RENEW, RENEW_MANY, WATCH, WANTED, EVICT, INSPECT, KINDS)

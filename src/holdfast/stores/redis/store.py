@@ -17,7 +17,7 @@ from .keys import NameKeys, message_pack, name_of, pack, state_key, word
 from .looking import snapshot
 from .replies import NONSENSE, Reply, ReplyError, explained, foreign, is_missing_script, nonsense
 from .scanning import COUNT, Scan, pattern_of
-from .scripts import ALL, CLAIM, EVICT, INSPECT, JOIN, KINDS, RELEASE, RENEW, RENEW_MANY, WATCH
+from .scripts import ALL, CLAIM, EVICT, INSPECT, JOIN, KINDS, RELEASE, RENEW, RENEW_MANY, WANTED, WATCH
 from .url import Target
 from .wiring import Wire
 
@@ -140,14 +140,29 @@ class RedisStore:
                     renewed[index] = grants[index] if reply == 1 else None
         return all_but_all_unknown(renewed)
 
-    async def release(self, claim: Claim, within: float = ROUND) -> bool:
+    def post(self, claim: Claim, answered: Callable[[bool | None], None]) -> bool:
+        posting = getattr(self._wire, "post", None)
+        if posting is None:  # a cluster, which may answer that it is to be asked elsewhere
+            return False
+
+        def read(reply: Reply) -> None:
+            answered(bool(reply) if type(reply) is int else None)
+
+        sent: bool = posting(self._release_of(claim), read)
+        return sent
+
+    def _release_of(self, claim: Claim) -> bytes:
         name, holder, *_ = claim
         if holder in self._bells:
             self._forget_bell(holder)
         start = self._releases.get(name)
         if start is None or len(holder) != HOLDER:
             start = self._packed(claim)[2]
-        request = start + holder.encode() + self._end_of_release
+        return start + holder.encode() + self._end_of_release
+
+    async def release(self, claim: Claim, within: float = ROUND) -> bool:
+        name = claim.name
+        request = self._release_of(claim)
         started = self._now()
         try:
             reply = await self._wire.ask(request, within) if self._talk is None else self._talk(request, within)
@@ -178,6 +193,24 @@ class RedisStore:
                 await ear.hear(bell, min(deadline - self._now(), reply / 1_000_000))
         finally:
             ear.unfollow(bell)
+
+    async def wanted(self, grant: Grant, timeout: float) -> bool:
+        claim, token, _ = grant
+        ear, now = self._wire.ear, self._now
+        until = now() + timeout
+        asked = now() + min(max(timeout, _MOMENT), ROUND)
+        await ear.open(asked - now())
+        bell = ear.expect(b"%x" % next(self._places))
+        try:
+            words = (claim.holder.encode(), b"%d" % token, ear.channel, bell.what, self._retention)
+            reply = await self._run(WANTED.call(self._keys.counted(claim.name, 4), *words), claim.name, asked)
+            if type(reply) is not int:
+                self._answer(claim.name, reply)
+            elif reply == 0:
+                await ear.hear(bell, until - now())
+        finally:
+            ear.forget(bell)
+        return now() < until
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         long = b"%d" % (max(_REMEMBER_EVICTIONS, self._target.retention) * 1000)

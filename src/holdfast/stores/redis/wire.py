@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import HoldfastError, Misuse
@@ -20,6 +20,7 @@ from .replies import MOST, MOST_OF_LOOKING, Reply
 from .url import Target
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
+_TWO_ANSWERS = 5  # bytes, at least: one more than `:1` and the end of its line
 _clock = time.monotonic
 
 
@@ -48,6 +49,8 @@ class BlockingWire:
         except IndexError:
             return self.converse((request,), within, repeat=False)[0]
         if not connection.quick or now - connection.used > _FRESH:
+            if connection.owed is not None and now - connection.used <= _FRESH:
+                return self._talk_after(connection, request, within)
             idle.append(connection)
             return self.converse((request,), within, repeat=False)[0]
         connection.used = now
@@ -66,19 +69,71 @@ class BlockingWire:
             else:  # something rarer
                 reply = connection.finish(data, now + within)
         except BaseException as error:
-            connection.close()
-            if isinstance(error, (TimeoutError, BlockingIOError)):
-                self._forget_idle()
-                raise connection.late(within) from None
-            if isinstance(error, BROKEN) and not isinstance(error, Misuse):
-                self._forget_idle()
-                raise connection.broken(error) from error
-            raise
+            if (trouble := self._trouble(connection, error, within)) is error:
+                raise
+            raise trouble from error
         if self._closed:
             connection.close()
         else:
             idle.append(connection)
         return reply
+
+    def post(self, request: bytes, read: Callable[[Reply], None]) -> bool:
+        """Ask, and do not wait: whoever uses the connection next reads the answer first. None: it will not come."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            return False
+        now = _clock()
+        sent = 0
+        if connection.quick and now - connection.used <= _FRESH:
+            try:
+                sent = connection.put(request)
+            except OSError:
+                sent = -1
+        if sent == len(request):
+            connection.used = now
+            connection.owe(read)
+        elif sent:
+            connection.close()
+            return False
+        self._idle.append(connection)
+        return sent > 0
+
+    def _talk_after(self, connection: Connection, request: bytes, within: float) -> Reply:
+        """`talk`, on a connection whose last user did not wait for the answer: ours is the second."""
+        now = _clock()
+        deadline = now + max(0.0, min(within, self._timeout))
+        try:
+            if connection.patience != deadline - now:
+                connection.be_patient(deadline - now)
+            if connection.put(request) != len(request):
+                raise BlockingIOError
+            connection.heed(_TWO_ANSWERS)
+            connection.settle(deadline)
+            reply = connection.take(deadline)
+            connection.heed(1)
+        except BaseException as error:
+            if (trouble := self._trouble(connection, error, within)) is error:
+                raise
+            raise trouble from error
+        connection.used = now
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return reply
+
+    def _trouble(self, connection: Connection, error: BaseException, within: float) -> BaseException:
+        """What is to be told of a conversation that failed; nobody else uses this connection."""
+        connection.close()
+        if isinstance(error, (TimeoutError, BlockingIOError)):
+            self._forget_idle()
+            return connection.late(within)
+        if isinstance(error, BROKEN) and not isinstance(error, Misuse):
+            self._forget_idle()
+            return connection.broken(error)
+        return error
 
     async def ask(self, request: bytes, within: float) -> Reply:
         return self.talk(request, within)
@@ -138,6 +193,7 @@ class BlockingWire:
 
     def forked(self) -> None:
         for connection in (*self._idle, *([self._renewing] if self._renewing else [])):
+            connection.owed = None  # the parent's, too
             connection.close()  # this closes our descriptor only; not a byte is sent
         self._idle = []
         self._renewing = None
@@ -154,11 +210,25 @@ class BlockingWire:
             except IndexError:
                 return self.dial(deadline, known=self._known)
             now = _clock()
+            if connection.owed is not None and not self._settled(connection, deadline):
+                continue
             fresh = now - connection.used < _FRESH
             connection.used = now
             if fresh or not connection.is_stale():
                 return connection
             connection.close()
+
+    def _settled(self, connection: Connection, deadline: float) -> bool:
+        """The answer that nobody waited for is read, or the connection is of no use."""
+        try:
+            connection.settle(deadline)
+        except Exception:
+            connection.close()
+            return False
+        except BaseException:
+            connection.close()
+            raise
+        return True
 
     def dial(self, deadline: float, *, known: bool = False) -> Connection:
         if self._closed:

@@ -50,6 +50,18 @@ class AioWire:
             return self.ask_once(request, within)
         return pipe.ask(request)  # a future, as it is: another coroutine around it would only cost time
 
+    def post(self, request: bytes, read: Callable[[Reply], None]) -> bool:
+        """Ask, and do not wait: the answer is read when it comes. None: it will not."""
+        pipe = self.ready()
+        if pipe is None:
+            return False
+
+        def done(reply: asyncio.Future[Reply]) -> None:
+            read(None if reply.cancelled() or reply.exception() is not None else reply.result())
+
+        pipe.ask(request).add_done_callback(done)
+        return True
+
     async def ask_once(self, request: bytes, within: float) -> Reply:
         deadline = asyncio.get_running_loop().time() + min(within, self._timeout)
         try:

@@ -1,6 +1,7 @@
 -- One table on the hot path, and as few pages as can be: a transaction costs what it writes, and each page is 4 KB of log.
 
--- Everybody who is inside (token > 0), in line (token = 0) or watching (token = -1), in the order of arrival.
+-- Everybody who is inside (token > 0), in line (token = 0), watching (token = -1) or inside and waiting for others to
+-- join (token = -2), in the order of arrival.
 -- Row 0 of a name is its memory: `mark` is the last token minted for it. The row has a holder while somebody is inside
 -- who came when nobody else was there, which is the common case and takes one statement; without one it is idle, and is
 -- swept away some time after it expires.

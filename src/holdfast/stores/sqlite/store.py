@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -46,10 +46,14 @@ TRAITS = Traits(
 _RENEWALS_A_TRANSACTION = 1000  # the file is locked for others while one runs: a few ms
 _UNWATCH = 0.2  # seconds to take a watcher out of the file, beyond the time that it was given
 _DEAF = 0.05  # how long to sleep at a time when no doorbell could be had
+_WATCHES, _KEEPS = -1, -2  # in place of a token: who is told of those who enter, and of those who join the line
 _SWEEP = 8  # rows looked at whenever a new name is founded: idle names are swept faster than they can grow
 
 SQL = load_statements()
 _TAKE, _GIVE_BACK = SQL["take"], SQL["give_back"]
+
+
+Look = Callable[[Execute], float]  # how long what it found is worth waiting for
 
 
 class Near(NamedTuple):
@@ -64,6 +68,7 @@ class Near(NamedTuple):
     soonest: float  # expiry among those inside and the head of the line
     inside: tuple[Row, ...]
     watchers: tuple[str, ...]
+    keepers: tuple[str, ...]  # who is inside and wants to know when somebody joins the line
 
 
 class Heir(NamedTuple):
@@ -152,6 +157,15 @@ class SqliteStore:
         return there
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
+        await self._hear(name, timeout, lambda watcher, bell: partial(self._watch, watcher, token, bell))
+
+    async def wanted(self, grant: Grant, timeout: float) -> bool:
+        until = self._driver.now() + timeout
+        await self._hear(grant.claim.name, timeout, lambda keeper, bell: partial(self._keeps, keeper, bell))
+        return self._driver.now() < until
+
+    async def _hear(self, name: str, timeout: float, looking: Callable[[Claim, str], Look]) -> None:
+        """With a bell in the file, while what `looking` finds is worth waiting for."""
         until = self._driver.now() + timeout
         try:
             bell = self._driver.doorbell(self._database.real)
@@ -162,8 +176,7 @@ class SqliteStore:
         try:
             self._listening.add(watcher.holder)
             self._bells[watcher.holder] = bell  # to be found by `wake_waiters`
-            look = partial(self._watch, watcher, token, bell.address)
-            left = await self._database.transact(look, min(timeout, BUSY_PATIENCE))
+            left = await self._database.transact(looking(watcher, bell.address), min(timeout, BUSY_PATIENCE))
             if left > 0:
                 await bell.wait(min(until - self._driver.now(), left))
         finally:
@@ -239,6 +252,7 @@ class SqliteStore:
         mine = head = None
         inside: list[Row] = []
         watchers: list[str] = []
+        keepers: list[str] = []
         mark = -1
         for row in rows:
             seq, who, _, _, token, _, bell, its_mark, _ = row
@@ -251,7 +265,7 @@ class SqliteStore:
             if token > 0:
                 inside.append(row)
             elif token < 0:
-                watchers.append(bell)
+                (watchers if token == _WATCHES else keepers).append(bell)
             elif head is None:
                 head = row
         present = [*inside, head] if head else inside
@@ -265,6 +279,7 @@ class SqliteStore:
             min((row[5] for row in present), default=float("inf")),
             tuple(inside),
             tuple(watchers),
+            tuple(keepers),
         )
 
     def _claim(self, claim: Claim, execute: Execute) -> tuple[Grant | Place, Heir]:
@@ -287,7 +302,8 @@ class SqliteStore:
             return Grant(claim, token, ttl), _heir(execute, name, near, head, near.used + units)
         if queue:
             self._join(execute, claim, mine, now)
-        return Place(claim, max(near.soonest - now, 0.001)), NOBODY
+        told = Heir("", None, near.keepers) if queue and near.keepers else NOBODY
+        return Place(claim, max(near.soonest - now, 0.001)), told
 
     def _enter(self, execute: Execute, claim: Claim, near: Near, token: int, now: float) -> None:
         name, holder, owner, ttl, units, capacity, fair, _, note = claim
@@ -374,9 +390,16 @@ class SqliteStore:
         near = self._near(execute, watcher.name, "", now)
         if near.newest != token:
             return 0.0
-        name, holder, owner, ttl, *_ = watcher
-        execute(SQL["add"], (name, holder, owner, 0, 0, True, -1, now, now + ttl, bell, ""))
+        _listen(execute, watcher, _WATCHES, now, bell)
         return max(near.soonest - now, 0.001)
+
+    def _keeps(self, keeper: Claim, bell: str, execute: Execute) -> float:
+        """The same for whoever is inside, and waits for others to come; 0 if somebody is in line already."""
+        now = self._now()
+        if self._near(execute, keeper.name, "", now).head is not None:
+            return 0.0
+        _listen(execute, keeper, _KEEPS, now, bell)
+        return keeper.ttl
 
     def _evict(self, name: str, token: int, by: str, execute: Execute) -> tuple[int | None, Heir]:
         now = self._now()
@@ -402,6 +425,11 @@ class SqliteStore:
         while heir.bell is not None and self._driver.ring(heir.bell, path) is False:
             drop = partial(self._drop_from_line, name, heir.holder)
             heir = await self._database.transact(drop, max(0.0, give_up - self._driver.now()))
+
+
+def _listen(execute: Execute, listener: Claim, as_what: int, now: float, bell: str) -> None:
+    name, holder, owner, ttl, *_ = listener
+    execute(SQL["add"], (name, holder, owner, 0, 0, True, as_what, now, now + ttl, bell, ""))
 
 
 def _unwatch(name: str, holder: str, execute: Execute) -> None:

@@ -209,6 +209,27 @@ class Looking:
             for watcher in watchers:
                 session.unwatch(watcher, ring)
 
+    async def wanted(self, name: str, timeout: float) -> bool:
+        """Until somebody without a token is among the claims."""
+        until = self._driver.now() + timeout
+        give_up = min(until, self._soon())
+        session = await self._sessions.any(give_up)
+        bell = self._driver.bell()
+        ring = bell.ring  # one object: it is known by that
+        watcher = session.watcher(GetChildren2, self._parent(name), ring)
+        try:
+            self._bells[id(bell)] = bell
+            seen, _ = await self._look(session, name, give_up, watcher)
+            if seen and all(one.token for one in seen):
+                await bell.wait(until - self._driver.now())
+        except Unavailable:
+            if self._driver.now() < until:
+                raise
+        finally:
+            self._bells.pop(id(bell), None)
+            session.unwatch(watcher, ring)
+        return self._driver.now() < until
+
     def forked(self) -> None:
         self._bells = {}
 

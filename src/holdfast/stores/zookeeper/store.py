@@ -125,6 +125,9 @@ class ZooKeeperStore:
     async def watch(self, name: str, token: int, timeout: float) -> None:
         await self._looking.watch(name, token, timeout)
 
+    async def wanted(self, grant: Grant, timeout: float) -> bool:
+        return await self._looking.wanted(grant.claim.name, timeout)
+
     async def evict(self, name: str, token: int, by: str) -> int | None:
         return await self._looking.evict(name, token, by)
 

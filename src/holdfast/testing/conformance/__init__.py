@@ -23,7 +23,7 @@ import pytest
 _THEMES = (
     "abandonment answers bounds claims closing cuts deaths elections eviction exclusion forks interruption isolation keeping "
     "leaving lines looking loops misuse names oneself once order pauses processes readers reentrancy secrecy semaphores "
-    "several tokens world"
+    "several staying tokens unconfirmed world"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES.split()))
 
@@ -58,8 +58,10 @@ from .reentrancy import Reentrancy  # noqa: E402
 from .secrecy import Secrecy  # noqa: E402
 from .semaphores import Semaphores  # noqa: E402
 from .several import Several  # noqa: E402
+from .staying import Staying  # noqa: E402
 from .tampering import Tampered, tamper  # noqa: E402
 from .tokens import Tokens  # noqa: E402
+from .unconfirmed import Unconfirmed  # noqa: E402
 from .world import Actor, World, claim, inside, settled  # noqa: E402
 
 __all__ = ["Suite", "World", "Network", "Actor", "Tampered", "tamper", "claim", "inside", "settled"]
@@ -97,6 +99,8 @@ class Suite(
     Isolation,
     Loops,
     Oneself,
+    Staying,
+    Unconfirmed,
 ):
     """Subclass it as `Test…` and give it a `url` fixture."""
 

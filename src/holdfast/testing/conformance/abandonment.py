@@ -40,7 +40,7 @@ print(locks.names())
 """
 
 # What Ctrl-C, and the time limits of task queues, do to a thread: an exception out of nothing, at any bytecode.
-_SIGNALLED = """
+SIGNALLED = """
 import gc, logging, random, signal, sys, time, warnings, holdfast
 logging.disable(logging.CRITICAL)
 warnings.simplefilter("ignore")
@@ -171,7 +171,7 @@ class Abandonment:
     def test_a_signal_handler_that_raises_leaves_nothing_held(self, world: World) -> None:
         if world.asynchronous:
             return  # there it is a cancellation
-        assert run(_SIGNALLED, world.url, str(self.signals)) == "0"
+        assert run(SIGNALLED, world.url, str(self.signals)) == "0"
 
 
 def forgotten(lock: Any) -> Any:

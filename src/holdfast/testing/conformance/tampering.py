@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
@@ -127,6 +128,15 @@ class Tampered:
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         await self._pass("watch", name, token, timeout)
+
+    @property
+    def post(self) -> Any:
+        """Not tampered with: whoever tampers waits for every answer."""
+        return None
+
+    @property
+    def wanted(self) -> Any:
+        return partial(self._pass, "wanted") if hasattr(self.store, "wanted") else None
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         answer: int | None = await self._pass("evict", name, token, by)

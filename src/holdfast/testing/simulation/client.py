@@ -98,6 +98,7 @@ class Client:
     def leaks(self) -> list[str]:
         """What is left in this process, though nothing is held."""
         found = [f"{self.process.name} still renews {lease!r}" for lease in self.engine.renewer.leases()]
+        found += [f"{self.process.name} still keeps {name!r}" for name in self.engine.lending.names()]
         found += [f"{self.process.name} still remembers {name!r}" for name, _ in self.engine.mine.remembered()]
         return found
 

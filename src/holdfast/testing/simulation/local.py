@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.simulated import Process
 from ...drivers.world import Killed
+from ...lending import wanted_of
 from ...stores.base import Store
 
 T = TypeVar("T")
@@ -53,6 +54,11 @@ class Local:
     async def watch(self, name: str, token: int, timeout: float) -> None:
         await moment(self._process)
         await self._store.watch(name, token, timeout)
+
+    async def wanted(self, grant: Grant, timeout: float) -> bool:
+        await moment(self._process)
+        wanted: bool = await wanted_of(self._store)(grant, timeout)
+        return wanted
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         return await self._call(lambda: self._store.evict(name, token, by))

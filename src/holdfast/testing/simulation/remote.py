@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.simulated import Process
 from ...drivers.world import Task
+from ...lending import wanted_of
 from ...stores.base import Store
 from .network import Network, Unanswered
 
@@ -94,6 +95,15 @@ class Remote:
             )
         except Unanswered:
             return
+
+    async def wanted(self, grant: Grant, timeout: float) -> bool:
+        wanted: bool = await self._network.call(
+            self._process,
+            "wanted",
+            lambda: wanted_of(self._store)(grant, timeout),
+            timeout + self._network.round_trip,
+        )
+        return wanted
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         return await self._network.call(self._process, "evict", lambda: self._store.evict(name, token, by))

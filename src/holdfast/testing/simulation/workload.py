@@ -30,6 +30,7 @@ from .remote import Duplicate, Remote
 HANDOFF = 0.3  # seconds: a few messages, far less than a third of any ttl below
 
 MUTEX, SEMAPHORE, RWLOCK, ALL_OF, ONCE, ELECTION = "mutex", "semaphore", "rwlock", "all of", "once", "election"
+KEPT = "kept"  # a mutex that stays with its process for a while
 
 _runs = itertools.count()
 
@@ -52,13 +53,21 @@ class Plan(NamedTuple):
     fence: Fence = Fence.READS_AND_WRITES
     machinery: Machinery = Machinery()  # of simulated servers
     drop: float = 0.0  # how often a user loses its leases without a word
+    keep: float = 0.2  # seconds, of what is kept
+    at_once: int = 1  # how many rounds a process works at the same time
     kinds: tuple[str, ...] = (MUTEX, MUTEX, MUTEX, SEMAPHORE, RWLOCK, ALL_OF, ALL_OF, ONCE, ELECTION)
 
     @property
     def bound(self) -> float:
         """After healing, a waiter is served within: dead holders and dead waiters expire together, then everybody ahead has
-        their turn, each with a hold and a handoff; a holder whose release was lost costs a ttl once more."""
-        return 3 * max(self.ttls) + self.processes * 2 * (max(self.ttls) * self.hold + HANDOFF)
+        their turn, each with a hold and a handoff; a holder whose release was lost costs a ttl once more. What is kept is
+        lent for so long while others wait."""
+        turn = max(self.ttls) * self.hold + HANDOFF + self.keep
+        return 3 * max(self.ttls) + self.processes * self.at_once * 2 * turn
+
+
+# Several at once in each process, who are lent what stays there.
+LENDING = Plan(processes=3, at_once=3, kinds=(KEPT, KEPT, KEPT, MUTEX))
 
 
 class Report(NamedTuple):
@@ -253,9 +262,13 @@ class Workload:
             if client.engine.closed:
                 return
             await driver.sleep(driver.uniform(0.0, 0.2))
-            one = client.process.spawn(lambda: self._round(client, storage), f"round {number + 1}")
-            self.rounds[client.process.name] = one
-            await one.join()
+            some = [
+                client.process.spawn(lambda: self._round(client, storage), f"round {number + 1}")
+                for _ in range(self.plan.at_once)
+            ]
+            self.rounds[client.process.name] = some[0]
+            for one in some:
+                await one.join()
 
     # ---- one round
 
@@ -274,7 +287,12 @@ class Workload:
             for lease in leases:
                 await self._use(client, storage, lease, lease.name in resources)
         except HoldfastError:
-            pass  # lost, refused, or not answered: the round is over
+            for lease in leases:
+                lease._failed()  # lost, refused, or not answered: the round is over
+        except BaseException:
+            for lease in leases:
+                lease._failed()
+            raise
         finally:
             if self.plan.drop and self.random.random() < self.plan.drop:
                 client.drop(*leases)
@@ -288,6 +306,9 @@ class Workload:
         kind = self.random.choice(self.plan.kinds)
         if kind == MUTEX:
             return [recipes.lock_ask(MUTEX, ttl, fair, reentrant=False, renew=True)], {MUTEX}
+        if kind == KEPT:
+            ask = recipes.lock_ask(KEPT, ttl, fair, reentrant=False, renew=True)
+            return [ask._replace(keep=self.plan.keep)], {KEPT}
         if kind == SEMAPHORE:
             ask = recipes.semaphore_ask(SEMAPHORE, 3, ttl, fair, renew=True)
             return [ask._replace(units=self.random.choice((1, 1, 2)))], set()

@@ -1,0 +1,157 @@
+"""What stays with this process when its user has left, and who is in line for it here. `lending` lends it, and has the rules."""
+
+from __future__ import annotations
+
+from collections import deque
+from weakref import ref
+
+from .asking import Ask
+from .claim import KEPT, Grant
+from .drivers.base import Bell
+from .lease import HELD, LOST, RELEASED, RELEASING, Lease
+
+
+class Stay(Lease):
+    """The grant. Whatever ends or renews it, from whichever side, passes it on to who is inside."""
+
+    _now = HELD
+    _trouble = False
+    sections = 0  # how often it was lent
+    kept: Kept | None = None  # None: not kept yet, or no longer
+    inside: ref[Lease] | None = None
+    spoiled = False  # a section ended in an error
+    cut_short = False  # it ended while somebody was inside
+
+    def borrower(self) -> Lease | None:
+        """Who is inside. A lease that was dropped is nobody's."""
+        lease = self.inside() if self.inside is not None else None
+        return lease if lease is not None and lease._state is HELD else None
+
+    @property
+    def _state(self) -> str:
+        return self._now
+
+    @_state.setter
+    def _state(self, state: str) -> None:
+        lease = self.borrower()
+        self._now = state
+        if state is HELD:
+            return
+        if lease is not None:
+            self.cut_short = True
+            lease._state = LOST if state is LOST else RELEASED
+            if state is not LOST and lease._loss is not None:
+                lease._loss.over()
+        if self.kept is not None:
+            self.kept.ended(self)
+
+    @property
+    def _troubled(self) -> bool:
+        return self._trouble
+
+    @_troubled.setter
+    def _troubled(self, troubled: bool) -> None:
+        self._trouble = troubled
+        if (lease := self.borrower()) is not None:
+            lease._troubled = troubled
+
+    @property
+    def _silent(self) -> bool:  # type: ignore[override]  # a lease's is the same from its first day to its last
+        """Sections tell of their ends themselves."""
+        return not self.cut_short
+
+    def _extend(self, grant: Grant, sent: float) -> None:
+        super()._extend(grant, sent)
+        if (lease := self.borrower()) is not None:
+            lease._extend(grant, sent)
+
+    def _end(self, state: str, why: str = "") -> None:
+        lease = self.borrower()
+        super()._end(state, why)
+        if lease is not None:
+            lease._why = why
+
+    def _tell(self) -> None:
+        super()._tell()
+        if self.cut_short and self.inside is not None and (lease := self.inside()) is not None:
+            lease._tell()
+
+    def __del__(self) -> None:
+        """Nobody keeps it, and nobody is inside. It was in nobody's hand, so nobody is warned."""
+        self.kept = None  # the collector takes no lock: who looks there finds a reference to nothing
+        if self._now in (HELD, RELEASING) and not self._handed_over and self._deadline:
+            self._let_go(told=False)
+
+
+class Waiter:
+    """A place in the line of this process."""
+
+    __slots__ = ("__weakref__", "bell")
+
+    def __init__(self, bell: Bell) -> None:
+        self.bell = bell
+
+
+class Kept:
+    """One name that is kept here, or asked for in order to be. Used under the engine's mutex."""
+
+    __slots__ = ("ask", "bell", "keep", "line", "of_store", "stay", "used", "wanted")
+
+    def __init__(self, ask: Ask) -> None:
+        self.keep = ask.keep
+        self.ask = ask
+        note = f"{KEPT}{ask.keep:g} s after use"  # what others are shown
+        self.of_store = ask._replace(keep=0.0, reentrant=False, note=note)
+        self.stay: ref[Stay] | None = None
+        self.bell: Bell | None = None  # of the keeper
+        self.line: deque[ref[Waiter]] = deque()
+        self.used = 0.0  # when it was last given back
+        self.wanted = 0.0  # since when somebody elsewhere waits; 0: nobody, as far as is known
+
+    def here(self) -> Stay | None:
+        stay = self.stay() if self.stay is not None else None
+        return stay if stay is not None and stay._now is HELD else None
+
+    def first(self) -> Waiter | None:
+        while self.line:
+            waiter = self.line[0]()
+            if waiter is not None:
+                return waiter
+            self.line.popleft()
+        return None
+
+    def ring(self) -> None:
+        """For the head of the line: it may be lent the grant, or has to ask for one."""
+        if (waiter := self.first()) is not None:
+            waiter.bell.ring()
+
+    def leave(self, me: Waiter) -> None:
+        """Out of the line. If nobody is inside, whoever is now its head looks."""
+        if self.first() is me:
+            self.line.popleft()
+        else:
+            self.line = deque(one for one in self.line if one() is not None and one() is not me)
+        stay = self.here()
+        if self.line and (stay is None or stay.borrower() is None):
+            self.ring()
+
+    def is_over(self, stay: Stay, now: float) -> bool:
+        """Is it to be given up, as soon as nobody is inside?"""
+        wanted = self.wanted > 0.0 and (now >= self.wanted + self.keep or self.first() is None)
+        return wanted or stay.spoiled
+
+    def may_lend(self, stay: Stay, now: float) -> bool:
+        return (
+            now < stay._deadline
+            and (stay.inside is None or stay.borrower() is None)
+            and not ((self.wanted or stay.spoiled) and self.is_over(stay, now))
+            and self.bell is not None
+            and not self.bell.gone  # the event loop that kept it
+        )
+
+    def ended(self, stay: Stay) -> None:
+        if self.stay is not None and self.stay() is stay:
+            self.stay = None
+            if self.bell is not None:
+                self.bell.ring()  # the keeper may go home
+            self.ring()

@@ -1,0 +1,57 @@
+"""`confirm=False`: a release that nobody waits for arrives all the same, and the end of a body is still checked."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from ...errors import LeaseLost
+from .world import World, inside, settled
+
+
+class Unconfirmed:
+    def test_a_release_that_nobody_waits_for_arrives(self, world: World) -> None:
+        a, b = world.actors("a", "b")
+        tokens = []
+        for number in range(20):
+            for actor in (a, b):
+                lock = actor.do(lambda locks: locks.lock("x", ttl=60, confirm=False, timeout=10 + world.slack))
+                tokens.append(actor.do(lambda _, lock=lock: inside(lock, lambda lease: lease.token)))
+            a.do(lambda locks, number=number: inside(locks.lock(f"y{number}", ttl=60, confirm=False), lambda _: None))
+        assert tokens == sorted(set(tokens))
+        world.until_nothing_is_left()
+
+    def test_two_that_are_left_at_once_are_both_released(self, world: World) -> None:
+        a = world.actor("a")
+
+        async def both(locks: Any) -> None:
+            one = await settled(locks.lock("x", ttl=60, confirm=False).acquire())
+            other = await settled(locks.lock("y", ttl=60, confirm=False).acquire())
+            assert await settled(one.release()) is True
+            assert await settled(other.release()) is True
+            assert not one.held
+            assert await settled(one.release()) is False
+
+        for _ in range(5):
+            a.do(both)
+        world.until_nothing_is_left()
+
+    def test_a_body_that_outlived_its_lease_is_told_though_nobody_waits_for_the_release(self, world: World) -> None:
+        a = world.actor("a")
+        lock = a.do(lambda locks: locks.lock("x", ttl=world.ttl_short, renew=False, confirm=False))
+
+        async def body(lease: Any) -> None:
+            end = time.monotonic() + world.ttl_short + 5
+            while lease.held and time.monotonic() < end:
+                await settled(world.pause(0.01))
+
+        with pytest.raises(LeaseLost):
+            a.do(lambda _: inside(lock, body))
+
+    def test_closing_waits_for_what_was_not_waited_for(self, world: World) -> None:
+        a = world.actor("a")
+        a.do(lambda locks: inside(locks.lock("x", ttl=60, confirm=False), lambda _: None))
+        a.do(lambda locks: locks.close())
+        assert world.names() == []

@@ -1,0 +1,119 @@
+"""What may go wrong when a grant stays with its process and is lent there: each of these mistakes is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .spoiling import SUITE, Mutant, must_be_clean, must_be_found
+
+LENDING = "tests/test_lending.py::"
+UNCONFIRMED = "tests/stores/redis/test_unconfirmed.py::"
+
+MUTANTS = [
+    Mutant(
+        "what is over is lent",
+        "staying.py",
+        (("            now < stay._deadline\n            and (", "            ("),),
+        LENDING + "test_what_is_over_is_not_lent_though_nobody_has_noticed_yet",
+    ),
+    Mutant(
+        "nobody listens to who waits elsewhere",
+        "lending.py",
+        (("                    kept.wanted = self._now()\n", "                    pass\n"),),
+        SUITE + "test_who_waits_elsewhere_gets_what_nobody_uses[threads]",
+    ),
+    Mutant(
+        "who waits elsewhere waits for everybody here",
+        "staying.py",
+        (("(now >= self.wanted + self.keep or self.first() is None)", "self.first() is None"),),
+        LENDING + "test_who_waits_elsewhere_waits_no_longer_than_keep_for_those_who_wait_here",
+    ),
+    Mutant(
+        "lent to two at once",
+        "staying.py",
+        (("            and (stay.inside is None or stay.borrower() is None)\n", ""),),
+        SUITE + "test_who_does_not_wait_is_told_at_once_and_leaves_nothing[threads]",
+    ),
+    Mutant(
+        "a newcomer overtakes the line",
+        "lending.py",
+        (("if stay is None or kept.line or not kept.may_lend", "if stay is None or not kept.may_lend"),),
+        LENDING + "test_a_newcomer_does_not_overtake_the_line",
+    ),
+    Mutant(
+        "lent on after a section that failed",
+        "lease.py",
+        (("            self._stay.spoiled = True\n", "            pass\n"),),
+        SUITE + "test_a_section_that_failed_ends_the_grant[threads]",
+    ),
+    Mutant(
+        "a loss does not reach who is inside",
+        "staying.py",
+        (("            lease._state = LOST if state is LOST else RELEASED\n", ""),),
+        SUITE + "test_a_loss_reaches_who_is_inside_and_nobody_is_lent_it_any_more[asyncio]",
+    ),
+    Mutant(
+        "a renewal does not reach who is inside",
+        "staying.py",
+        (("            lease._extend(grant, sent)\n", "            pass\n"),),
+        LENDING + "test_what_happens_to_the_grant_happens_to_who_is_inside",
+    ),
+    Mutant(
+        "what nobody uses is kept for ever",
+        "lending.py",
+        (("(left <= 0 and kept.first() is None)", "False"),),
+        SUITE + "test_it_is_given_up_when_nobody_has_used_it_for_so_long[asyncio]",
+    ),
+    Mutant(
+        "a grant that nobody keeps is kept by who has left",
+        "lending.py",
+        (
+            (
+                "            lease._stay = stay.inside = stay._by = None\n",
+                "            stay.inside = stay._by = None\n",
+            ),
+        ),
+        LENDING + "test_without_a_keeper_the_grant_goes_with_who_was_inside",
+    ),
+    Mutant(
+        "a keeper goes home and takes the grant with it",
+        "lending.py",
+        (("            if self._engine.closed or kept.is_over", "            if kept.is_over"),),
+        LENDING + "test_whoever_knows_of_it_last_gives_it_back_when_everything_is_closed",
+    ),
+    Mutant(
+        "the answer to a release is taken for that to the next claim",
+        "stores/redis/wire.py",
+        (("            connection.settle(deadline)\n            reply", "            reply"),),
+        UNCONFIRMED + "test_its_answer_is_read_by_who_uses_the_connection_next",
+    ),
+    Mutant(
+        "an answer that nobody reads is never asked for",
+        "leaving.py",
+        (("                self._ask_again(self._driver.now() - _UNREAD)\n", ""),),
+        UNCONFIRMED + "test_one_that_nobody_reads_is_asked_for",
+    ),
+    Mutant(
+        "a child lends what is its parent's",
+        "engine.py",
+        (
+            (
+                "        self._start()\n\n    def owner",
+                "        kept, _ = self.lending, self._start()\n        self.lending = kept\n\n    def owner",
+            ),
+            ('            lease._end(LOST, "it belongs', '            str("it belongs'),
+        ),
+        "tests/conformance/test_sqlite.py::TestSqlite::test_a_forked_child_is_lent_nothing[threads]",
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.what)
+def test_the_mistake_is_found(mutant: Mutant, source: Path) -> None:
+    must_be_found(mutant, source)
+
+
+def test_where_there_is_none_none_is_found(source: Path) -> None:
+    must_be_clean(MUTANTS, source)
