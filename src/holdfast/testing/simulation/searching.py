@@ -36,6 +36,7 @@ class Tally:
     acquired: int = 0
     refused: int = 0  # by the storage
     overlaps: int = 0
+    undecided: int = 0  # too tangled to be judged whole
     steps: int = 0
     virtual: float = 0.0  # seconds
     cpu: float = 0.0
@@ -50,6 +51,7 @@ class Tally:
     def add(self, report: Report) -> None:
         self.seeds += 1
         self.overlaps += report.overlaps
+        self.undecided += report.undecided
         self.steps += report.steps
         self.virtual += report.seconds
         self.acquired += sum(one.kind == ACQUIRE and one.outcome == GRANTED for one in report.history.operations)

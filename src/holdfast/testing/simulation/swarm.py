@@ -1,4 +1,4 @@
-"""A plan a seed: some faults off, some heavy, so that rare combinations are reached. No plan is made for a mistake that is known."""
+"""A plan a seed: some faults off, some heavy, so that rare combinations are reached. None is made for a known mistake."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def plan_of(store: str, seed: int, only: Collection[str] | None = None) -> Plan:
     kinds = Plan().kinds if random.random() < 0.6 else tuple(random.choices(Plan().kinds, k=random.randint(1, 3)))
     nodes = {REDLOCK: 3, REDLOCK5: 5}.get(store, 1)
     if only is not None:
-        trouble = Trouble(*(often if name in only else 0.0 for name, often in zip(Trouble._fields, trouble, strict=True)))
+        trouble = Trouble(
+            *(often if name in only else 0.0 for name, often in zip(Trouble._fields, trouble, strict=True))
+        )
         streams = StreamFaults(
             slow=streams.slow if "slow" in only else 0.0,
             split=streams.split if "split" in only else 0.0,
