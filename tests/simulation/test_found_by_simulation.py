@@ -199,7 +199,16 @@ def test_a_proposal_that_is_given_back_late_takes_no_later_one_along() -> None:
     assert ask(redlock.RELEASE, b"h", b"1000000", b"0", b"%d" % (token + 1)) == 1
 
 
-FOUND = [(REDIS, 7), (REDIS, 1319), (REDIS, 1423), (REDIS, 1494), (REDIS, 1949), (REDLOCK, 1376), (REDLOCK, 1884), (REDLOCK, 2059)]
+FOUND = [
+    (REDIS, 7),
+    (REDIS, 1319),
+    (REDIS, 1423),
+    (REDIS, 1494),
+    (REDIS, 1949),
+    (REDLOCK, 1376),
+    (REDLOCK, 1884),
+    (REDLOCK, 2059),
+]
 
 
 @pytest.mark.parametrize(("store", "seed"), FOUND)

@@ -96,7 +96,7 @@ SAME = "if string.sub(state, 41, from - 1) == ARGV[1] then"
 
 MUTANTS = [
     Mutant(
-        "a mark that expires before the clock has passed it", 126, ("tokens",), spoilt((scripts.CLAIM, OVERTAKEN, ""))
+        "a mark that expires before the clock has passed it", 135, ("tokens",), spoilt((scripts.CLAIM, OVERTAKEN, ""))
     ),
     Mutant(
         "a lost answer, asked for again, is taken for a fresh entry",

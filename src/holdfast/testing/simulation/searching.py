@@ -113,7 +113,7 @@ def shrunk(store: str, failed: Report, only: Collection[str] | None = None, trie
             simpler = False
             for candidate in _simpler(plan):
                 found = _shortest(checker, candidate, opener, failed.seed, tries)
-                if found is not None and len(found.history.operations) < len(best.history.operations):
+                if found is not None and len(found.history.operations) <= len(best.history.operations):
                     plan, best, simpler = candidate, found, True
                     break
     return best
