@@ -269,7 +269,7 @@ class RedlockStore:
     def _mint(self, name: str) -> int:
         told, wall = self._told.get(name, 0), self._driver.wall_us()
         if told >= wall:
-            # Others may have been told the same. Nodes that forgot would accept one number from both, and storage lets equals pass.
+            # Others may have been told the same. Nodes that forgot would accept it from both, and storage lets equals pass.
             told += int(self._driver.uniform(0, 1000))
         token = rule.next_token(told, quorum.proposal(wall, told), name)
         self._tell(name, token)  # nor is it proposed a second time from here

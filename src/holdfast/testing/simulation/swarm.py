@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...drivers.simulated_streams import ROUGH_STREAMS, StreamFaults
 from ...errors import Misuse
@@ -82,7 +82,7 @@ def plan_of(store: str, seed: int, only: Collection[str] | None = None) -> Plan:
 
 def _drawn(random: Random, usual: T) -> T:
     """Each chance off, as usual, or heavy; what is no chance stays."""
-    drawn = [
+    drawn: list[Any] = [
         min(often * random.choice(WEIGHTS), 0.7 if often < 1 else often) if isinstance(often, float) else often
         for often in usual
     ]
