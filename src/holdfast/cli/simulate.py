@@ -25,7 +25,9 @@ def simulate(options: Options) -> int:
 
     asked = options.name or "all"
     if asked not in (*swarm.STORES, "all"):
-        raise Usage(f"there is no simulation of {asked!r}: there are {', '.join(swarm.STORES)}, and all of them", "simulate")
+        raise Usage(
+            f"there is no simulation of {asked!r}: there are {', '.join(swarm.STORES)}, and all of them", "simulate"
+        )
     stores = swarm.STORES if asked == "all" else (asked,)
     faults = options.get("faults")
     named = None if faults is None else [one for one in faults.split(",") if one not in ("", "none")]
@@ -56,10 +58,15 @@ def simulate(options: Options) -> int:
         return exits.OK
     if not options.flag("json"):
         store, only = tallies[-1].store, swarm.chosen(tallies[-1].store, named)
-        print(f"\nSeed {failed.seed} broke a promise. Its shortest story, as far as it could be made simpler:\n", flush=True)
+        print(
+            f"\nSeed {failed.seed} broke a promise. Its shortest story, as far as it could be made simpler:\n",
+            flush=True,
+        )
         shortest = searching.shrunk(store, failed, only)
         print(searching.story_of(store, shortest).about(shortest.findings[0].name))
-        print(f"\nThe whole of it: holdfast simulate {store} --seed {failed.seed}{f' --faults {faults}' if faults else ''}")
+        print(
+            f"\nThe whole of it: holdfast simulate {store} --seed {failed.seed}{f' --faults {faults}' if faults else ''}"
+        )
     return exits.NO
 
 
@@ -92,7 +99,9 @@ class _Live:
         self._next = now + (0.2 if self._terminal else _EVERY)
         of = f" of {self._seeds}" if self._seeds else ""
         bar = Paint(sys.stderr).bar(tally.seeds / self._seeds) + " " if self._seeds else ""
-        text = f"{bar}{tally.store}: {tally.seeds}{of} seeds · {tally.a_second:.0f}/s · {tally.overlaps} overlaps so far"
+        text = (
+            f"{bar}{tally.store}: {tally.seeds}{of} seeds · {tally.a_second:.0f}/s · {tally.overlaps} overlaps so far"
+        )
         start, end = ("\r\x1b[2K", "") if self._terminal else ("", "\n")
         print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
 
@@ -140,8 +149,17 @@ def _tell(options: Options, tallies: list[Tally]) -> None:
 
 def _row(tally: Tally) -> tuple[str, ...]:
     verdict = "all kept" if tally.failed is None else f"broken by seed {tally.failed.seed}"
+    if tally.undecided:
+        verdict += f", {tally.undecided} too tangled for a verdict on linearizability"
     figures = (tally.acquired, sum(tally.faults.values()), tally.overlaps, tally.refused)
-    return tally.store, str(tally.seeds), f"{tally.a_second:.0f}", *map(str, figures), f"{tally.virtual / 60:.0f} min", verdict
+    return (
+        tally.store,
+        str(tally.seeds),
+        f"{tally.a_second:.0f}",
+        *map(str, figures),
+        f"{tally.virtual / 60:.0f} min",
+        verdict,
+    )
 
 
 def _plain(tally: Tally) -> dict[str, Any]:
@@ -153,6 +171,7 @@ def _plain(tally: Tally) -> dict[str, Any]:
         "acquired": tally.acquired,
         "overlaps": tally.overlaps,
         "refused": tally.refused,
+        "undecided": tally.undecided,
         "virtual seconds": round(tally.virtual, 1),
         "cpu seconds": round(tally.cpu, 2),
         "faults": dict(tally.faults.most_common()),

@@ -55,7 +55,7 @@ class SimulatedStream:
         """Sent, if that is still possible: what a server tells one of its clients meanwhile."""
         streams = self._streams
         if not (self._broken or self._closed):
-            for piece in streams._pieces(data) if streams.faults.split else (data,):
+            for piece in streams._pieces(data):
                 streams._carry(self, piece)
 
     async def receive(self, deadline: float) -> bytes:

@@ -36,6 +36,7 @@ from .history import (
     Operation,
 )
 
+UNDECIDED = "undecided"
 SLACK = 1e-9  # of floating point, not of clocks
 
 
@@ -201,7 +202,7 @@ def check_linearizability(history: History) -> Iterator[Finding]:
         try:
             blocked = linearizability.first_violation(asked, early)
         except linearizability.Undecided as undecided:
-            yield Finding("undecided", name, str(undecided))  # not known to be right is not right
+            yield Finding(UNDECIDED, name, str(undecided))  # not known to be right is not right
             continue
         if blocked is not None:
             yield Finding("linearizability", name, f"no order explains {blocked}")

@@ -75,7 +75,7 @@ class Pipe:
                 self._dialling = []
                 try:
                     self._session = session = await self._wire.dial(deadline)
-                    self._driver.spawn(lambda: self._read(session), "holdfast-node")
+                    self._driver.spawn(partial(self._read, session), "holdfast-node")
                 finally:
                     waiting, self._dialling = self._dialling, None
                     for one in waiting:

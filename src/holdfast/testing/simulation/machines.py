@@ -162,5 +162,3 @@ def on_machines(workload: Workload, process: Process) -> Store:
     if workload.machines is None:
         workload.machines = Machines(workload, workload.plan.machinery)
     return workload.machines.open(process)
-
-

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..history import ACQUIRE, GRANTED, STALE
 from .files import sqlite_files
@@ -36,6 +37,7 @@ class Tally:
     acquired: int = 0
     refused: int = 0  # by the storage
     overlaps: int = 0
+    undecided: int = 0  # too tangled to be judged whole
     steps: int = 0
     virtual: float = 0.0  # seconds
     cpu: float = 0.0
@@ -50,6 +52,7 @@ class Tally:
     def add(self, report: Report) -> None:
         self.seeds += 1
         self.overlaps += report.overlaps
+        self.undecided += report.undecided
         self.steps += report.steps
         self.virtual += report.seconds
         self.acquired += sum(one.kind == ACQUIRE and one.outcome == GRANTED for one in report.history.operations)
@@ -111,7 +114,7 @@ def shrunk(store: str, failed: Report, only: Collection[str] | None = None, trie
             simpler = False
             for candidate in _simpler(plan):
                 found = _shortest(checker, candidate, opener, failed.seed, tries)
-                if found is not None and len(found.history.operations) < len(best.history.operations):
+                if found is not None and len(found.history.operations) <= len(best.history.operations):
                     plan, best, simpler = candidate, found, True
                     break
     return best
@@ -136,15 +139,19 @@ def _simpler(plan: Plan) -> Iterator[Plan]:
         yield plan._replace(calm_rounds=plan.calm_rounds - 1)
     for name in plan.trouble._fields:
         if getattr(plan.trouble, name):
-            yield plan._replace(trouble=plan.trouble._replace(**{name: 0.0}))
+            yield plan._replace(trouble=plan.trouble._replace(**_without(name)))
     for name in ("slow", "lose_request", "lose_reply", "duplicate", "reset"):
         if getattr(plan.faults, name):
-            yield plan._replace(faults=plan.faults._replace(**{name: 0.0}))
+            yield plan._replace(faults=plan.faults._replace(**_without(name)))
     streams = plan.machinery.streams
     for name in ("slow", "split", "cut"):
         if getattr(streams, name):
-            yield plan._replace(machinery=plan.machinery._replace(streams=streams._replace(**{name: 0.0})))
+            yield plan._replace(machinery=plan.machinery._replace(streams=streams._replace(**_without(name))))
     if plan.drop:
         yield plan._replace(drop=0.0)
     if plan.chaos > 4.0:
         yield plan._replace(chaos=plan.chaos / 2)
+
+
+def _without(name: str) -> dict[str, Any]:
+    return {name: 0.0}

@@ -5,7 +5,22 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..history import (
-    ACQUIRE, CHECK, CLAIM, EVICT, GRANTED, OPEN, PLACED, READ, RELEASE, RENEW, RENEWED, STALE, UNKNOWN, WRITE, History, Note,
+    ACQUIRE,
+    CHECK,
+    CLAIM,
+    EVICT,
+    GRANTED,
+    OPEN,
+    PLACED,
+    READ,
+    RELEASE,
+    RENEW,
+    RENEWED,
+    STALE,
+    UNKNOWN,
+    WRITE,
+    History,
+    Note,
     Operation,
 )  # fmt: skip
 
@@ -82,7 +97,11 @@ def _words(one: Operation, token: str) -> str:
         case "acquire":
             if one.outcome == GRANTED:
                 return f"wants {name}{units}, and has it: {token}, ttl {one.ttl:g} s"
-            why = "and is still waiting when the story ends" if one.outcome == UNKNOWN else f"and does not get it: {one.detail}"
+            why = (
+                "and is still waiting when the story ends"
+                if one.outcome == UNKNOWN
+                else f"and does not get it: {one.detail}"
+            )
             return f"wants {name}{units}, {why}"
         case "check":
             return f"looks whether it still holds {name}: no, it is lost"

@@ -1,10 +1,10 @@
-"""A plan a seed: some faults off, some heavy, so that rare combinations are reached. No plan is made for a mistake that is known."""
+"""A plan a seed: some faults off, some heavy, so that rare combinations are reached. None is made for a known mistake."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...drivers.simulated_streams import ROUGH_STREAMS, StreamFaults
 from ...errors import Misuse
@@ -48,7 +48,9 @@ def plan_of(store: str, seed: int, only: Collection[str] | None = None) -> Plan:
     kinds = Plan().kinds if random.random() < 0.6 else tuple(random.choices(Plan().kinds, k=random.randint(1, 3)))
     nodes = {REDLOCK: 3, REDLOCK5: 5}.get(store, 1)
     if only is not None:
-        trouble = Trouble(*(often if name in only else 0.0 for name, often in zip(Trouble._fields, trouble, strict=True)))
+        trouble = Trouble(
+            *(often if name in only else 0.0 for name, often in zip(Trouble._fields, trouble, strict=True))
+        )
         streams = StreamFaults(
             slow=streams.slow if "slow" in only else 0.0,
             split=streams.split if "split" in only else 0.0,
@@ -80,7 +82,7 @@ def plan_of(store: str, seed: int, only: Collection[str] | None = None) -> Plan:
 
 def _drawn(random: Random, usual: T) -> T:
     """Each chance off, as usual, or heavy; what is no chance stays."""
-    drawn = [
+    drawn: list[Any] = [
         min(often * random.choice(WEIGHTS), 0.7 if often < 1 else often) if isinstance(often, float) else often
         for often in usual
     ]
