@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import FrameType
@@ -17,10 +18,10 @@ from .terminal import Paint
 from .text import line
 
 if TYPE_CHECKING:
-    from ..testing.history import History
     from ..verify.crew import Crew
-    from ..verify.judging import Judgement
+    from ..verify.judging import Found, Judgement
     from ..verify.nemesis import Nemesis
+    from ..verify.record import Record
 
 _STYLES = {"kept": "green", "broken": "red", "undecided": "yellow"}
 _SENTENCES = {
@@ -36,22 +37,21 @@ def verify(options: Options) -> int:
     from .. import verify as verifying
 
     _writable(options)
-    if (file := options.get("check")) is not None:
-        history, about = verifying.kept(Path(file))
-    else:
-        history, about = _run(options)
-    judgement = verifying.judge(history, about)
-    if (keep := options.get("keep")) is not None:
-        verifying.keep(history, about, Path(keep))
-    if (report := options.get("report")) is not None:
-        from ..verify.report import page
+    with tempfile.TemporaryDirectory(prefix="holdfast-verify-") as folder:
+        if (file := options.get("check")) is not None:
+            record = verifying.Record(Path(file))
+        else:
+            record = _run(options, Path(options.get("keep") or os.path.join(folder, "history")))
+        judgement = verifying.judge(record)
+        if (report := options.get("report")) is not None:
+            from ..verify.report import page
 
-        Path(report).write_text(page(history, about, judgement), encoding="utf-8")
-    _tell(options, about, judgement)
+            Path(report).write_text(page(record, judgement), encoding="utf-8")
+    _tell(options, record.about, judgement)
     return judgement.exit_code
 
 
-def _run(options: Options) -> tuple[History, dict[str, Any]]:
+def _run(options: Options, path: Path) -> Record:
     from .. import verify as verifying
 
     faults = options.get("faults")
@@ -64,7 +64,7 @@ def _run(options: Options) -> tuple[History, dict[str, Any]]:
     before = signal.signal(signal.SIGTERM, _interrupt)  # what was started and taken has to go, whoever ends us
     live = _Live(plan.seconds)
     try:
-        return verifying.run(None if own else resolve(options.get("url")), own, plan, asked, live.show)
+        return verifying.run(None if own else resolve(options.get("url")), own, plan, asked, path, live.show)
     finally:
         signal.signal(signal.SIGTERM, before)
         live.over()
@@ -136,8 +136,8 @@ def _tell(options: Options, about: dict[str, Any], judgement: Judgement) -> None
         print(f"  {paint('yellow', 'unclear')} {why}")
     faults = ", ".join(f"{fault} {count}" for fault, count in sorted(figures["faults"].items())) or "none"
     print(
-        f"{figures['acquired']} times a lock was acquired and {figures['updates']} updates made, with {about['workers']} workers "
-        f"in {about['seconds']:g} s on {line(about['store'])}."
+        f"{figures['operations']} operations: {figures['acquired']} times a lock was acquired and {figures['updates']} updates made, "
+        f"by {about['workers']} workers in {about['seconds']:g} s on {line(about['store'])}."
     )
     print(f"Faults: {faults}.")
     print(
@@ -153,5 +153,5 @@ def _tell(options: Options, about: dict[str, Any], judgement: Judgement) -> None
     print(f"Again with the same plan: --seed {about['seed']}")
 
 
-def _times(found: list[Any]) -> str:
-    return f" ({len(found)} findings)" if len(found) > 1 else ""
+def _times(found: Found) -> str:
+    return f" ({found.total} findings)" if found.total > 1 else ""

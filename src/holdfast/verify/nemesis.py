@@ -18,7 +18,11 @@ from .ways import Ways
 
 FAULT = "fault "  # begins what a note says
 _AIMING = 0.5  # seconds it looks for somebody who is just about to write
-_REST = (0.02, 0.25)
+_REST = (0.02, 0.25)  # seconds between two faults, or
+_LONG_REST = (
+    0.5,
+    1.5,
+)  # ttls, by turns: what comes right after another fault is one thing, what strikes in full work is another
 
 
 class Nemesis:
@@ -43,11 +47,16 @@ class Nemesis:
             if not self._plan.faults:
                 self._sleep(left)
                 return
-            self._sleep(min(left, self._random.uniform(*_REST)))
+            self._sleep(min(left, self._rest()))
             if not deck:
                 deck = list(self._plan.faults)
                 self._random.shuffle(deck)
             self._strike(deck.pop())
+
+    def _rest(self) -> float:
+        if self._random.random() < 0.5:
+            return self._random.uniform(*_REST)
+        return self._random.uniform(*_LONG_REST) * self._plan.ttl
 
     def heal(self) -> float:
         """When everything had healed."""

@@ -12,8 +12,9 @@ NETWORK = ("cut", "delay", "drop")  # struck at the way between workers and serv
 SERVERS = ("restart", "pause-server", "leader")  # struck at servers that the run has started itself
 ALL = (*WORKERS, *NETWORK, *SERVERS)
 
-HOLD = 0.02  # seconds a worker thinks between its steps, at most
+HOLD = 0.02  # seconds somebody thinks between two steps, at most
 STEPS = 4
+NAMES = 6  # of every kind of lock: with fewer, one holder that is paused soon has everybody waiting for it
 SPARE = 5.0  # for a machine that does something else just now
 
 
@@ -22,6 +23,7 @@ class Plan:
     seconds: float = 10.0
     seed: int = 0
     workers: int = 4
+    lanes: int = 3  # threads or tasks of each worker, who take locks at the same time
     faults: tuple[str, ...] = WORKERS
     ttl: float = 1.0
     fenced: bool = True
@@ -30,7 +32,7 @@ class Plan:
     def bound(self) -> float:
         """Once all has healed, whoever waits is served within: those that died expire (on some stores one or two ttls late), then
         everybody ahead has a turn."""
-        return 4 * self.ttl + self.workers * STEPS * HOLD + SPARE
+        return 4 * self.ttl + self.workers * self.lanes * STEPS * HOLD + SPARE
 
     @property
     def era(self) -> float:

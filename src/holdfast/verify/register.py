@@ -54,13 +54,11 @@ class Register:
         found = self._db.execute("SELECT last FROM register WHERE name = ?", (name,)).fetchone()
         return str(found[0]) if found else FIRST
 
-    def kept(self) -> dict[str, tuple[Entry, ...]]:
-        """Of every register the updates that were kept, oldest first."""
-        written = {
-            (name, entry): (token, base) for name, entry, token, base in self._db.execute("SELECT * FROM written")
-        }
-        names = [name for (name,) in self._db.execute("SELECT name FROM register")]
-        return {name: tuple(reversed(list(_chain(name, self.look(name), written)))) for name in names}
+    def kept(self, name: str) -> tuple[Entry, ...] | None:
+        """The updates of a register that were kept, oldest first. None: nobody has written."""
+        found = self._db.execute("SELECT entry, token, base FROM written WHERE name = ?", (name,))
+        written = {entry: (token, base) for entry, token, base in found}
+        return tuple(reversed(list(_chain(self.look(name), written)))) or None
 
     def close(self) -> None:
         self._db.close()
@@ -81,8 +79,8 @@ class Register:
             raise
 
 
-def _chain(name: str, last: str, written: Mapping[tuple[str, str], tuple[int, str]]) -> Iterator[Entry]:
+def _chain(last: str, written: Mapping[str, tuple[int, str]]) -> Iterator[Entry]:
     while last != FIRST:
-        token, base = written[name, last]
+        token, base = written[last]
         yield last, token
         last = base

@@ -16,14 +16,14 @@ from typing import Any
 from .. import __version__, sync
 from ..errors import Misuse
 from ..secret import Secret, redacted
-from ..testing.history import History
+from . import record
 from . import register as registers
 from .cleaning import clean
 from .crew import Crew
-from .journal import gathered
 from .nemesis import Nemesis
 from .own import Own
 from .plan import Plan, allowed, possible
+from .record import Record
 from .ways import Ways
 
 PREFIX = "holdfast-verify/"
@@ -33,9 +33,9 @@ Show = Callable[[Crew, Nemesis, float], None]  # what is told while it runs
 
 
 def run(
-    url: Secret | None, own: str | None, plan: Plan, faults: Sequence[str] | None, show: Show
-) -> tuple[History, dict[str, Any]]:
-    """The history, and what the run knows of itself. `faults` None: all that can be struck."""
+    url: Secret | None, own: str | None, plan: Plan, faults: Sequence[str] | None, path: Path, show: Show
+) -> Record:
+    """What happened, written down at `path`. `faults` None: all that can be struck."""
     with ExitStack() as until_the_end:
         servers = until_the_end.enter_context(Own(own)) if own is not None else None
         url = Secret(servers.url) if servers is not None else url
@@ -46,7 +46,7 @@ def run(
         plan = replace(plan, faults=allowed(faults, can), ttl=max(plan.ttl, traits.min_ttl))
         folder = Path(tempfile.mkdtemp(prefix="holdfast-verify-"))
         until_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
-        return _struck(url, servers, plan, ways, folder, show)
+        return _struck(url, servers, plan, ways, folder, path, show)
 
 
 def _looked_at(url: Secret) -> Any:
@@ -59,9 +59,7 @@ def _looked_at(url: Secret) -> Any:
         return locks.traits
 
 
-def _struck(
-    url: Secret, servers: Own | None, plan: Plan, ways: Ways, folder: Path, show: Show
-) -> tuple[History, dict[str, Any]]:
+def _struck(url: Secret, servers: Own | None, plan: Plan, ways: Ways, folder: Path, path: Path, show: Show) -> Record:
     prefix = f"{PREFIX}{os.urandom(4).hex()}/"
     file = folder / "register.db"
     registers.create(file)
@@ -79,16 +77,18 @@ def _struck(
         healed = nemesis.heal()
         _until(lambda: all(worker.last_granted > healed for worker in crew.living), plan.bound, crew)
         wrong += crew.stop()
-        history = gathered(worker.journal for worker in crew.workers if worker.journal.exists())
-        history.notes = sorted([*history.notes, *crew.notes, *nemesis.notes])
-        history.final = register.kept()
+    except BaseException:
+        register.close()
+        raise
     finally:
         crew.end()
         ways.heal()
         left = clean(url, prefix, 2 * plan.ttl + 10)
-        register.close()
-    wrong += left
-    return history, about(url, servers, plan, begun, healed, wrong)
+    told = about(url, servers, plan, begun, healed, [*wrong, *left])
+    journals = [worker.journal for worker in crew.workers if worker.journal.exists()]
+    record.write(path, told, [*crew.notes, *nemesis.notes], journals, register.kept, folder)
+    register.close()
+    return record.Record(path)
 
 
 def _until(condition: Callable[[], bool], seconds: float, crew: Crew) -> None:
@@ -109,12 +109,14 @@ def about(
         "seconds": plan.seconds,
         "seed": plan.seed,
         "workers": plan.workers,
+        "lanes": plan.lanes,
         "ttl": plan.ttl,
         "fenced": plan.fenced,
         "allowed": list(plan.faults),
         "bound": plan.bound,
         "begun": begun,
         "healed": healed,
+        "ended": time.monotonic(),
         "wrong": wrong,
         "environment": {
             "holdfast": __version__,

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from .. import aio, sync
-from ..databases.wire import settle
 from ..drivers.base import finish
 from ..testing.history import Recording
 from .journal import Journal
@@ -29,19 +28,53 @@ STOP = "stop"
 THREADS, ASYNCIO = "threads", "asyncio"
 
 
-async def work(locks: Any, told: dict[str, Any], stop: threading.Event) -> None:
-    journal = Journal(told["process"], Path(told["journal"]))
-    register = Register(Path(told["register"]), told["fenced"])
-    engine = locks._engine
-    recording = Recording(engine.open_store(), journal, told["process"], time.monotonic)
-    engine.store = engine.renewer._store = engine.leaving._store = recording
-    turns = Turns(locks, register, journal, told["prefix"], told["ttl"], told["patience"])
-    while not stop.is_set():
-        await turns.one(int((time.monotonic() - told["start"]) / told["era"]))
-        await engine.driver.sleep(0.001)
-    await settle(locks.close())
-    register.close()
-    journal.close()
+class Work:
+    """What all lanes of a process share."""
+
+    def __init__(self, locks: Any, told: dict[str, Any], stop: threading.Event) -> None:
+        self.locks, self._told, self._stop = locks, told, stop
+        self.journal = Journal(told["process"], Path(told["journal"]))
+        self.failed: BaseException | None = None
+        engine = locks._engine
+        recording = Recording(engine.open_store(), self.journal, told["process"], time.monotonic)
+        engine.store = engine.renewer._store = engine.leaving._store = recording
+
+    async def lane(self, number: int) -> None:
+        """One thread or task: a turn after the other."""
+        told = self._told
+        register = Register(Path(told["register"]), told["fenced"])
+        turns = Turns(self.locks, register, self.journal, number, told["prefix"], told["ttl"], told["patience"])
+        try:
+            while not self._stop.is_set():
+                await turns.one(int((time.monotonic() - told["start"]) / told["era"]))
+        except BaseException as error:
+            self.failed = error
+            self._stop.set()
+            raise
+        finally:
+            register.close()
+
+
+def in_threads(url: str, told: dict[str, Any], stop: threading.Event) -> None:
+    work = Work(sync.connect(url, label=told["process"]), told, stop)
+    lanes = [threading.Thread(target=lambda lane=lane: finish(work.lane(lane))) for lane in range(told["lanes"])]
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        lane.join()
+    work.locks.close()
+    work.journal.close()
+    if work.failed is not None:
+        raise work.failed
+
+
+async def in_asyncio(url: str, told: dict[str, Any], stop: threading.Event) -> None:
+    work = Work(aio.connect(url, label=told["process"]), told, stop)
+    async with asyncio.TaskGroup() as group:
+        for lane in range(told["lanes"]):
+            group.create_task(work.lane(lane))
+    await work.locks.close()
+    work.journal.close()
 
 
 def _listen(stop: threading.Event) -> None:
@@ -66,15 +99,11 @@ def main() -> None:
     told = json.loads(sys.stdin.readline())
     stop = threading.Event()
     threading.Thread(target=_listen, args=(stop,), daemon=True).start()
-    url, label = told.pop("url"), told["process"]
+    url = told.pop("url")
     if told["flavour"] == THREADS:
-        finish(work(sync.connect(url, label=label), told, stop))
-        return
-
-    async def connected() -> None:
-        await work(aio.connect(url, label=label), told, stop)
-
-    asyncio.run(connected())
+        in_threads(url, told, stop)
+    else:
+        asyncio.run(in_asyncio(url, told, stop))
 
 
 if __name__ == "__main__":
