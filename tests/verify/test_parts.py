@@ -28,24 +28,29 @@ RUN: dict[str, Any] = {
     "workers": 2,
     "fenced": True,
     "allowed": ["pause"],
+    "left out": {"disk-full": "takes root"},
     "environment": {"system": "<Linux>"},
 }
 
 
 def test_only_what_can_be_struck_is_and_only_what_is_allowed() -> None:
-    assert possible(proxied=False, own=False, leader=False) == ("pause", "kill")
-    assert possible(proxied=True, own=False, leader=False) == ("pause", "kill", "cut", "delay", "drop")
-    assert "leader" not in possible(proxied=True, own=True, leader=False)
-    can = possible(proxied=True, own=True, leader=True)
-    assert allowed(None, can) == can
-    assert allowed(["kill", "pause"], can) == ("pause", "kill")
-    assert allowed([], can) == ()
+    assert possible(proxied=False, servers=()) == ("pause", "kill", "clock")
+    assert possible(proxied=True, servers=()) == ("pause", "kill", "clock", "cut", "delay", "drop")
+    can = possible(proxied=True, servers=("leader", "restart"))
+    assert allowed(None, can, {}) == can == ("pause", "kill", "clock", "cut", "delay", "drop", "restart", "leader")
+    assert allowed(["kill", "pause"], can, {}) == ("pause", "kill")
+    assert allowed([], can, {}) == ()
 
 
 @pytest.mark.parametrize("fault", ["restart", "cut", "fire"])
 def test_what_cannot_be_struck_is_refused_and_not_passed_over(fault: str) -> None:
     with pytest.raises(Misuse, match=fault):
-        allowed([fault], possible(proxied=False, own=False, leader=False))
+        allowed([fault], possible(proxied=False, servers=()), {})
+
+
+def test_why_a_fault_is_not_possible_here_is_said() -> None:
+    with pytest.raises(Misuse, match="takes root"):
+        allowed(["disk-full"], possible(proxied=True, servers=("restart",)), {"disk-full": "takes root on Linux"})
 
 
 def test_a_store_in_a_file_and_tls_have_no_proxy_in_between() -> None:

@@ -57,7 +57,7 @@ def test_sqlite_keeps_its_promises_under_pauses_and_kills_and_the_history_says_s
     assert findings(told) == []
     assert code in (0, 2)  # on a machine that let nobody work, there is nothing to conclude
     assert told["figures"]["faults"]
-    assert told["run"]["allowed"] == ["pause", "kill"]
+    assert told["run"]["allowed"] == ["pause", "kill", "clock"]
     again, told_again = verify("--check", str(kept))
     assert (again, told_again) == (code, told)
     assert report.read_text().startswith("<!doctype html>")

@@ -136,10 +136,12 @@ def _tell(options: Options, about: dict[str, Any], judgement: Judgement) -> None
         print(f"  {paint('yellow', 'unclear')} {why}")
     faults = ", ".join(f"{fault} {count}" for fault, count in sorted(figures["faults"].items())) or "none"
     print(
-        f"{figures['operations']} operations: {figures['acquired']} times a lock was acquired and {figures['updates']} updates made, "
-        f"by {about['workers']} workers in {about['seconds']:g} s on {line(about['store'])}."
+        f"{figures['operations']} operations: {figures['acquired']} times a lock was acquired, {figures['updates']} updates were "
+        f"made, by {about['workers']} workers in {about['seconds']:g} s on {line(about['store'])}."
     )
     print(f"Faults: {faults}.")
+    for fault, why in about["left out"].items():
+        print(f"Not struck: {fault} ({line(why)}).")
     print(
         f"Overlaps: {figures['overlaps']} (the longest {figures['longest overlap']:.2f} s). Two may both believe that they hold "
         f"a lock; {figures['refused']} times the storage refused the one who was overtaken."

@@ -14,10 +14,11 @@ from typing import Any
 
 from ..testing.history import ACQUIRE, CHECK, CRASHED, DONE, GRANTED, READ, RELEASE, STALE, WRITE, Note
 from ..testing.servers.process import standing
+from . import clocks
 from .journal import Tail
 from .plan import Plan
 from .turns import IN_THE_GAP
-from .worker import ASYNCIO, STOP, THREADS
+from .worker import ASYNCIO, CLOCK, STOP, THREADS
 
 _STOPPING = 10.0
 
@@ -39,7 +40,7 @@ class Worker:
         self._tail = Tail(self.journal, _FOLLOWED, self._seen)
         with self.errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "holdfast.verify.worker"],
+                [sys.executable, "-P", "-W", "ignore", clocks.__file__],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -72,6 +73,10 @@ class Worker:
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
+
+    def shift(self, wall: float, suspended: float) -> None:
+        """Its clocks."""
+        self._say(f"{CLOCK} {wall} {suspended}")
 
     def kill(self) -> None:
         self._process.kill()

@@ -62,6 +62,7 @@ class Nemesis:
         """When everything had healed."""
         for worker in self._crew.living:
             worker.resume()
+            worker.shift(0.0, 0.0)
         self._ways.heal()
         if self._own is not None:
             self._own.heal()
@@ -115,6 +116,19 @@ class Nemesis:
         self._crew.start()
         return worker.name
 
+    def _clock(self) -> str:
+        """Its wall clock is set ahead or back, by seconds or by an hour; or its machine was asleep."""
+        worker, ttl = self._random.choice(self._crew.living), self._plan.ttl
+        if self._plan.machines > 1 and self._random.random() < 0.5:
+            by = self._random.uniform(0.1, 2) * ttl
+            worker.shift(0.0, by)
+            return f"{worker.name}, asleep for {by:.1f} s"
+        by = self._random.choice((1, -1)) * self._random.choice((ttl, 3600.0))
+        worker.shift(by, 0.0)
+        self._sleep(self._random.uniform(0.2, 1.5) * ttl)
+        worker.shift(0.0, 0.0)
+        return f"{worker.name} by {by:+g} s"
+
     # ---- the way
 
     def _cut(self) -> str:
@@ -158,6 +172,22 @@ class Nemesis:
     def _pause_server(self) -> str:
         assert self._own is not None
         return self._own.pause(self._random, self._sleep, 1.5 * self._plan.ttl)
+
+    def _failover(self) -> str:
+        assert self._own is not None
+        return self._own.failover(self._random, self._sleep)
+
+    def _partition(self) -> str:
+        assert self._own is not None
+        return self._own.partition(self._random, self._sleep, 2.5 * self._plan.ttl)
+
+    def _disk_full(self) -> str:
+        assert self._own is not None
+        return self._own.fill_disk(self._random, self._sleep, 1.5 * self._plan.ttl)
+
+    def _clock_server(self) -> str:
+        assert self._own is not None
+        return self._own.set_clock(self._random, self._sleep, self._plan.ttl)
 
     def _sleep(self, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -100,6 +100,8 @@ def _environment(about: dict[str, Any]) -> Iterable[tuple[str, str]]:
     for key in ("own", "seed", "ttl", "bound", "allowed"):
         value = about[key]
         yield key, escape(", ".join(value) or "none" if isinstance(value, list) else f"{value}")
+    for fault, why in about["left out"].items():
+        yield "not struck", escape(f"{fault}: {why}")
     for key, value in about["environment"].items():
         yield escape(key), escape(str(value))
 

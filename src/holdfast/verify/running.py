@@ -42,8 +42,14 @@ def run(
         assert url is not None
         traits = _looked_at(url)
         ways = until_the_end.enter_context(Ways(url.plain, plan.workers))
-        can = possible(bool(ways), servers is not None, servers is not None and servers.has_leader)
-        plan = replace(plan, faults=allowed(faults, can), ttl=max(plan.ttl, traits.min_ttl))
+        can = possible(bool(ways), servers.faults if servers is not None else ())
+        why_not = servers.left_out if servers is not None else {}
+        plan = replace(
+            plan,
+            faults=allowed(faults, can, why_not),
+            ttl=max(plan.ttl, traits.min_ttl),
+            machines=plan.workers if traits.scope == "network" else 1,
+        )
         folder = Path(tempfile.mkdtemp(prefix="holdfast-verify-"))
         until_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
         return _struck(url, servers, plan, ways, folder, path, show)
@@ -113,6 +119,7 @@ def about(
         "ttl": plan.ttl,
         "fenced": plan.fenced,
         "allowed": list(plan.faults),
+        "left out": servers.left_out if servers is not None else {},
         "bound": plan.bound,
         "begun": begun,
         "healed": healed,

@@ -1,4 +1,4 @@
-"""A worker process. It is told all on standard input, so that no URL is seen by `ps`: what to do in a line of JSON, then "stop".
+"""A worker process. It is told all on standard input, so that no URL is seen by `ps`: what to do in a line of JSON, then "clock" now and then, then "stop". `clocks` starts it.
 
 Standard input is its lifeline too: if the one who started it is gone, so is the worker.
 """
@@ -20,11 +20,12 @@ from typing import Any
 from .. import aio, sync
 from ..drivers.base import finish
 from ..testing.history import Recording
+from . import clocks
 from .journal import Journal
 from .register import Register
 from .turns import Turns
 
-STOP = "stop"
+STOP, CLOCK = "stop", "clock"
 THREADS, ASYNCIO = "threads", "asyncio"
 
 
@@ -79,7 +80,10 @@ async def in_asyncio(url: str, told: dict[str, Any], stop: threading.Event) -> N
 
 def _listen(stop: threading.Event) -> None:
     for line in sys.stdin:
-        if line.strip() == STOP:
+        word, *numbers = line.split()
+        if word == CLOCK:
+            sys.modules[clocks.NAME].shift(*map(float, numbers))
+        elif word == STOP:
             stop.set()
             return
     os._exit(1)
@@ -104,7 +108,3 @@ def main() -> None:
         in_threads(url, told, stop)
     else:
         asyncio.run(in_asyncio(url, told, stop))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.servers import wire
 from holdfast.testing.servers.base import Server
 
@@ -23,13 +22,13 @@ class ZooKeeper(Server):
             "minSessionTimeout": 400,
             "dataDir": self.data,
             "clientPort": self.port,
-            "clientPortAddress": LOOPBACK,
+            "clientPortAddress": self.host,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "*",
         }
         for number, member in enumerate(self.peers, 1):
-            settings[f"server.{number}"] = ":".join([LOOPBACK, *map(str, member.ports[1:])])
+            settings[f"server.{number}"] = ":".join([member.host, *map(str, member.ports[1:])])
             if member is self:
                 self.write(self.data / "myid", str(number))
         lines = [f"{name}={value}" for name, value in settings.items()]
