@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.errors import Misuse, StaleToken
 from holdfast.testing.history import ACQUIRE, DONE, GRANTED, OPEN, WRITE, Note
-from holdfast.verify import Plan, Record, judge, record, register
+from holdfast.verify import Plan, Record, judge, record
 from holdfast.verify.journal import Journal, Tail
 from holdfast.verify.plan import allowed, possible
-from holdfast.verify.register import Register
+from holdfast.verify.register import Place, Register
 from holdfast.verify.report import page
 from holdfast.verify.ways import Ways, with_ports
 
@@ -184,8 +184,9 @@ def test_a_step_of_another_kind_is_no_history(field: str, value: object, tmp_pat
 
 
 def test_the_register_refuses_who_was_overtaken_and_knows_what_was_lost(tmp_path: Path) -> None:
-    register.create(tmp_path / "r")
-    fenced = Register(tmp_path / "r")
+    place = Place(str(tmp_path / "r"))
+    place.create()
+    fenced = Register(place)
     fenced.write({"x": 1}, fenced.read({"x": 1}), "a")
     before = fenced.read({"x": 2})
     fenced.write({"x": 3}, fenced.read({"x": 3}), "b")
@@ -194,7 +195,7 @@ def test_the_register_refuses_who_was_overtaken_and_knows_what_was_lost(tmp_path
     assert fenced.kept("x") == (("a", 1), ("b", 3))
     assert fenced.kept("y") is None
     fenced.close()
-    plain = Register(tmp_path / "r", fence=False)
+    plain = Register(place, fence=False)
     plain.write({"x": 2}, before, "c")
     assert plain.kept("x") == (("a", 1), ("c", 2))  # b was overwritten by one who had not read it
     plain.close()

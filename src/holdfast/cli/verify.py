@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..connecting import resolve
+from ..secret import Secret
 from .options import Options, Usage
 from .terminal import Paint
 from .text import line
@@ -64,10 +65,17 @@ def _run(options: Options, path: Path) -> Record:
     before = signal.signal(signal.SIGTERM, _interrupt)  # what was started and taken has to go, whoever ends us
     live = _Live(plan.seconds)
     try:
-        return verifying.run(None if own else resolve(options.get("url")), own, plan, asked, path, live.show)
+        return verifying.run(
+            None if own else resolve(options.get("url")), own, plan, asked, path, live.show, _register(options)
+        )
     finally:
         signal.signal(signal.SIGTERM, before)
         live.over()
+
+
+def _register(options: Options) -> Secret | None:
+    told = options.get("register")
+    return None if told is None else Secret(told)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

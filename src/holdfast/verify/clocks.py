@@ -1,7 +1,7 @@
 """A worker whose clocks jump: run as a script, it shifts what Python says of the time, and then becomes the worker.
 
-As a script, and before anything of holdfast is imported, since the core takes the clock in its hand when it is imported. The clock
-that all histories are written by (`time.monotonic`) is left alone.
+As a script, and before anything of holdfast is imported, since the core takes the clock in its hand when it is imported. That by
+which histories are written (`time.monotonic`) is left alone.
 
     python -P clocks.py        then, in the worker:  sys.modules[NAME].shift(wall=3600.0, suspended=2.0)
 """

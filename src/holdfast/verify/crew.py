@@ -17,6 +17,7 @@ from ..testing.servers.process import standing
 from . import clocks
 from .journal import Tail
 from .plan import Plan
+from .register import Place
 from .turns import IN_THE_GAP
 from .worker import ASYNCIO, CLOCK, STOP, THREADS
 
@@ -138,12 +139,12 @@ _FOLLOWED = [f'"kind": "{kind}"'.encode() for kind in (ACQUIRE, READ, WRITE, REL
 class Crew:
     """All of them, those that were killed too."""
 
-    def __init__(self, plan: Plan, ways: Sequence[str], register: Path, prefix: str, folder: Path) -> None:
+    def __init__(self, plan: Plan, ways: Sequence[str], place: Place, prefix: str, folder: Path) -> None:
         self._plan = plan
         self._ways = ways
         self._folder = folder
         self._told = {
-            "register": str(register),
+            "register": [place.where, place.schema],
             "prefix": prefix,
             "fenced": plan.fenced,
             "ttl": plan.ttl,

@@ -13,11 +13,11 @@ from ..testing.history import Note
 from .crew import Crew, Worker
 from .own import Own
 from .plan import Plan
-from .register import Register
+from .register import Register, Unanswered
 from .ways import Ways
 
 FAULT = "fault "  # begins what a note says
-_AIMING = 0.5  # seconds it looks for somebody who is just about to write
+_AIMING = 1.0  # seconds it looks for somebody who is just about to write
 _REST = (0.02, 0.25)  # seconds between two faults, or
 _LONG_REST = (
     0.5,
@@ -88,12 +88,18 @@ class Nemesis:
             worker.pause()
             self._sleep(self._random.uniform(0.1, 1.5) * ttl)
         else:
-            before = self._register.look(name)
+            before = self._look(name)
             give_up = time.monotonic() + 3 * ttl + 1
-            while self._register.look(name) == before and time.monotonic() < give_up:
+            while self._look(name) == before and time.monotonic() < give_up:
                 self._sleep(0.01)
         worker.resume()
         return worker.name
+
+    def _look(self, name: str) -> str | None:
+        try:
+            return self._register.look(name)
+        except Unanswered:
+            return None
 
     def _aim(self) -> tuple[Worker | None, str]:
         """Somebody who stands still in that moment, and the name."""

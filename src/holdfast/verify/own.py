@@ -1,5 +1,5 @@
-"""Servers that the run starts itself, in a folder and on ports of their own: these may be restarted, paused, beheaded, parted, and
-their disks filled and clocks set."""
+"""Servers that the run starts itself, in a folder and on ports of their own: these may be restarted, paused, beheaded and parted,
+and their disks filled and clocks set."""
 
 from __future__ import annotations
 

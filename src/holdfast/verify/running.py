@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, sync
-from ..errors import Misuse
+from ..errors import Misuse, Unavailable
 from ..secret import Secret, redacted
 from . import record
 from . import register as registers
@@ -24,6 +24,7 @@ from .nemesis import Nemesis
 from .own import Own
 from .plan import Plan, allowed, possible
 from .record import Record
+from .register import Place, Unanswered
 from .ways import Ways
 
 PREFIX = "holdfast-verify/"
@@ -33,11 +34,17 @@ Show = Callable[[Crew, Nemesis, float], None]  # what is told while it runs
 
 
 def run(
-    url: Secret | None, own: str | None, plan: Plan, faults: Sequence[str] | None, path: Path, show: Show
+    url: Secret | None,
+    own: str | None,
+    plan: Plan,
+    faults: Sequence[str] | None,
+    path: Path,
+    show: Show,
+    register: Secret | None = None,
 ) -> Record:
     """What happened, written down at `path`. `faults` None: all that can be struck."""
     with ExitStack() as until_the_end:
-        servers = until_the_end.enter_context(Own(own)) if own is not None else None
+        servers = until_the_end.enter_context(Own(own, register is None)) if own is not None else None
         url = Secret(servers.url) if servers is not None else url
         assert url is not None
         traits = _looked_at(url)
@@ -52,7 +59,11 @@ def run(
         )
         folder = Path(tempfile.mkdtemp(prefix="holdfast-verify-"))
         until_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
-        return _struck(url, servers, plan, ways, folder, path, show)
+        number = os.urandom(4).hex()
+        place = registers.place(None if register is None else register.plain, folder, number)
+        until_the_end.callback(place.remove)  # before it is created: what was created in part goes too
+        _created(place)
+        return _struck(url, servers, plan, ways, place, f"{PREFIX}{number}/", folder, path, show)
 
 
 def _looked_at(url: Secret) -> Any:
@@ -65,13 +76,27 @@ def _looked_at(url: Secret) -> Any:
         return locks.traits
 
 
-def _struck(url: Secret, servers: Own | None, plan: Plan, ways: Ways, folder: Path, path: Path, show: Show) -> Record:
-    prefix = f"{PREFIX}{os.urandom(4).hex()}/"
-    file = folder / "register.db"
-    registers.create(file)
-    register = registers.Register(file, plan.fenced)
+def _created(place: Place) -> None:
+    try:
+        place.create()
+    except Unanswered as error:
+        raise Unavailable(f"the PostgreSQL of --register cannot be reached: {error}") from None
+
+
+def _struck(
+    url: Secret,
+    servers: Own | None,
+    plan: Plan,
+    ways: Ways,
+    place: Place,
+    prefix: str,
+    folder: Path,
+    path: Path,
+    show: Show,
+) -> Record:
+    register = registers.Register(place, plan.fenced)
     started = time.monotonic()
-    crew = Crew(plan, ways.urls, file, prefix, folder)
+    crew = Crew(plan, ways.urls, place, prefix, folder)
     nemesis = Nemesis(plan, crew, ways, servers, register, lambda: show(crew, nemesis, started))
     wrong: list[str] = []
     try:
@@ -91,6 +116,7 @@ def _struck(url: Secret, servers: Own | None, plan: Plan, ways: Ways, folder: Pa
         ways.heal()
         left = clean(url, prefix, 2 * plan.ttl + 10)
     told = about(url, servers, plan, begun, healed, [*wrong, *left])
+    told["register"] = redacted(place.where) if place.schema else "a file"
     journals = [worker.journal for worker in crew.workers if worker.journal.exists()]
     record.write(path, told, [*crew.notes, *nemesis.notes], journals, register.kept, folder)
     register.close()

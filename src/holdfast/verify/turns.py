@@ -18,7 +18,7 @@ from ..errors import HoldfastError, LeaseLost, StaleToken
 from ..testing.history import ACQUIRE, CHECK, DONE, FAILED, GRANTED, LOST, READ, RELEASE, STALE, WRITE, Operation
 from .journal import Journal
 from .plan import HOLD, NAMES
-from .register import Register
+from .register import Register, Unanswered
 
 MUTEX, REENTRANT, RWLOCK, SEMAPHORE, ALL_OF = KINDS = ("mutex", "reentrant", "rwlock", "semaphore", "all_of")
 PLACES = 2  # of the semaphore
@@ -57,7 +57,7 @@ class Turns:
                 with suppress(HoldfastError):  # the same once more, and out again; what is outside stays held
                     await settle((await settle(made.acquire(timeout=self._patience))).release())
             await self._inside(leases, changes)
-        except (LeaseLost, StaleToken):
+        except (LeaseLost, StaleToken, Unanswered):
             return  # it is in the history
         finally:
             await self._release(held, leases)
@@ -110,7 +110,7 @@ class Turns:
         bases = self._touch(steps, lambda: self._register.read(tokens))
         await self._think()
         self._check(leases, IN_THE_GAP)
-        await self._think()
+        await self._think(often=0.5)
         entry = f"{self._name}.{self._count}"
         steps = [
             self._journal.step(
@@ -143,7 +143,7 @@ class Turns:
     def _look(self, name: str) -> None:
         """Those who share read without a token: the order in which they do is nobody's business."""
         step = self._journal.step(READ, name)
-        last = self._register.look(name)
+        last = self._register.look(name)  # Unanswered: the step stays open
         step.value = ((last, 0),) if last else ()
         step.end(time.monotonic(), DONE)
 
@@ -175,7 +175,7 @@ class Turns:
         """Half of them wait until they are served; the others go away soon, as people do, and work elsewhere."""
         return self._patience if self._random.random() < 0.5 else self._random.uniform(0, 0.3) * self._ttl
 
-    async def _think(self) -> None:
-        """Now and then for longer: most of a turn is there to be struck in, and yet there are to be many of them."""
-        most = HOLD if self._random.random() < 0.2 else HOLD / 20
+    async def _think(self, often: float = 0.2) -> None:
+        """So often for longer: a turn is there to be struck in, and yet there are to be many of them."""
+        most = HOLD if self._random.random() < often else HOLD / 20
         await self._locks._engine.driver.sleep(self._random.uniform(0, most))

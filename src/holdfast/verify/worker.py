@@ -1,4 +1,5 @@
-"""A worker process. It is told all on standard input, so that no URL is seen by `ps`: what to do in a line of JSON, then "clock" now and then, then "stop". `clocks` starts it.
+"""A worker process, started by `clocks`. It is told all on standard input, so that no URL is seen by `ps`: what to do in a line
+of JSON, then "clock" now and then, and "stop".
 
 Standard input is its lifeline too: if the one who started it is gone, so is the worker.
 """
@@ -22,7 +23,7 @@ from ..drivers.base import finish
 from ..testing.history import Recording
 from . import clocks
 from .journal import Journal
-from .register import Register
+from .register import Place, Register
 from .turns import Turns
 
 STOP, CLOCK = "stop", "clock"
@@ -43,7 +44,7 @@ class Work:
     async def lane(self, number: int) -> None:
         """One thread or task: a turn after the other."""
         told = self._told
-        register = Register(Path(told["register"]), told["fenced"])
+        register = Register(Place(*told["register"]), told["fenced"])
         turns = Turns(self.locks, register, self.journal, number, told["prefix"], told["ttl"], told["patience"])
         try:
             while not self._stop.is_set():
