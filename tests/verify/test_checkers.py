@@ -33,7 +33,15 @@ from holdfast.testing.history import (
 from holdfast.verify import judging, record
 from holdfast.verify.judging import BROKEN, CLEAN, KEPT, PROMISES, SERVED, UNDECIDED, Judgement
 
-ABOUT: dict[str, Any] = {"begun": 0.0, "healed": 50.0, "ended": 60.0, "bound": 5.0, "wrong": [], "ttl": 1.0}
+ABOUT: dict[str, Any] = {
+    "begun": 0.0,
+    "healed": 50.0,
+    "ended": 60.0,
+    "bound": 5.0,
+    "wrong": [],
+    "ttl": 1.0,
+    "library": None,
+}
 STALE_WRITE, LOST_UPDATE, NO_CAUSE, TOKENS, LINEARIZABLE, HONEST = PROMISES
 
 

@@ -375,6 +375,8 @@ end.
                   three. disk-full and partition take root
   --register URL  what the workers change is in your PostgreSQL, in a schema of
                   the run's own that is dropped at the end; else in a file
+  --library NAME  somebody else's locks under the same: redis-py, kazoo …, on
+                  the server that they need
   --ttl S         of the locks (default 1; more where the store wants more)
   --seed N        the same plan again (the machine's own timing is not in it)
   --no-fence      the register checks no tokens: to see what is lost then

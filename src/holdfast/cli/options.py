@@ -152,6 +152,7 @@ VERIFY: Spec = {
     "--workers": ("workers", _whole(2, 64, "2 to 64 workers")),
     "--faults": ("faults", str),
     "--register": ("register", str),
+    "--library": ("library", str),
     "--ttl": ("ttl", _seconds),
     "--no-fence": ("no_fence", None),
     "--keep": ("keep", str),

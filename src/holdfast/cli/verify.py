@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -39,10 +40,8 @@ def verify(options: Options) -> int:
 
     _writable(options)
     with tempfile.TemporaryDirectory(prefix="holdfast-verify-") as folder:
-        if (file := options.get("check")) is not None:
-            record = verifying.Record(Path(file))
-        else:
-            record = _run(options, Path(options.get("keep") or os.path.join(folder, "history")))
+        file = options.get("check")
+        record = _run(options, Path(folder)) if file is None else verifying.Record(Path(file))
         judgement = verifying.judge(record)
         if (report := options.get("report")) is not None:
             from ..verify.report import page
@@ -52,8 +51,10 @@ def verify(options: Options) -> int:
     return judgement.exit_code
 
 
-def _run(options: Options, path: Path) -> Record:
+def _run(options: Options, folder: Path) -> Record:
     from .. import verify as verifying
+
+    path = Path(options.get("keep") or folder / "history")
 
     faults = options.get("faults")
     seed = options.get("seed")
@@ -61,13 +62,19 @@ def _run(options: Options, path: Path) -> Record:
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     plan = verifying.Plan(seed=seed, fenced=not options.flag("no_fence"), **said)
     asked = None if faults is None else [one for one in faults.split(",") if one not in ("", "none")]
-    own = options.get("own")
+    own, url = options.get("own"), options.get("url")
+    if (library := options.get("library")) is not None:
+        from ..verify.libraries.adapters import adapter
+
+        found = adapter(library)
+        plan = replace(plan, library=library, lanes=1, fenced=plan.fenced and found.fences)
+        if own is None and url is None:
+            own, url = (None, str(folder)) if found.kind == "file" else (found.kind, None)
     before = signal.signal(signal.SIGTERM, _interrupt)  # what was started and taken has to go, whoever ends us
     live = _Live(plan.seconds)
     try:
-        return verifying.run(
-            None if own else resolve(options.get("url")), own, plan, asked, path, live.show, _register(options)
-        )
+        store = None if own else resolve(url)
+        return verifying.run(store, own, plan, asked, path, live.show, _register(options))
     finally:
         signal.signal(signal.SIGTERM, before)
         live.over()
@@ -159,8 +166,14 @@ def _tell(options: Options, about: dict[str, Any], judgement: Judgement) -> None
         f"{figures['wait max']:.2f} s; once all had healed, {about['bound']:.1f} s were allowed."
     )
     if not about["fenced"]:
-        print("The register did not check tokens (--no-fence): what was lost is what a lock without a fence loses.")
+        print(
+            f"The register did not check tokens ({_no_fence(about)}): what was lost is what a lock without a fence loses."
+        )
     print(f"Again with the same plan: --seed {about['seed']}")
+
+
+def _no_fence(about: dict[str, Any]) -> str:
+    return f"{about['library']} issues none" if about["library"] else "--no-fence"
 
 
 def _times(found: Found) -> str:

@@ -150,6 +150,7 @@ class Crew:
             "ttl": plan.ttl,
             "era": plan.era,
             "lanes": plan.lanes,
+            "library": plan.library,
             "patience": plan.bound + 2,
             "start": time.monotonic(),
         }

@@ -42,15 +42,18 @@ TOLD = 20  # findings of a promise
 ENOUGH = 10  # updates: with fewer, nothing has been shown
 
 Check = Callable[[History], Iterable[Finding]]
+LOST_UPDATE = "no acknowledged update was lost"
 # What is promised, in the words of the report, and who judges it by the history of one name.
 PROMISES: dict[str, Check] = {
     "no stale write was accepted": check_order,
-    "no acknowledged update was lost": check_updates,
+    LOST_UPDATE: check_updates,
     "nobody was refused without cause": check_refusals,
     "tokens rise in the order of the grants": check_tokens,
     "the register is linearizable": check_linearizability,
     "no lease said held that was over": check_honesty,
 }
+# Of others is known when they were asked and what they answered, and nothing of what they ask their servers.
+OF_OTHERS = {promise: check for promise, check in PROMISES.items() if check not in (check_tokens, check_honesty)}
 SERVED = "every waiter was served in time"
 CLEAN = "workers ended in good order and left nothing behind"
 
@@ -102,18 +105,19 @@ class Judgement:
 def judge(record: Record) -> Judgement:
     """Part by part, and name by name: they have nothing to do with each other, and checkers are quick with short ones."""
     about = record.about
-    promises = {promise: Found() for promise in (*PROMISES, SERVED)}
+    judged = OF_OTHERS if about["library"] else PROMISES
+    promises = {promise: Found() for promise in (*judged, SERVED)}
     promises[CLEAN] = Found(Finding("clean", "", wrong) for wrong in about["wrong"])
     tally = Tally(about["healed"])
     for part in record.parts():
         for mine in apart(part):
-            for promise, check in PROMISES.items():
+            for promise, check in judged.items():
                 promises[promise].take(check(mine))
             tally.add(mine)
         promises[SERVED].take(check_liveness(part, about["healed"], about["bound"]))
     struck = Counter(note.what.removeprefix(FAULT) for note in record.notes if note.what.startswith(FAULT))
     killed = sum(note.what == CRASHED for note in record.notes)
-    figures = {**tally.figures(), "killed": killed, "faults": dict(struck)}
+    figures = {**tally.figures(), "killed": killed, "faults": dict(struck), "lost": promises[LOST_UPDATE].total}
     return Judgement(promises, figures, _too_little(figures), tally)
 
 

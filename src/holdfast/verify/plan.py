@@ -28,6 +28,7 @@ class Plan:
     faults: tuple[str, ...] = WORKERS
     ttl: float = 1.0
     fenced: bool = True
+    library: str | None = None  # somebody else's locks
     machines: int = 1  # that the workers stand for: those on one machine cannot have been asleep without the others
 
     @property

@@ -47,16 +47,14 @@ def run(
         servers = until_the_end.enter_context(Own(own, register is None)) if own is not None else None
         url = Secret(servers.url) if servers is not None else url
         assert url is not None
-        traits = _looked_at(url)
         ways = until_the_end.enter_context(Ways(url.plain, plan.workers))
         can = possible(bool(ways), servers.faults if servers is not None else ())
         why_not = servers.left_out if servers is not None else {}
-        plan = replace(
-            plan,
-            faults=allowed(faults, can, why_not),
-            ttl=max(plan.ttl, traits.min_ttl),
-            machines=plan.workers if traits.scope == "network" else 1,
-        )
+        plan = replace(plan, faults=allowed(faults, can, why_not))
+        if plan.library is None:
+            traits = _looked_at(url)
+            machines = plan.workers if traits.scope == "network" else 1
+            plan = replace(plan, ttl=max(plan.ttl, traits.min_ttl), machines=machines)
         folder = Path(tempfile.mkdtemp(prefix="holdfast-verify-"))
         until_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
         number = os.urandom(4).hex()
@@ -114,7 +112,7 @@ def _struck(
     finally:
         crew.end()
         ways.heal()
-        left = clean(url, prefix, 2 * plan.ttl + 10)
+        left = clean(url, prefix, 2 * plan.ttl + 10) if plan.library is None else []  # those end with their servers
     told = about(url, servers, plan, begun, healed, [*wrong, *left])
     told["register"] = redacted(place.where) if place.schema else "a file"
     journals = [worker.journal for worker in crew.workers if worker.journal.exists()]
@@ -142,6 +140,7 @@ def about(
         "seed": plan.seed,
         "workers": plan.workers,
         "lanes": plan.lanes,
+        "library": plan.library,
         "ttl": plan.ttl,
         "fenced": plan.fenced,
         "allowed": list(plan.faults),

@@ -105,7 +105,11 @@ def main() -> None:
     stop = threading.Event()
     threading.Thread(target=_listen, args=(stop,), daemon=True).start()
     url = told.pop("url")
-    if told["flavour"] == THREADS:
+    if told["library"] is not None:
+        from .libraries.turns import work
+
+        work(url, told, stop)
+    elif told["flavour"] == THREADS:
         in_threads(url, told, stop)
     else:
         asyncio.run(in_asyncio(url, told, stop))
