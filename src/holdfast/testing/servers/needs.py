@@ -81,8 +81,8 @@ class WheelPackage:
 
 @dataclass(frozen=True, slots=True)
 class TreePackage:
-    """A package of another Debian suite with all that it depends on, the C library too, in a tree of its own in the cache: nothing of
-    it meets what the machine has. Programs are started by the tree's own loader."""
+    """A package of another Debian suite with all that it depends on, the C library too, in a tree of its own in the cache:
+    nothing of it meets what the machine has. Programs are started by the tree's own loader."""
 
     name: str
     suite: str
