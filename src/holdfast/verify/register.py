@@ -71,7 +71,7 @@ class Place:
             connection = psycopg.connect(self.where, autocommit=True, connect_timeout=10, prepare_threshold=None)
         except psycopg.Error as error:
             raise Unanswered(str(error).strip()) from None
-        connection.execute(f"SET search_path = {self.schema}")  # type: ignore[arg-type]
+        connection.execute(f"SET search_path = {self.schema}")
         return connection
 
 
