@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any, Self
 
 from .adapters import Adapter, adapter
 
-_ANSWER = 60.0
+_ANSWER = 90.0
 
 
 class Hand:
@@ -45,6 +46,8 @@ class Hand:
 
     def hear(self) -> dict[str, Any]:
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], _ANSWER)[0]:
+            raise TimeoutError(f"no answer within {_ANSWER:g} s")
         line = self._process.stdout.readline()
         if not line:
             raise ConnectionError("it has ended")

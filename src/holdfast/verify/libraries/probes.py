@@ -208,6 +208,8 @@ def ask(bench: Bench, probes: Sequence[str]) -> dict[str, str]:
     for title in probes:
         try:
             answers[title] = PROBES[title](bench)
+        except TimeoutError:
+            answers[title] = "hangs"
         except (AssertionError, ConnectionError, OSError, RuntimeError, KeyError) as error:
             answers[title] = f"not answered ({type(error).__name__})"
     return answers
