@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import count
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ..errors import Misuse
 from ..testing import servers
+from ..testing.closing import Closes
 from ..testing.servers import clock
 from ..testing.servers.base import NotInstalled
 from ..testing.servers.machines import Machine, PrivateMachine, PrivateMachines, rented
@@ -35,7 +35,7 @@ _EXTRA = {
 _MEGABYTES = {"etcd": 768, "mariadb": 512}
 
 
-class Own:
+class Own(Closes):
     def __init__(self, kind: str, private_network: bool = True) -> None:
         if kind not in KINDS:
             raise Misuse(f"there is no server {kind!r} to start; there are {', '.join(KINDS)}")
@@ -50,10 +50,10 @@ class Own:
             with rented(self._next_machine(count())):
                 self._stack: Any = self._until_the_end.enter_context(self._start())
         except NotInstalled as error:
-            self.stop()
+            self.close()
             raise Misuse(str(error)) from None
         except BaseException:
-            self.stop()
+            self.close()
             raise
         self.members: list[Any] = list(getattr(self._stack, "members", [self._stack]))
         self.url: str = f"redlock://{self._stack.hosts}" if kind == REDLOCK else self._stack.url
@@ -180,7 +180,7 @@ class Own:
                 member.machine.free_disk()
         self._stack.mend()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self._until_the_end.close()
 
     def _fell(self, member: Any, chance: random.Random, sleep: Sleep) -> str:
@@ -191,12 +191,6 @@ class Own:
 
     def _called(self, member: Any) -> str:
         return f"server {self.members.index(member) + 1}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
 
 
 def jump(ttl: float) -> int:

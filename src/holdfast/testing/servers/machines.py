@@ -18,9 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from holdfast.testing.closing import Closes
 from holdfast.testing.ports import LOOPBACK
 
 _NEW_NETWORK, _NEW_MOUNTS = 0x40000000, 0x00020000
@@ -109,7 +108,7 @@ def rented(new: Callable[[], Machine]) -> Iterator[None]:
         _landlord = _HERE
 
 
-class PrivateMachines:
+class PrivateMachines(Closes):
     """OSError if this user may not have any. The thread that makes it, and all that it starts, are in the private network until
     `close`; in the private view of disks they stay, which only differs by ours."""
 
@@ -182,12 +181,6 @@ class PrivateMachines:
             ctypes.CDLL(None).setns(self._before, 0)
             os.close(self._before)
             self._before = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def _wait_for_own_network(pid: int) -> None:
