@@ -193,9 +193,13 @@ class PythonRedisLock(Adapter):
         self._client = import_module("redis").Redis.from_url(url)
 
     def take(self, name: str, timeout: float) -> Any:
+        """For no longer than it lives at a time: its waiters look again only when they are woken, or when their time is over."""
         lock = import_module("redis_lock").Lock(self._client, name, expire=round(self.ttl), auto_renewal=True)
-        wait = {"timeout": max(1, round(timeout))} if timeout >= 1 else {"blocking": False}
-        return lock if lock.acquire(**wait) else None
+        end = time.monotonic() + timeout
+        while (left := end - time.monotonic()) > 1:
+            if lock.acquire(timeout=round(min(left, self.ttl))):
+                return lock
+        return lock if lock.acquire(blocking=False) else None
 
     def look(self, held: Any) -> bool | None:
         return bool(held.get_owner_id() == held.id)
@@ -338,11 +342,15 @@ class PyConsul(Adapter):
     def take(self, name: str, timeout: float) -> Any:
         """A key under a session with a ttl, as Consul's guide of locks has it; it has no renewal of its own."""
         session = self._client.session.create(ttl=max(10, round(self.ttl)), lock_delay=0, behavior="delete")
-        end = time.monotonic() + timeout
+        end, renewed = time.monotonic() + timeout, time.monotonic()
         while not self._client.kv.put(name, "somebody", acquire=session):
-            if time.monotonic() > end:
+            now = time.monotonic()
+            if now > end:
                 self._client.session.destroy(session)
                 return None
+            if now > renewed + 3:
+                self._client.session.renew(session)
+                renewed = now
             time.sleep(0.05)
         return name, session
 
