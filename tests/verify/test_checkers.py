@@ -42,6 +42,8 @@ ABOUT: dict[str, Any] = {
     "ttl": 1.0,
     "library": None,
 }
+ABOUT |= {"store": "redis://cache", "own": None, "register": "a file", "seconds": 9.0, "seed": 1, "workers": 2}
+ABOUT |= {"fenced": True, "allowed": [], "left out": {}, "environment": {}}
 STALE_WRITE, LOST_UPDATE, NO_CAUSE, TOKENS, LINEARIZABLE, HONEST = PROMISES
 
 

@@ -29,6 +29,7 @@ RUN: dict[str, Any] = {
     "fenced": True,
     "allowed": ["pause"],
     "left out": {"disk-full": "takes root"},
+    "register": "a file",
     "environment": {"system": "<Linux>"},
 }
 
@@ -164,23 +165,24 @@ def test_what_is_no_history_is_refused(text: str, tmp_path: Path) -> None:
 def test_a_history_of_somebody_elses_puts_nothing_into_the_page_but_text(
     changed: dict[str, Any], tmp_path: Path
 ) -> None:
-    keep(good(), {**RUN, **changed}, tmp_path / "kept")
-    with pytest.raises(Misuse, match="is no history"):
-        kept(tmp_path / "kept")
+    run = kept(good(), RUN, tmp_path / "kept")
     if isinstance(changed.get("workers"), str):  # and should it come that far
-        assert "<script" not in page(good(), {**RUN, **changed}, judge(good(), RUN))
+        run.about |= changed
+        assert "<script" not in page(run, judge(run))
+    with pytest.raises(Misuse, match="is no history"):
+        kept(good(), {**RUN, **changed}, tmp_path / "kept")
 
 
 @pytest.mark.parametrize(
     ("field", "value"), [("process", 5), ("token", "<script>"), ("invoked", "<script>"), ("name", None)]
 )
 def test_a_step_of_another_kind_is_no_history(field: str, value: object, tmp_path: Path) -> None:
-    keep(good(), RUN, tmp_path / "kept")
-    first, second, *rest = (tmp_path / "kept").read_text().splitlines()
+    kept(good(), RUN, tmp_path / "kept")
+    first, part, second, *rest = (tmp_path / "kept").read_text().splitlines()
     changed = json.dumps({**json.loads(second), field: value})
-    (tmp_path / "kept").write_text("\n".join([first, changed, *rest]))
+    (tmp_path / "kept").write_text("\n".join([first, part, changed, *rest]))
     with pytest.raises(Misuse, match="is no history"):
-        kept(tmp_path / "kept")
+        list(Record(tmp_path / "kept").parts())
 
 
 def test_the_register_refuses_who_was_overtaken_and_knows_what_was_lost(tmp_path: Path) -> None:

@@ -19,6 +19,42 @@ from .journal import entries, operation, plain, steps
 
 FORMAT = 2
 _AT_ONCE = 20_000  # lines that are sorted by era in memory
+_NUMBER = (int, float)
+Kinds = dict[str, type | tuple[type, ...]]
+# What a run says of itself. A history may come from somebody else, and its page is opened in a browser.
+_ABOUT: Kinds = {
+    "store": str,
+    "own": (str, type(None)),
+    "library": (str, type(None)),
+    "register": str,
+    "seconds": _NUMBER,
+    "seed": int,
+    "workers": int,
+    "ttl": _NUMBER,
+    "fenced": bool,
+    "allowed": list,
+    "left out": dict,
+    "bound": _NUMBER,
+    "begun": _NUMBER,
+    "healed": _NUMBER,
+    "ended": _NUMBER,
+    "wrong": list,
+    "environment": dict,
+}
+
+
+def _check(said: Any, kinds: Kinds) -> None:
+    for field, kind in kinds.items():
+        if not isinstance(said[field] if isinstance(said, dict) else getattr(said, field), kind):
+            raise TypeError(f"{field} is no {kind}")
+
+
+def _kinds(of: type) -> Kinds:
+    plain: Kinds = {"str": str, "int": int, "float": _NUMBER}
+    return {field: plain[kind] for field, kind in of.__annotations__.items() if kind in plain}
+
+
+_OPERATION, _NOTE = _kinds(Operation), _kinds(Note)
 
 
 def era_of(name: str) -> str:
@@ -90,9 +126,17 @@ def _take(told: dict[str, Any], history: History) -> None:
     if "final" in told:
         history.final[told["final"]] = entries(told["value"])
     elif "what" in told:
-        history.notes.append(Note(**told))
+        history.notes.append(_note(told))
     else:
-        history.operations.append(operation(told))
+        one = operation(told)
+        _check(one, _OPERATION)
+        history.operations.append(one)
+
+
+def _note(told: dict[str, Any]) -> Note:
+    note = Note(**told)
+    _check(note, _NOTE)
+    return note
 
 
 class Record:
@@ -106,10 +150,11 @@ class Record:
             self.about: dict[str, Any] = next(lines, {})
             if self.about.pop("holdfast verify") != FORMAT:
                 raise Misuse(f"{str(path)!r} was kept by another version of holdfast")
+            _check(self.about, _ABOUT)
             for told in lines:
                 if "part" in told:
                     break
-                self.notes.append(Note(**told))
+                self.notes.append(_note(told))
         except (KeyError, TypeError, AttributeError):
             raise self._nonsense() from None
 
