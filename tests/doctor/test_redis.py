@@ -15,10 +15,10 @@ from holdfast.stores.redis.url import parse
 from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.base import poll
+from holdfast.testing.servers.clock import WallClock, shim
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.redis import Redis
 
-from ..stores.clock import WallClock, shim
 from .looking import all_looked_at, levels, one, said, whole
 
 pytestmark = pytest.mark.server

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,10 +30,37 @@ from holdfast.testing.history import (
     History,
     Operation,
 )
-from holdfast.verify.judging import BROKEN, CLEAN, KEPT, PROMISES, SERVED, UNDECIDED, Judgement, judge
+from holdfast.verify import judging, record
+from holdfast.verify.judging import BROKEN, CLEAN, KEPT, PROMISES, SERVED, UNDECIDED, Judgement
 
-ABOUT: dict[str, Any] = {"begun": 0.0, "healed": 50.0, "bound": 5.0, "wrong": [], "ttl": 1.0}
+ABOUT: dict[str, Any] = {
+    "begun": 0.0,
+    "healed": 50.0,
+    "ended": 60.0,
+    "bound": 5.0,
+    "wrong": [],
+    "ttl": 1.0,
+    "library": None,
+}
+ABOUT |= {"store": "redis://cache", "own": None, "register": "a file", "seconds": 9.0, "seed": 1, "workers": 2}
+ABOUT |= {"fenced": True, "allowed": [], "left out": {}, "environment": {}}
 STALE_WRITE, LOST_UPDATE, NO_CAUSE, TOKENS, LINEARIZABLE, HONEST = PROMISES
+
+
+def kept(history: History, about: dict[str, Any], path: Path) -> record.Record:
+    """As a run keeps it: notes of the run as a whole first, then what happened to names."""
+    whole = [note for note in history.notes if not note.name]
+    part = History()
+    part.operations, part.final = history.operations, history.final
+    part.notes = [note for note in history.notes if note.name]
+    lines = [json.dumps({"holdfast verify": record.FORMAT, **about}), *(json.dumps(note._asdict()) for note in whole)]
+    path.write_text("\n".join([*lines, *record.lines_of(part)]))
+    return record.Record(path)
+
+
+def judge(history: History, about: dict[str, Any]) -> Judgement:
+    with tempfile.TemporaryDirectory() as folder:
+        return judging.judge(kept(history, about, Path(folder) / "kept"))
 
 
 def good() -> History:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +58,7 @@ def test_sqlite_keeps_its_promises_under_pauses_and_kills_and_the_history_says_s
     assert findings(told) == []
     assert code in (0, 2)  # on a machine that let nobody work, there is nothing to conclude
     assert told["figures"]["faults"]
-    assert told["run"]["allowed"] == ["pause", "kill"]
+    assert told["run"]["allowed"] == ["pause", "kill", "clock"]
     again, told_again = verify("--check", str(kept))
     assert (again, told_again) == (code, told)
     assert report.read_text().startswith("<!doctype html>")
@@ -105,12 +106,44 @@ def test_a_redis_of_somebody_elses_is_attacked_through_the_proxy_and_left_as_it_
 
 @pytest.mark.server
 @pytest.mark.timeout(200)
-def test_three_members_of_etcd_of_its_own_are_beheaded_and_the_promises_kept(verify: Verify) -> None:
-    code, told = verify("--own", "etcd", "--seconds", "2", "--workers", "3", "--faults", "leader,pause-server,pause")
+def test_the_register_may_be_in_a_postgresql_which_is_left_as_it_was_even_if_it_was_restarted_meanwhile(
+    verify: Verify,
+) -> None:
+    with servers.start("postgresql") as postgresql, servers.start("redis") as redis:
+        stop = threading.Event()
+
+        def restart() -> None:
+            while not stop.is_set() and not postgresql.query(
+                "SELECT 1 FROM pg_namespace WHERE nspname LIKE 'holdfast%'"
+            ):
+                stop.wait(0.05)
+            stop.wait(2)
+            postgresql.kill()
+            postgresql.restart()
+
+        restarting = threading.Thread(target=restart)
+        restarting.start()
+        try:
+            code, told = verify(
+                *(redis.url, "--register", postgresql.url, "--seconds", "3", "--ttl", "0.5", "--workers", "2"),
+                *("--faults", "pause,cut"),
+            )
+        finally:
+            stop.set()
+            restarting.join()
+        assert findings(told) == []
+        assert code in (0, 2)
+        assert told["run"]["register"].startswith("postgresql://")
+        assert postgresql.query("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'holdfast%'") == []
+
+
+def test_another_library_is_judged_by_what_its_users_have(verify: Verify) -> None:
+    code, told = verify("--library", "holdfast-sqlite", "--seconds", "2", "--ttl", "0.5", "--faults", "pause")
     assert findings(told) == []
     assert code in (0, 2)
-    assert told["run"]["own"] == "etcd"
-    assert told["figures"]["faults"]
+    assert told["run"]["library"] == "holdfast-sqlite"
+    assert told["run"]["fenced"]
+    assert "tokens rise in the order of the grants" not in told["promises"]  # of others that is not known
 
 
 def test_ended_in_the_middle_it_leaves_no_worker_and_no_lock(tmp_path: Path) -> None:
@@ -144,6 +177,8 @@ def test_ended_in_the_middle_it_leaves_no_worker_and_no_lock(tmp_path: Path) -> 
         (["sqlite:///{tmp}/x.db", "--faults", "fire"], "there is no fault 'fire'"),
         (["sqlite:///{tmp}/x.db", "--own", "redis"], "say one of them"),
         (["--own", "oracle"], "there is no server 'oracle'"),
+        (["--library", "nonsense"], "there is no adapter for 'nonsense'"),
+        (["sqlite:///{tmp}/x.db", "--register", "mysql://x"], "postgresql://"),
         (["--check", "{tmp}/missing"], "No such file"),
         (["sqlite:///{tmp}/x.db", "--keep", "{tmp}/none/kept"], "nothing can be written"),
         (["sqlite:///{tmp}/x.db", "--workers", "1"], "2 to 64 workers"),

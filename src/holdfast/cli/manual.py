@@ -365,12 +365,18 @@ end.
   --seconds S     how long faults are struck (default 10)
   --workers N     how many processes (default 4)
   --faults A,B    only these, or none. Else all that can be struck:
-                  pause, kill: workers of its own
+                  pause, kill, clock: workers of its own
                   cut, delay, drop: connections and answers between its workers
                   and your servers, by a proxy
-                  restart, pause-server, leader: only servers of its own (--own)
-  --own KIND      redis, valkey, redlock, etcd, zookeeper, consul, postgresql,
-                  mariadb; three members where there are three
+                  restart, pause-server, leader, failover, partition, disk-full,
+                  clock-server: only servers of its own (--own)
+  --own KIND      redis, valkey, redis-sentinel, redlock, etcd, zookeeper,
+                  consul, postgresql, mariadb; three members where there are
+                  three. disk-full and partition take root
+  --register URL  what the workers change is in your PostgreSQL, in a schema of
+                  the run's own that is dropped at the end; else in a file
+  --library NAME  somebody else's locks under the same: redis-py, kazoo …, on
+                  the server that they need
   --ttl S         of the locks (default 1; more where the store wants more)
   --seed N        the same plan again (the machine's own timing is not in it)
   --no-fence      the register checks no tokens: to see what is lost then

@@ -151,6 +151,8 @@ VERIFY: Spec = {
     "--seed": ("seed", _whole(0, 2**53, "a whole number")),
     "--workers": ("workers", _whole(2, 64, "2 to 64 workers")),
     "--faults": ("faults", str),
+    "--register": ("register", str),
+    "--library": ("library", str),
     "--ttl": ("ttl", _seconds),
     "--no-fence": ("no_fence", None),
     "--keep": ("keep", str),

@@ -6,21 +6,24 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..connecting import resolve
+from ..secret import Secret
 from .options import Options, Usage
 from .terminal import Paint
 from .text import line
 
 if TYPE_CHECKING:
-    from ..testing.history import History
     from ..verify.crew import Crew
-    from ..verify.judging import Judgement
+    from ..verify.judging import Found, Judgement
     from ..verify.nemesis import Nemesis
+    from ..verify.record import Record
 
 _STYLES = {"kept": "green", "broken": "red", "undecided": "yellow"}
 _SENTENCES = {
@@ -36,23 +39,22 @@ def verify(options: Options) -> int:
     from .. import verify as verifying
 
     _writable(options)
-    if (file := options.get("check")) is not None:
-        history, about = verifying.kept(Path(file))
-    else:
-        history, about = _run(options)
-    judgement = verifying.judge(history, about)
-    if (keep := options.get("keep")) is not None:
-        verifying.keep(history, about, Path(keep))
-    if (report := options.get("report")) is not None:
-        from ..verify.report import page
+    with tempfile.TemporaryDirectory(prefix="holdfast-verify-") as folder:
+        file = options.get("check")
+        record = _run(options, Path(folder)) if file is None else verifying.Record(Path(file))
+        judgement = verifying.judge(record)
+        if (report := options.get("report")) is not None:
+            from ..verify.report import page
 
-        Path(report).write_text(page(history, about, judgement), encoding="utf-8")
-    _tell(options, about, judgement)
+            Path(report).write_text(page(record, judgement), encoding="utf-8")
+    _tell(options, record.about, judgement)
     return judgement.exit_code
 
 
-def _run(options: Options) -> tuple[History, dict[str, Any]]:
+def _run(options: Options, folder: Path) -> Record:
     from .. import verify as verifying
+
+    path = Path(options.get("keep") or folder / "history")
 
     faults = options.get("faults")
     seed = options.get("seed")
@@ -60,14 +62,27 @@ def _run(options: Options) -> tuple[History, dict[str, Any]]:
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     plan = verifying.Plan(seed=seed, fenced=not options.flag("no_fence"), **said)
     asked = None if faults is None else [one for one in faults.split(",") if one not in ("", "none")]
-    own = options.get("own")
+    own, url = options.get("own"), options.get("url")
+    if (library := options.get("library")) is not None:
+        from ..verify.libraries.adapters import adapter
+
+        found = adapter(library)
+        plan = replace(plan, library=library, lanes=1, fenced=plan.fenced and found.fences)
+        if own is None and url is None:
+            own, url = (None, str(folder)) if found.kind == "file" else (found.kind, None)
     before = signal.signal(signal.SIGTERM, _interrupt)  # what was started and taken has to go, whoever ends us
     live = _Live(plan.seconds)
     try:
-        return verifying.run(None if own else resolve(options.get("url")), own, plan, asked, live.show)
+        store = None if own else resolve(url)
+        return verifying.run(store, own, plan, asked, path, live.show, _register(options))
     finally:
         signal.signal(signal.SIGTERM, before)
         live.over()
+
+
+def _register(options: Options) -> Secret | None:
+    told = options.get("register")
+    return None if told is None else Secret(told)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -136,10 +151,12 @@ def _tell(options: Options, about: dict[str, Any], judgement: Judgement) -> None
         print(f"  {paint('yellow', 'unclear')} {why}")
     faults = ", ".join(f"{fault} {count}" for fault, count in sorted(figures["faults"].items())) or "none"
     print(
-        f"{figures['acquired']} times a lock was acquired and {figures['updates']} updates made, with {about['workers']} workers "
-        f"in {about['seconds']:g} s on {line(about['store'])}."
+        f"{figures['operations']} operations: {figures['acquired']} times a lock was acquired, {figures['updates']} updates were "
+        f"made, by {about['workers']} workers in {about['seconds']:g} s on {line(about['store'])}."
     )
     print(f"Faults: {faults}.")
+    for fault, why in about["left out"].items():
+        print(f"Not struck: {fault} ({line(why)}).")
     print(
         f"Overlaps: {figures['overlaps']} (the longest {figures['longest overlap']:.2f} s). Two may both believe that they hold "
         f"a lock; {figures['refused']} times the storage refused the one who was overtaken."
@@ -149,9 +166,15 @@ def _tell(options: Options, about: dict[str, Any], judgement: Judgement) -> None
         f"{figures['wait max']:.2f} s; once all had healed, {about['bound']:.1f} s were allowed."
     )
     if not about["fenced"]:
-        print("The register did not check tokens (--no-fence): what was lost is what a lock without a fence loses.")
+        print(
+            f"The register did not check tokens ({_no_fence(about)}): what was lost is what a lock without a fence loses."
+        )
     print(f"Again with the same plan: --seed {about['seed']}")
 
 
-def _times(found: list[Any]) -> str:
-    return f" ({len(found)} findings)" if len(found) > 1 else ""
+def _no_fence(about: dict[str, Any]) -> str:
+    return f"{about['library']} issues none" if about["library"] else "--no-fence"
+
+
+def _times(found: Found) -> str:
+    return f" ({found.total} findings)" if found.total > 1 else ""

@@ -7,13 +7,14 @@ written down is then judged, and may be kept and judged again.
     plan       what a run is to do, and may do
     worker     a process: turns · journal · register
     running    one run: crew · ways · own · nemesis · cleaning
+    record     the run in one file
     judging    the verdict: checkers
     report     the verdict as a page: drawing
 """
 
-from .journal import keep, kept
 from .judging import Judgement, judge
 from .plan import Plan
+from .record import Record
 from .running import run
 
-__all__ = ["Plan", "run", "judge", "Judgement", "keep", "kept"]
+__all__ = ["Plan", "run", "Record", "judge", "Judgement"]

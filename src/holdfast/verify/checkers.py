@@ -8,10 +8,26 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..testing.checkers import Finding
-from ..testing.history import CHECK, CLAIM, DONE, GRANTED, LOST, OPEN, READ, RENEW, RENEWED, WRITE, History, Operation
+from ..testing.history import (
+    ACQUIRE,
+    CHECK,
+    CLAIM,
+    DONE,
+    GRANTED,
+    LEFT,
+    LOST,
+    OPEN,
+    READ,
+    RELEASE,
+    RENEW,
+    RENEWED,
+    WRITE,
+    History,
+    Operation,
+)
 
 SLACK = 1e-6  # seconds, for clocks that are read one after the other
 
@@ -80,12 +96,26 @@ def check_honesty(history: History) -> Iterator[Finding]:
             yield Finding("honesty", check.name, f"held again, though its loss had been told: {check}")
 
 
+def handoffs(history: History) -> Iterator[float]:
+    """Of one name: from asking to leave until the next had it, where somebody was waiting already."""
+    entered = [one for one in history.of(ACQUIRE) if one.outcome == GRANTED]
+    entered.sort(key=lambda one: one.returned)
+    left: dict[str, float] = {}
+    for one in history.of(RELEASE):
+        if one.outcome == LEFT:
+            left.setdefault(one.holder, one.invoked)
+    for at in left.values():
+        following = bisect.bisect_right(entered, at, key=lambda one: one.returned)
+        if following < len(entered) and entered[following].invoked < at:
+            yield entered[following].returned - at
+
+
 def percentile(values: list[float], share: float) -> float:
     """Of sorted values."""
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
-def histogram(values: list[float], edges: list[float]) -> list[int]:
+def histogram(values: Iterable[float], edges: list[float]) -> list[int]:
     """How many values are below each edge and not below the one before; the last count is of all beyond."""
     counts = [0] * (len(edges) + 1)
     for value in values:

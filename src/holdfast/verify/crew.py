@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..testing.history import ACQUIRE, CHECK, CRASHED, DONE, FAILED, GRANTED, RENEW, STALE, WRITE, Note
+from ..testing.history import ACQUIRE, CHECK, CRASHED, DONE, GRANTED, READ, RELEASE, STALE, WRITE, Note
 from ..testing.servers.process import standing
+from . import clocks
 from .journal import Tail
 from .plan import Plan
+from .register import Place
 from .turns import IN_THE_GAP
-from .worker import ASYNCIO, STOP, THREADS
+from .worker import ASYNCIO, CLOCK, STOP, THREADS
 
 _STOPPING = 10.0
 
@@ -35,11 +37,11 @@ class Worker:
         self.refused = 0
         self.worst_wait = 0.0
         self.last_granted = 0.0
-        self._last: dict[str, Any] = {}
-        self._tail = Tail(self.journal, self._seen)
+        self._in_the_gap: dict[str, str] = {}  # the name, by holder
+        self._tail = Tail(self.journal, _FOLLOWED, self._seen)
         with self.errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "holdfast.verify.worker"],
+                [sys.executable, "-P", "-W", "ignore", clocks.__file__],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -59,10 +61,9 @@ class Worker:
         self._tail.read()
 
     def in_the_gap(self) -> str | None:
-        """The name that it has looked at for the last time before it writes, if it is just there."""
+        """A name that it has looked at for the last time before it writes, if it is just there."""
         self.follow()
-        last = self._last
-        return last["name"] if (last.get("kind"), last.get("detail"), last.get("outcome")) == _GAP else None
+        return next(iter(self._in_the_gap.values()), None)
 
     def pause(self) -> None:
         """It stands still, and writes nothing more, when this returns."""
@@ -73,6 +74,10 @@ class Worker:
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
+
+    def shift(self, wall: float, suspended: float) -> None:
+        """Its clocks."""
+        self._say(f"{CLOCK} {wall} {suspended}")
 
     def kill(self) -> None:
         self._process.kill()
@@ -91,18 +96,22 @@ class Worker:
         return True
 
     def _seen(self, step: dict[str, Any]) -> None:
-        if "kind" not in step or step["kind"] == RENEW:  # by another thread of it
-            return
-        self._last = step
-        if step["kind"] == ACQUIRE and step["outcome"] in (GRANTED, FAILED):
-            self.worst_wait = max(self.worst_wait, step["returned"] - step["invoked"])
-            if step["outcome"] == GRANTED:
+        kind, outcome = step.get("kind"), step.get("outcome")
+        if kind == CHECK:
+            if outcome == DONE:
+                self._in_the_gap[step["holder"]] = step["name"]
+        elif kind == ACQUIRE:
+            if "returned" in step:
+                self.worst_wait = max(self.worst_wait, step["returned"] - step["invoked"])
+            if outcome == GRANTED:
                 self.granted += 1
                 self.last_granted = step["invoked"]
-        elif step["outcome"] == STALE:
-            self.refused += 1
-        elif step["kind"] == WRITE and step["outcome"] == DONE:
-            self.updates += 1
+        elif kind in (READ, WRITE):
+            self._in_the_gap.pop(step.get("holder", ""), None)
+            self.refused += outcome == STALE
+            self.updates += kind == WRITE and outcome == DONE
+        elif kind == RELEASE:
+            self._in_the_gap.pop(step.get("holder", ""), None)
 
     def _say(self, word: str) -> None:
         assert self._process.stdin is not None
@@ -124,22 +133,24 @@ class Worker:
             os.kill(self._process.pid, number)
 
 
-_GAP = (CHECK, IN_THE_GAP, DONE)
+_FOLLOWED = [f'"kind": "{kind}"'.encode() for kind in (ACQUIRE, READ, WRITE, RELEASE)] + [IN_THE_GAP.encode()]
 
 
 class Crew:
     """All of them, those that were killed too."""
 
-    def __init__(self, plan: Plan, ways: Sequence[str], register: Path, prefix: str, folder: Path) -> None:
+    def __init__(self, plan: Plan, ways: Sequence[str], place: Place, prefix: str, folder: Path) -> None:
         self._plan = plan
         self._ways = ways
         self._folder = folder
         self._told = {
-            "register": str(register),
+            "register": [place.where, place.schema],
             "prefix": prefix,
             "fenced": plan.fenced,
             "ttl": plan.ttl,
             "era": plan.era,
+            "lanes": plan.lanes,
+            "library": plan.library,
             "patience": plan.bound + 2,
             "start": time.monotonic(),
         }

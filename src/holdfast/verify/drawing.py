@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from typing import Any
 
@@ -50,16 +50,15 @@ def legend() -> str:
     return f'<p class="legend">{kinds}{marks}</p>'
 
 
-def waits(history: History) -> str:
-    """How many acquires waited how long."""
-    values = [one.returned - one.invoked for one in history.of(ACQUIRE) if one.outcome == GRANTED]
+def distribution(values: Iterable[float], label: str) -> str:
+    """How many lasted how long."""
     counts = histogram(values, _EDGES)
     labels = [f"< {edge:g} s" for edge in _EDGES] + [f"≥ {_EDGES[-1]:g} s"]
     most = max([*counts, 1])
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {len(counts) * _LANE}" role="img" aria-label="Distribution of waits">']
-    for number, (label, count) in enumerate(zip(labels, counts, strict=True)):
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {len(counts) * _LANE}" role="img" aria-label="{label}">']
+    for number, (edge, count) in enumerate(zip(labels, counts, strict=True)):
         y, width = number * _LANE, count / most * (_WIDTH - _LEFT - 80)
-        parts.append(_label(label, number))
+        parts.append(_label(edge, number))
         parts.append(
             f'<rect class="wait" x="{_LEFT}" y="{y + 3}" width="{width:.1f}" height="{_LANE - 6}"/>'
             f'<text x="{_LEFT + width + 6:.1f}" y="{y + 16}">{count}</text>'

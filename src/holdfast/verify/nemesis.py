@@ -13,12 +13,16 @@ from ..testing.history import Note
 from .crew import Crew, Worker
 from .own import Own
 from .plan import Plan
-from .register import Register
+from .register import Register, Unanswered
 from .ways import Ways
 
 FAULT = "fault "  # begins what a note says
-_AIMING = 0.5  # seconds it looks for somebody who is just about to write
-_REST = (0.02, 0.25)
+_AIMING = 1.0  # seconds it looks for somebody who is just about to write
+_REST = (0.02, 0.25)  # seconds between two faults, or
+_LONG_REST = (
+    0.5,
+    1.5,
+)  # ttls, by turns: what comes right after another fault is one thing, what strikes in full work is another
 
 
 class Nemesis:
@@ -43,16 +47,22 @@ class Nemesis:
             if not self._plan.faults:
                 self._sleep(left)
                 return
-            self._sleep(min(left, self._random.uniform(*_REST)))
+            self._sleep(min(left, self._rest()))
             if not deck:
                 deck = list(self._plan.faults)
                 self._random.shuffle(deck)
             self._strike(deck.pop())
 
+    def _rest(self) -> float:
+        if self._random.random() < 0.5:
+            return self._random.uniform(*_REST)
+        return self._random.uniform(*_LONG_REST) * self._plan.ttl
+
     def heal(self) -> float:
         """When everything had healed."""
         for worker in self._crew.living:
             worker.resume()
+            worker.shift(0.0, 0.0)
         self._ways.heal()
         if self._own is not None:
             self._own.heal()
@@ -78,12 +88,18 @@ class Nemesis:
             worker.pause()
             self._sleep(self._random.uniform(0.1, 1.5) * ttl)
         else:
-            before = self._register.look(name)
+            before = self._look(name)
             give_up = time.monotonic() + 3 * ttl + 1
-            while self._register.look(name) == before and time.monotonic() < give_up:
+            while self._look(name) == before and time.monotonic() < give_up:
                 self._sleep(0.01)
         worker.resume()
         return worker.name
+
+    def _look(self, name: str) -> str | None:
+        try:
+            return self._register.look(name)
+        except Unanswered:
+            return None
 
     def _aim(self) -> tuple[Worker | None, str]:
         """Somebody who stands still in that moment, and the name."""
@@ -105,6 +121,19 @@ class Nemesis:
         self._crew.kill(worker)
         self._crew.start()
         return worker.name
+
+    def _clock(self) -> str:
+        """Its wall clock is set ahead or back, by seconds or by an hour; or its machine was asleep."""
+        worker, ttl = self._random.choice(self._crew.living), self._plan.ttl
+        if self._plan.machines > 1 and self._random.random() < 0.5:
+            by = self._random.uniform(0.1, 2) * ttl
+            worker.shift(0.0, by)
+            return f"{worker.name}, asleep for {by:.1f} s"
+        by = self._random.choice((1, -1)) * self._random.choice((ttl, 3600.0))
+        worker.shift(by, 0.0)
+        self._sleep(self._random.uniform(0.2, 1.5) * ttl)
+        worker.shift(0.0, 0.0)
+        return f"{worker.name} by {by:+g} s"
 
     # ---- the way
 
@@ -149,6 +178,22 @@ class Nemesis:
     def _pause_server(self) -> str:
         assert self._own is not None
         return self._own.pause(self._random, self._sleep, 1.5 * self._plan.ttl)
+
+    def _failover(self) -> str:
+        assert self._own is not None
+        return self._own.failover(self._random, self._sleep)
+
+    def _partition(self) -> str:
+        assert self._own is not None
+        return self._own.partition(self._random, self._sleep, 2.5 * self._plan.ttl)
+
+    def _disk_full(self) -> str:
+        assert self._own is not None
+        return self._own.fill_disk(self._random, self._sleep, 1.5 * self._plan.ttl)
+
+    def _clock_server(self) -> str:
+        assert self._own is not None
+        return self._own.set_clock(self._random, self._sleep, self._plan.ttl)
 
     def _sleep(self, seconds: float) -> None:
         end = time.monotonic() + seconds

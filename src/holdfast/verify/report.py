@@ -7,19 +7,20 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..testing.history import READ, STALE, WRITE, History
-from .drawing import WINDOW, legend, timeline, waits
+from .drawing import WINDOW, distribution, legend, timeline
 from .judging import Judgement
+from .record import Record
 
 _TITLES = {
     "kept": "All promises were kept",
     "broken": "A promise was broken",
     "undecided": "Too little happened to conclude anything",
 }
-_FINDINGS, _REFUSALS = 20, 200
 
 
-def page(history: History, about: dict[str, Any], judgement: Judgement) -> str:
+def page(record: Record, judgement: Judgement) -> str:
+    about = record.about
+    history = record.since(max(about["begun"], about["ended"] - WINDOW))
     title = _TITLES[judgement.verdict]
     style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
     return f"""<!doctype html>
@@ -32,11 +33,13 @@ def page(history: History, about: dict[str, Any], judgement: Judgement) -> str:
 {"".join(f"<p>{escape(why)}</p>" for why in judgement.undecided)}
 {_findings(judgement)}
 <h2>Holds and faults</h2>
-<p>{_explained(history, about)}</p>
+<p>{_explained(about)}</p>
 {legend()}<div class="scroll">{timeline(history, about)}</div>
-<h2>How long people waited</h2><div class="scroll">{waits(history)}</div>
+<h2>How long people waited</h2><div class="scroll">{distribution(judgement.tally.waits, "Distribution of waits")}</div>
+<h2>From a release until the next in line had it</h2>
+<div class="scroll">{distribution(judgement.tally.handoffs, "Distribution of handoffs")}</div>
 <h2>Figures</h2>{_table(_figures(judgement))}
-<h2>Refusals</h2>{_refusals(history)}
+<h2>Refusals</h2>{_refusals(judgement)}
 <h2>Environment</h2>{_table(_environment(about))}
 </body></html>
 """
@@ -53,9 +56,8 @@ def _summary(about: dict[str, Any], judgement: Judgement) -> str:
     )
 
 
-def _explained(history: History, about: dict[str, Any]) -> str:
-    last = max((one.invoked for one in history.operations), default=0.0)
-    part = f" The last {WINDOW:g} s are shown." if last - about["begun"] > WINDOW else ""
+def _explained(about: dict[str, Any]) -> str:
+    part = f" The last {WINDOW:g} s are shown." if about["ended"] - about["begun"] > WINDOW else ""
     return (
         f"A lane for each worker process. Left of the dashed line faults were struck; right of it all had healed.{part}"
     )
@@ -64,12 +66,12 @@ def _explained(history: History, about: dict[str, Any]) -> str:
 def _promises(judgement: Judgement) -> Iterable[tuple[str, str]]:
     for promise, found in judgement.promises.items():
         word = "broken" if found else "kept"
-        times = f" ({len(found)} findings)" if found else ""
+        times = f" ({found.total} findings)" if found else ""
         yield escape(promise), f'<span class="{word}">{word}{times}</span>'
 
 
 def _findings(judgement: Judgement) -> str:
-    found = [one for some in judgement.promises.values() for one in some[:_FINDINGS]]
+    found = [one for some in judgement.promises.values() for one in some]
     if not found:
         return ""
     return "<h2>Findings</h2>" + "".join(f'<p class="finding">{escape(str(one)[:1000])}</p>' for one in found)
@@ -84,13 +86,13 @@ def _figures(judgement: Judgement) -> Iterable[tuple[str, str]]:
         yield escape(name), escape(str(value))
 
 
-def _refusals(history: History) -> str:
-    refused = [one for one in history.of(READ, WRITE) if one.outcome == STALE]
+def _refusals(judgement: Judgement) -> str:
     rows = [
         (f"<code>{escape(one.process)} {one.kind} {escape(one.name)}</code>", escape(f"token {one.token} {one.detail}"))
-        for one in refused[:_REFUSALS]
+        for one in judgement.tally.refused
     ]
-    more = f"<p>{len(refused) - _REFUSALS} more are in the history.</p>" if len(refused) > _REFUSALS else ""
+    unsaid = judgement.figures["refused"] - len(rows)
+    more = f"<p>{unsaid} more are in the history.</p>" if unsaid else ""
     return _table(rows) + more if rows else "<p>None.</p>"
 
 
@@ -98,6 +100,8 @@ def _environment(about: dict[str, Any]) -> Iterable[tuple[str, str]]:
     for key in ("own", "seed", "ttl", "bound", "allowed"):
         value = about[key]
         yield key, escape(", ".join(value) or "none" if isinstance(value, list) else f"{value}")
+    for fault, why in about["left out"].items():
+        yield "not struck", escape(f"{fault}: {why}")
     for key, value in about["environment"].items():
         yield escape(key), escape(str(value))
 

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, sync
-from ..errors import Misuse
+from ..errors import Misuse, Unavailable
 from ..secret import Secret, redacted
-from ..testing.history import History
+from . import record
 from . import register as registers
 from .cleaning import clean
 from .crew import Crew
-from .journal import gathered
 from .nemesis import Nemesis
 from .own import Own
 from .plan import Plan, allowed, possible
+from .record import Record
+from .register import Place, Unanswered
 from .ways import Ways
 
 PREFIX = "holdfast-verify/"
@@ -33,20 +34,34 @@ Show = Callable[[Crew, Nemesis, float], None]  # what is told while it runs
 
 
 def run(
-    url: Secret | None, own: str | None, plan: Plan, faults: Sequence[str] | None, show: Show
-) -> tuple[History, dict[str, Any]]:
-    """The history, and what the run knows of itself. `faults` None: all that can be struck."""
+    url: Secret | None,
+    own: str | None,
+    plan: Plan,
+    faults: Sequence[str] | None,
+    path: Path,
+    show: Show,
+    register: Secret | None = None,
+) -> Record:
+    """What happened, written down at `path`. `faults` None: all that can be struck."""
     with ExitStack() as until_the_end:
-        servers = until_the_end.enter_context(Own(own)) if own is not None else None
+        servers = until_the_end.enter_context(Own(own, register is None)) if own is not None else None
         url = Secret(servers.url) if servers is not None else url
         assert url is not None
-        traits = _looked_at(url)
         ways = until_the_end.enter_context(Ways(url.plain, plan.workers))
-        can = possible(bool(ways), servers is not None, servers is not None and servers.has_leader)
-        plan = replace(plan, faults=allowed(faults, can), ttl=max(plan.ttl, traits.min_ttl))
+        can = possible(bool(ways), servers.faults if servers is not None else ())
+        why_not = servers.left_out if servers is not None else {}
+        plan = replace(plan, faults=allowed(faults, can, why_not))
+        if plan.library is None:
+            traits = _looked_at(url)
+            machines = plan.workers if traits.scope == "network" else 1
+            plan = replace(plan, ttl=max(plan.ttl, traits.min_ttl), machines=machines)
         folder = Path(tempfile.mkdtemp(prefix="holdfast-verify-"))
         until_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
-        return _struck(url, servers, plan, ways, folder, show)
+        number = os.urandom(4).hex()
+        place = registers.place(None if register is None else register.plain, folder, number)
+        until_the_end.callback(place.remove)  # before it is created: what was created in part goes too
+        _created(place)
+        return _struck(url, servers, plan, ways, place, f"{PREFIX}{number}/", folder, path, show)
 
 
 def _looked_at(url: Secret) -> Any:
@@ -59,15 +74,27 @@ def _looked_at(url: Secret) -> Any:
         return locks.traits
 
 
+def _created(place: Place) -> None:
+    try:
+        place.create()
+    except Unanswered as error:
+        raise Unavailable(f"the PostgreSQL of --register cannot be reached: {error}") from None
+
+
 def _struck(
-    url: Secret, servers: Own | None, plan: Plan, ways: Ways, folder: Path, show: Show
-) -> tuple[History, dict[str, Any]]:
-    prefix = f"{PREFIX}{os.urandom(4).hex()}/"
-    file = folder / "register.db"
-    registers.create(file)
-    register = registers.Register(file, plan.fenced)
+    url: Secret,
+    servers: Own | None,
+    plan: Plan,
+    ways: Ways,
+    place: Place,
+    prefix: str,
+    folder: Path,
+    path: Path,
+    show: Show,
+) -> Record:
+    register = registers.Register(place, plan.fenced)
     started = time.monotonic()
-    crew = Crew(plan, ways.urls, file, prefix, folder)
+    crew = Crew(plan, ways.urls, place, prefix, folder)
     nemesis = Nemesis(plan, crew, ways, servers, register, lambda: show(crew, nemesis, started))
     wrong: list[str] = []
     try:
@@ -79,16 +106,19 @@ def _struck(
         healed = nemesis.heal()
         _until(lambda: all(worker.last_granted > healed for worker in crew.living), plan.bound, crew)
         wrong += crew.stop()
-        history = gathered(worker.journal for worker in crew.workers if worker.journal.exists())
-        history.notes = sorted([*history.notes, *crew.notes, *nemesis.notes])
-        history.final = register.kept()
+    except BaseException:
+        register.close()
+        raise
     finally:
         crew.end()
         ways.heal()
-        left = clean(url, prefix, 2 * plan.ttl + 10)
-        register.close()
-    wrong += left
-    return history, about(url, servers, plan, begun, healed, wrong)
+        left = clean(url, prefix, 2 * plan.ttl + 10) if plan.library is None else []  # those end with their servers
+    told = about(url, servers, plan, begun, healed, [*wrong, *left])
+    told["register"] = redacted(place.where) if place.schema else "a file"
+    journals = [worker.journal for worker in crew.workers if worker.journal.exists()]
+    record.write(path, told, [*crew.notes, *nemesis.notes], journals, register.kept, folder)
+    register.close()
+    return record.Record(path)
 
 
 def _until(condition: Callable[[], bool], seconds: float, crew: Crew) -> None:
@@ -109,12 +139,16 @@ def about(
         "seconds": plan.seconds,
         "seed": plan.seed,
         "workers": plan.workers,
+        "lanes": plan.lanes,
+        "library": plan.library,
         "ttl": plan.ttl,
         "fenced": plan.fenced,
         "allowed": list(plan.faults),
+        "left out": servers.left_out if servers is not None else {},
         "bound": plan.bound,
         "begun": begun,
         "healed": healed,
+        "ended": time.monotonic(),
         "wrong": wrong,
         "environment": {
             "holdfast": __version__,

@@ -17,8 +17,8 @@ from ..databases.wire import settle
 from ..errors import HoldfastError, LeaseLost, StaleToken
 from ..testing.history import ACQUIRE, CHECK, DONE, FAILED, GRANTED, LOST, READ, RELEASE, STALE, WRITE, Operation
 from .journal import Journal
-from .plan import HOLD
-from .register import Register
+from .plan import HOLD, NAMES
+from .register import Register, Unanswered
 
 MUTEX, REENTRANT, RWLOCK, SEMAPHORE, ALL_OF = KINDS = ("mutex", "reentrant", "rwlock", "semaphore", "all_of")
 PLACES = 2  # of the semaphore
@@ -27,7 +27,7 @@ IN_THE_GAP = "the last look before a write"
 
 class Turns:
     def __init__(
-        self, locks: Any, register: Register, journal: Journal, prefix: str, ttl: float, patience: float
+        self, locks: Any, register: Register, journal: Journal, lane: int, prefix: str, ttl: float, patience: float
     ) -> None:
         self._locks = locks
         self._register = register
@@ -35,7 +35,8 @@ class Turns:
         self._prefix = prefix
         self._ttl = ttl
         self._patience = patience
-        self._random = random.Random(journal.process)
+        self._name = f"{journal.process}.{lane}"
+        self._random = random.Random(self._name)
         self._count = 0
 
     async def one(self, era: int) -> None:
@@ -56,7 +57,7 @@ class Turns:
                 with suppress(HoldfastError):  # the same once more, and out again; what is outside stays held
                     await settle((await settle(made.acquire(timeout=self._patience))).release())
             await self._inside(leases, changes)
-        except (LeaseLost, StaleToken):
+        except (LeaseLost, StaleToken, Unanswered):
             return  # it is in the history
         finally:
             await self._release(held, leases)
@@ -64,7 +65,8 @@ class Turns:
     def _choose(self, kind: str, era: int) -> tuple[Callable[[], Any], bool]:
         """What to take, and whether whoever has it is alone and may write."""
         locks, ttl = self._locks, self._ttl
-        name = f"{self._prefix}{kind}.{era}"
+        number = self._random.randrange(NAMES)
+        name = f"{self._prefix}{kind}.{number}.{era}"
         if kind == REENTRANT:
             return lambda: locks.lock(name, ttl=ttl, reentrant=True), True
         if kind == SEMAPHORE:
@@ -73,7 +75,7 @@ class Turns:
             writes = self._random.random() < 0.5
             both = locks.rwlock(name, ttl=ttl)
             return (both.write if writes else both.read), writes
-        mutex = f"{self._prefix}{MUTEX}.{era}"
+        mutex = f"{self._prefix}{MUTEX}.{number}.{era}"
         if kind == ALL_OF:  # one of the two is the mutex that others take alone
             return lambda: locks.all_of(mutex, name, ttl=ttl), True
         return lambda: locks.lock(mutex, ttl=ttl), True
@@ -82,7 +84,7 @@ class Turns:
         names = [ask.name for ask in made._asks] if kind == ALL_OF else [made._ask.name]
         steps = [self._journal.step(ACQUIRE, name, ttl=self._ttl, detail=kind) for name in names]
         try:
-            held = await settle(made.acquire(timeout=self._patience))
+            held = await settle(made.acquire(timeout=self._how_long()))
         except HoldfastError as error:
             for step in steps:
                 step.detail = f"{kind}: {type(error).__name__}"
@@ -108,8 +110,8 @@ class Turns:
         bases = self._touch(steps, lambda: self._register.read(tokens))
         await self._think()
         self._check(leases, IN_THE_GAP)
-        await self._think()
-        entry = f"{self._journal.process}.{self._count}"
+        await self._think(often=0.5)
+        entry = f"{self._name}.{self._count}"
         steps = [
             self._journal.step(
                 WRITE,
@@ -141,7 +143,7 @@ class Turns:
     def _look(self, name: str) -> None:
         """Those who share read without a token: the order in which they do is nobody's business."""
         step = self._journal.step(READ, name)
-        last = self._register.look(name)
+        last = self._register.look(name)  # Unanswered: the step stays open
         step.value = ((last, 0),) if last else ()
         step.end(time.monotonic(), DONE)
 
@@ -169,5 +171,11 @@ class Turns:
             for lease in leases:
                 self._journal.tell(f"{RELEASE}: {type(error).__name__}", lease.name, lease.token)
 
-    async def _think(self) -> None:
-        await self._locks._engine.driver.sleep(self._random.uniform(0, HOLD))
+    def _how_long(self) -> float:
+        """Half of them wait until they are served; the others go away soon, as people do, and work elsewhere."""
+        return self._patience if self._random.random() < 0.5 else self._random.uniform(0, 0.3) * self._ttl
+
+    async def _think(self, often: float = 0.2) -> None:
+        """So often for longer: a turn is there to be struck in, and yet there are to be many of them."""
+        most = HOLD if self._random.random() < often else HOLD / 20
+        await self._locks._engine.driver.sleep(self._random.uniform(0, most))

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast import LeaseLost, Unavailable
 from holdfast.testing import servers
+from holdfast.testing.servers import clock
 from holdfast.testing.servers.postgresql import PostgreSQL
 
-from .. import clock
 from ..hands import SOON, Connect, in_background, until
 
 pytestmark = pytest.mark.server

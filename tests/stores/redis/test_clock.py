@@ -18,9 +18,8 @@ from holdfast.drivers.threads import Threads
 from holdfast.stores.redis import open_store
 from holdfast.sync import Locks
 from holdfast.testing import servers
+from holdfast.testing.servers import clock
 from holdfast.testing.servers.redis import Redis
-
-from .. import clock
 
 pytestmark = pytest.mark.server
 Connect = Callable[[str], Locks]

@@ -42,6 +42,11 @@ SINGLE = {
     "postgresql": "postgresql.PostgreSQL",
     "pgbouncer": "postgresql.PgBouncer",
     "mariadb": "mariadb.MariaDB",
+    # The newest that can be had.
+    "etcd-new": "etcd.Etcd",
+    "zookeeper-new": "zookeeper.ZooKeeper",
+    "postgresql-new": "postgresql.UnpackedPostgreSQL",
+    "mysql": "mysql.MySQL",
 }
 # Started and stopped only: for fenced storage and for metrics, not for locks. SeaweedFS takes 15 s to end in good order.
 STORAGE = {"seaweedfs": "seaweedfs.SeaweedFS", "prometheus": "prometheus.Prometheus"}

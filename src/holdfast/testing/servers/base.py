@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from holdfast.testing.closing import Closes
-from holdfast.testing.ports import LOOPBACK, ReservedPort
+from holdfast.testing.ports import ReservedPort
 from holdfast.testing.servers import process
+from holdfast.testing.servers.machines import next_machine
 from holdfast.testing.servers.needs import cache_folder, missing, needs
 
 START_SECONDS = 60.0
@@ -62,7 +63,8 @@ class Server(Closes, ABC):
         self.kind = kind
         self.program = str(needs(kind)[0].find())
         self.extra = extra
-        self.environ = dict(environ or {})
+        self.machine = next_machine()
+        self.environ = {**self.machine.environ, **(environ or {})}
         self.user = self.account if os.geteuid() == 0 else None
         self.folder = process.nest().new_folder(kind)
         self.data = self.folder / "data"
@@ -102,12 +104,16 @@ class Server(Closes, ABC):
         return self.ports[0]
 
     @property
+    def host(self) -> str:
+        return self.machine.host
+
+    @property
     def address(self) -> tuple[str, int]:
-        return LOOPBACK, self.port
+        return self.host, self.port
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://{LOOPBACK}:{self.port}"
+        return f"{self.scheme}://{self.host}:{self.port}"
 
     @property
     def log(self) -> str:
@@ -133,6 +139,7 @@ class Server(Closes, ABC):
             raise ServerError(f"{self} runs already: restart() it")
         if not self.data.exists():
             self.data.mkdir(mode=0o700)
+            self.machine.furnish(self.data)
             if self.user:
                 shutil.chown(self.data, self.user)
             try:
@@ -140,7 +147,9 @@ class Server(Closes, ABC):
             except BaseException:
                 self._discard()  # half prepared is worse than empty: the next launch begins anew
                 raise
-        self._process = process.spawn([*self.command()], self.data, self._log, self.environ, self.user)
+        self._process = process.spawn(
+            self.machine.command(self.command()), self.data, self._log, self.environ, self.user
+        )
 
     def await_answer(self, timeout: float = START_SECONDS) -> None:
         deadline = time.monotonic() + timeout
@@ -201,7 +210,7 @@ class Server(Closes, ABC):
         self.stop()
 
     def __str__(self) -> str:
-        return f"{self.kind} at {LOOPBACK}:{self.port}"
+        return f"{self.kind} at {self.host}:{self.port}"
 
     def _prepare(self) -> None:
         if not self.prepared_once or self.environ:
@@ -261,6 +270,7 @@ class Server(Closes, ABC):
 
     def _discard(self) -> None:
         """Remove the data."""
+        self.machine.clear(self.data)
         shutil.rmtree(self.data, ignore_errors=True)
 
     def _last_words(self) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from holdfast.testing.closing import Closes
-from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.servers.base import MEND_SECONDS, START_SECONDS, Server, mend, poll
 
 Member = TypeVar("Member", bound=Server)
@@ -32,7 +31,7 @@ class Cluster(Closes, Generic[Member]):
     @property
     def hosts(self) -> str:
         """As most clients want them: 127.0.0.1:1,127.0.0.1:2"""
-        return ",".join(f"{LOOPBACK}:{member.port}" for member in self.members)
+        return ",".join(f"{member.host}:{member.port}" for member in self.members)
 
     @property
     def url(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.servers import wire
 from holdfast.testing.servers.base import Server
 
@@ -21,10 +20,10 @@ class Consul(Server):
             "node_name": self.folder.name,
             "data_dir": str(self.data / "state"),
             "bootstrap_expect": len(peers),
-            "bind_addr": LOOPBACK,
-            "client_addr": LOOPBACK,
+            "bind_addr": self.host,
+            "client_addr": self.host,
             "ports": {"http": http, "server": raft, "serf_lan": gossip, "serf_wan": -1, "dns": -1, "grpc": -1},
-            "retry_join": [f"{LOOPBACK}:{peer.ports[2]}" for peer in peers if peer is not self],
+            "retry_join": [f"{peer.host}:{peer.ports[2]}" for peer in peers if peer is not self],
             "retry_interval": "200ms",
             "performance": {"raft_multiplier": 1},
             "disable_update_check": True,
@@ -45,4 +44,4 @@ class Consul(Server):
 
     def leads(self) -> bool:
         leader = wire.http_json(self.address, "GET", "/v1/status/leader")
-        return bool(leader == f"{LOOPBACK}:{self.ports[1]}")
+        return bool(leader == f"{self.host}:{self.ports[1]}")

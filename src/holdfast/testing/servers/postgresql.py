@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.servers import wire
 from holdfast.testing.servers.base import Server
+from holdfast.testing.servers.needs import POSTGRESQL_NEW
 from holdfast.testing.servers.watcher import release_shared_memory
 
 
@@ -54,6 +56,22 @@ class PostgreSQL(_Speaker):
     def _discard(self) -> None:
         release_shared_memory(self.data)
         super()._discard()
+
+
+class UnpackedPostgreSQL(PostgreSQL):
+    """From the cache, where its own account cannot read: a copy beside its data can be."""
+
+    prepared_once = False
+
+    def prepare(self) -> None:
+        program, cache = Path(self.program), POSTGRESQL_NEW.folder
+        if self.user and program.is_relative_to(cache):
+            shutil.copytree(cache, self.folder / "installed", symlinks=True)
+            (self.folder / "installed").chmod(0o755)
+            self.program = str(self.folder / "installed" / program.relative_to(cache))
+        for each in Path(self.program).parent.iterdir():
+            each.chmod(0o755)
+        super().prepare()
 
 
 class PgBouncer(_Speaker):

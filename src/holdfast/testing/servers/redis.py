@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from holdfast.testing.ports import LOOPBACK
 from holdfast.testing.servers import wire
 from holdfast.testing.servers.base import PROBE_SECONDS, START_SECONDS, Server, poll
 from holdfast.testing.servers.clusters import Cluster
@@ -25,9 +24,11 @@ class Redis(Server):
             "--port",
             str(self.port),
             "--bind",
-            LOOPBACK,
+            self.host,
             "--dir",
             str(self.data),
+            "--protected-mode",
+            "no",  # at an address of a machine of its own, where nobody else is
             *durable,
             *self.extra,
         ]
@@ -54,7 +55,9 @@ class Sentinel(Redis):
             "--port",
             str(self.port),
             "--bind",
-            LOOPBACK,
+            self.host,
+            "--protected-mode",
+            "no",
         ]
 
 
@@ -66,10 +69,12 @@ class SentinelGroup(Cluster[Redis]):
     def __init__(self, size: int, extra: tuple[str, ...]) -> None:
         # Without a delay before the first sync: the default of five seconds is most of the start.
         first = Redis("redis", ("--repl-diskless-sync-delay", "0", *extra))
-        replicas = [Redis("redis", (*first.extra, "--replicaof", f"{LOOPBACK} {first.port}")) for _ in range(size - 1)]
+        replicas = [
+            Redis("redis", (*first.extra, "--replicaof", f"{first.host} {first.port}")) for _ in range(size - 1)
+        ]
         quorum = size // 2 + 1
         lines = (
-            f"sentinel monitor {self.NAME} {LOOPBACK} {first.port} {quorum}",
+            f"sentinel monitor {self.NAME} {first.host} {first.port} {quorum}",
             f"sentinel down-after-milliseconds {self.NAME} 500",
             f"sentinel failover-timeout {self.NAME} 3000",
         )
@@ -82,7 +87,7 @@ class SentinelGroup(Cluster[Redis]):
 
     @property
     def url(self) -> str:
-        hosts = ",".join(f"{LOOPBACK}:{sentinel.port}" for sentinel in self.sentinels)
+        hosts = ",".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
         return f"redis+sentinel://{hosts}/{self.NAME}"
 
     def start(self, timeout: float = START_SECONDS) -> None:
@@ -155,7 +160,7 @@ class RedisCluster(Cluster[Redis]):
                 first, last = SLOTS * index // size, SLOTS * (index + 1) // size - 1
                 member.execute("CLUSTER", "ADDSLOTSRANGE", first, last)
         for other in self.members[1:]:
-            self.members[0].execute("CLUSTER", "MEET", LOOPBACK, other.port, other.ports[1])
+            self.members[0].execute("CLUSTER", "MEET", other.host, other.port, other.ports[1])
         poll(self.whole, timeout, f"{self} to cover all slots")
 
     def whole(self) -> bool:

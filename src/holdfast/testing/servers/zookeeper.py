@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.testing.ports import LOOPBACK
+from pathlib import Path
+
 from holdfast.testing.servers import wire
 from holdfast.testing.servers.base import Server
-
-_JAR = "/usr/share/java/zookeeper.jar"
 
 
 class ZooKeeper(Server):
@@ -23,13 +22,13 @@ class ZooKeeper(Server):
             "minSessionTimeout": 400,
             "dataDir": self.data,
             "clientPort": self.port,
-            "clientPortAddress": LOOPBACK,
+            "clientPortAddress": self.host,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "*",
         }
         for number, member in enumerate(self.peers, 1):
-            settings[f"server.{number}"] = ":".join([LOOPBACK, *map(str, member.ports[1:])])
+            settings[f"server.{number}"] = ":".join([member.host, *map(str, member.ports[1:])])
             if member is self:
                 self.write(self.data / "myid", str(number))
         lines = [f"{name}={value}" for name, value in settings.items()]
@@ -39,7 +38,10 @@ class ZooKeeper(Server):
         # One CPU's worth of JVM: a start takes a third of the time, and three members fit on a small machine.
         machine = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        return [*machine, "-cp", f"/etc/zookeeper/conf_example:{_JAR}", main, str(self.data / "zoo.cfg")]
+        jar = Path(self.program)
+        # What is beside it comes first: the jar itself names files below /usr, which may be of another version.
+        path = f"{jar.parents[3] / 'etc/zookeeper/conf_example'}:{jar.with_name('zookeeper-jute.jar')}:{jar}"
+        return [*machine, "-cp", path, main, str(self.data / "zoo.cfg")]
 
     def answers(self) -> bool:
         return "Mode: " in wire.zookeeper(self.address, "srvr")

@@ -23,11 +23,14 @@ def shim() -> Iterator[Path]:
 class WallClock:
     """What a server is told of the time: the real one, and some seconds."""
 
-    def __init__(self, built: Path) -> None:
-        self._offset = built.with_name("offset")
+    def __init__(self, built: Path, name: str = "offset") -> None:
+        self._offset = built.with_name(name)
         self.environ = {"LD_PRELOAD": str(built), "CLOCK_OFFSET": str(self._offset)}
         self.jump(0)
 
     def jump(self, seconds: int) -> None:
-        self._offset.write_text(str(seconds))
-        self._offset.chmod(0o644)
+        """At once: nobody reads an empty file in between."""
+        new = self._offset.with_suffix(".new")
+        new.write_text(str(seconds))
+        new.chmod(0o644)
+        new.replace(self._offset)
