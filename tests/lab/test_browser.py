@@ -17,6 +17,7 @@ from holdfast.testing.ports import LOOPBACK, shared_socket
 
 from ..browsing import Browser, Page, accessible, browser, expect, watched
 from ..dashboard.serving import PATIENCE, until
+from .records import keep_one
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.server  # of its kind: a browser is started, and once is enough
@@ -161,14 +162,7 @@ def test_it_is_accessible_in_light_and_dark_and_fits_a_phone(browser: Browser, u
 
 
 def test_a_record_of_verify_is_played_and_cannot_be_struck(browser: Browser, tmp_path: Path) -> None:
-    from holdfast.lab.scenarios import SCENARIOS, Settings
-    from holdfast.lab.stage import Setup, Stage
-    from holdfast.verify.journal import keep
-
-    one = SCENARIOS["pause"]
-    stage = Stage(Setup(one, "memory", Settings(), 1, one.strikes))
-    stage.play(one.length)
-    keep(stage.history, {"store": "memory", "seed": 1}, tmp_path / "history")
+    keep_one(tmp_path / "history")
     with serving(Lab(tmp_path / "history")) as url, watched(browser, url) as page:
         expect(page.locator("#what")).to_contain_text("A record of holdfast verify")
         page.click("#last")

@@ -10,9 +10,11 @@ import pytest
 
 from holdfast.errors import Misuse
 from holdfast.lab.app import asked, digest
-from holdfast.lab.scenarios import FENCES, SCENARIOS, Settings
-from holdfast.lab.stage import Setup, Stage, run
+from holdfast.lab.scenarios import FENCES, SCENARIOS
+from holdfast.lab.stage import Setup, run
 from holdfast.lab.stores import STORES
+
+from .records import keep_one
 
 SEEDS = range(4)
 HARM = ("pause", "fence", "clock", "forget", "failover", "redlock", "leader")
@@ -153,17 +155,14 @@ def test_an_address_that_makes_no_sense_is_refused(words: dict[str, str]) -> Non
 
 def test_a_history_of_verify_is_the_same_kind_of_tape(tmp_path: Any) -> None:
     from holdfast.lab.record import recorded
-    from holdfast.verify.journal import keep, kept
+    from holdfast.verify.journal import kept
 
-    one = SCENARIOS["pause"]
-    stage = Stage(Setup(one, "memory", Settings(), 1, one.strikes))
-    stage.play(one.length)
-    keep(stage.history, {"store": "memory", "seed": 1}, tmp_path / "history")
+    keep_one(tmp_path / "history")
     tape = recorded(*kept(tmp_path / "history"))
     assert tape["outcome"]["lost"] == 10
     assert tape["lanes"] == ["a", "b", "storage"]
     assert {one["kind"] for one in tape["spans"]} >= {"holds", "waits"}
-    assert tape["about"] == {"store": "memory", "seed": 1}
+    assert tape["about"] == {"store": "memory", "seed": 1, "workers": 2, "ttl": 2.0, "fenced": False}
 
 
 # ---- mistakes in the laboratory itself, which the tests above find
