@@ -36,6 +36,8 @@ def test_a_broken_link_stops_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("picture", sorted((DOCS / "pictures").glob("*.svg")), ids=lambda path: path.stem)
 def test_a_picture_is_well_formed_and_says_what_it_shows(picture: Path) -> None:
     tree = ET.parse(picture)
+    if tree.getroot().get("class") == "rich-terminal":  # taken of a terminal by another test, not drawn
+        return
     assert tree.find("{http://www.w3.org/2000/svg}title") is not None
 
 
