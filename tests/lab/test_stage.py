@@ -154,11 +154,10 @@ def test_an_address_that_makes_no_sense_is_refused(words: dict[str, str]) -> Non
 
 
 def test_a_history_of_verify_is_the_same_kind_of_tape(tmp_path: Any) -> None:
-    from holdfast.lab.record import recorded
-    from holdfast.verify.journal import kept
+    from holdfast.lab.record import opened
 
     keep_one(tmp_path / "history")
-    tape = recorded(*kept(tmp_path / "history"))
+    tape = opened(tmp_path / "history")
     assert tape["outcome"]["lost"] == 10
     assert tape["lanes"] == ["a", "b", "storage"]
     assert {one["kind"] for one in tape["spans"]} >= {"holds", "waits"}

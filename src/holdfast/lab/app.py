@@ -21,8 +21,7 @@ from ..claim import printable
 from ..dashboard.access import Access
 from ..dashboard.answers import file_answer, json_answer, refusal
 from ..errors import HoldfastError, Misuse
-from ..verify.journal import kept
-from .record import recorded
+from .record import opened
 from .scenarios import FENCES, SCENARIOS, Scenario, Settings
 from .stage import Setup, run
 from .stores import STORES
@@ -171,7 +170,6 @@ def _words(settings: Settings) -> dict[str, str]:
 
 def _opened(path: Path) -> dict[str, Any]:
     try:
-        history, about = kept(path)
+        return opened(path)
     except OSError as error:
         raise Misuse(f"the record {str(path)!r} cannot be read: {error.strerror}") from None
-    return recorded(history, about)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ..testing.checkers import check_updates
 from ..testing.history import DONE, STALE, WRITE, History
 from ..verify.nemesis import FAULT
+from ..verify.record import Record
 from .tape import CUT_OFF, DEPOSIT, PAUSED, STORAGE, Span, Tape, both, play
 
 _SAID = ("store", "seed", "workers", "ttl", "fenced")
 _MOST = 5000  # operations of a long run that are shown: the last ones
+
+
+def opened(path: Path) -> dict[str, Any]:
+    record = Record(path)
+    busiest = max(record.parts(), key=lambda part: sum(1 for _ in _busiest(part).of(WRITE)), default=History())
+    return recorded(busiest, record.about)
 
 
 def recorded(history: History, about: dict[str, Any]) -> dict[str, Any]:
