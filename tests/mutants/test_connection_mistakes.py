@@ -10,6 +10,7 @@ from .spoiling import Mutant, must_be_found
 
 HANDS, CONNECTIONS = "tests/stores/kit/test_hands.py::", "tests/stores/postgresql/test_connections.py::"
 RELEASE = "test_a_release_struck_at_any_request_lets_the_next_in_at_once[threads-reset after sending]"
+REPETITION = "test_a_release_that_arrives_in_the_middle_of_its_own_repetition_is_no_loss[threads]"
 POOL, WIRE = "stores/kit/hands.py", "stores/postgresql/wire.py"
 
 ALARM, AGAIN, ALARMS = "stores/kit/alarm.py", "stores/kit/again.py", "tests/stores/kit/test_alarm.py::"
@@ -177,6 +178,54 @@ MUTANTS = [
         "stores/postgresql/store.py",
         ((" or asked.twice", ""),),
         "tests/conformance/test_postgresql.py::TestPostgreSQL::" + RELEASE,
+    ),
+    Mutant(
+        "a release that fails after an earlier one was not answered is a loss, on Consul",
+        "stores/consul/claiming.py",
+        (("mine.leaving = before", "mine.leaving = False"),),
+        "tests/conformance/test_consul.py::TestConsul::" + REPETITION,
+    ),
+    Mutant(
+        "a release that arrived twice is a loss, on Redis",
+        "stores/redis/store.py",
+        (("return bool(reply or twice)", "return bool(reply)"),),
+        "tests/conformance/test_redis.py::TestRedis::" + REPETITION,
+    ),
+    Mutant(
+        "a release that arrived twice while scripts were loaded is a loss, on Redis",
+        "stores/redis/store.py",
+        (("reply, name, started + within, once=True)", "reply, name, started + within)"),),
+        "tests/stores/redis/test_faults_between.py::test_a_release_that_arrived_twice_while_scripts_were_loaded_is_no_loss",
+    ),
+    Mutant(
+        "a release is repeated unseen at a node that is just getting the slot",
+        "stores/redis/cluster.py",
+        (("deadline - _clock(), once=once))[-1]", "deadline - _clock()))[-1]"),),
+        "tests/stores/redis/test_cluster_wire.py",
+    ),
+    Mutant(
+        "a release that arrived twice is a loss, on Redlock",
+        "stores/redlock/fan.py",
+        (("if leaving and at in again and", "if False and"),),
+        "tests/conformance/test_redlock.py::TestRedlock::" + RELEASE,
+    ),
+    Mutant(
+        "a release that arrived twice is a loss, on Redlock in asyncio",
+        "stores/redlock/fan_aio.py",
+        (("if leaving and index in repeated and", "if False and"),),
+        "tests/conformance/test_redlock.py::TestRedlock::" + RELEASE.replace("threads", "asyncio"),
+    ),
+    Mutant(
+        "a release that arrived twice is a loss, on etcd",
+        "stores/etcd/store.py",
+        (("return any(done.answers) or left", "return any(done.answers)"),),
+        "tests/conformance/test_etcd.py::TestEtcd::" + REPETITION,
+    ),
+    Mutant(
+        "a release that arrived twice is a loss, on ZooKeeper",
+        "stores/zookeeper/sessions.py",
+        (("return there or unanswered", "return there"),),
+        "tests/conformance/test_zookeeper.py::TestZooKeeper::" + REPETITION,
     ),
     Mutant(
         "two who leave a row together",

@@ -193,6 +193,27 @@ def test_a_request_lands_although_its_client_gave_up_with_a_reset(ends: Ends) ->
     assert server.recv(100) == b""
 
 
+def test_what_is_held_of_a_client_that_was_hung_up_on_arrives_when_it_is_delivered(ends: Ends) -> None:
+    (client, server), (other, far) = ends.pair(), ends.pair()
+    ends.proxy.to_server.hold(when=lambda _: True)
+    client.sendall(b"late")
+    ends.proxy.to_server.wait_for_caught(1)
+    ends.proxy.hang_up()
+    assert client.recv(1) == other.recv(1) == b""
+    again, anew = ends.pair()
+    again.sendall(b"again")
+    ends.proxy.to_server.wait_for_caught(2)
+    ends.proxy.deliver()
+    assert server.recv(100) == b"late"
+    assert far.recv(1) == b""
+    anew.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        anew.recv(1)
+    ends.proxy.flow()
+    anew.settimeout(5)
+    assert anew.recv(100) == b"again"
+
+
 @pytest.mark.parametrize("reset", [False, True])
 def test_cut_ends_every_connection_and_new_ones_work(ends: Ends, reset: bool) -> None:
     pairs = [ends.pair(), ends.pair()]

@@ -57,6 +57,10 @@ class Network:
         for proxy in self.proxies:
             proxy.cut(reset=True)
 
+    def strand(self, at: int, before: int) -> Stranded:
+        """One request is caught on its way; it arrives in the middle of what is asked after it."""
+        return Stranded(self.proxies, at, before)
+
     def hold_answers(self, after: int) -> Catch:
         """Let so many pieces through to the clients, and hold all that follow."""
         return Catch([proxy.to_client for proxy in self.proxies], after)
@@ -78,12 +82,12 @@ class Network:
 class Catch:
     """A trap that is laid in several directions at once and counts over all of them."""
 
-    def __init__(self, directions: list[Direction], after: int) -> None:
+    def __init__(self, directions: list[Direction], after: int, strikes: Callable[[bytes], bool] | None = None) -> None:
         self._passing = after
         self._lock = threading.Lock()
         self._directions = [(each, each.caught.chunks) for each in directions]
         for each in directions:
-            each.hold(when=self._strikes)
+            each.hold(when=strikes or self._strikes)
 
     def _strikes(self, _: bytes) -> bool:
         with self._lock:
@@ -106,3 +110,49 @@ class Catch:
             assert now < end, "neither was a piece caught, nor was it over"
             time.sleep(0.002)
         return True
+
+
+class Stranded:
+    """The piece number `at` to the servers is held, and its sender hung up on; it arrives `before` that many later ones."""
+
+    def __init__(self, proxies: list[Proxy], at: int, before: int) -> None:
+        self._proxies = proxies
+        self._lock = threading.Lock()
+        self._passing = [at, before]  # until the piece itself; until the one that it gets in before
+        self._caught = False
+        self._first = Catch([proxy.to_server for proxy in proxies], 0, self._strikes)
+
+    def _strikes(self, _: bytes) -> bool:
+        with self._lock:
+            which = self._caught
+            self._passing[which] -= 1
+            self._caught = self._passing[0] < 0
+            return self._passing[which] < 0
+
+    def caught_before(self, over: Callable[..., bool]) -> bool:
+        """Hang up as soon as it is caught."""
+        caught = self._first.caught_before(over)
+        if caught:
+            for proxy in self._proxies:
+                proxy.hang_up()
+        return caught
+
+    def arrives_before(self, over: Callable[..., bool], grace: float = 0.25) -> bool:
+        """Let it arrive in the middle, and be answered, if that piece comes before it is over. Everything flows after that."""
+        end = time.monotonic() + 10
+        while not (came := self._passing[1] < 0) and not over():
+            assert time.monotonic() < end, "neither did the piece come, nor was it over"
+            time.sleep(0.002)
+        if came:
+            answered = self._answers()
+            for proxy in self._proxies:
+                proxy.deliver()
+            end = time.monotonic() + grace  # most are answered; none has to be
+            while self._answers() == answered and time.monotonic() < end:
+                time.sleep(0.002)
+        for proxy in self._proxies:
+            proxy.flow()
+        return came
+
+    def _answers(self) -> int:
+        return sum(proxy.to_client.seen.chunks for proxy in self._proxies)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from holdfast.drivers.base import finish
 from holdfast.errors import Unavailable
 from holdfast.stores.redis.cluster import ClusterWire
@@ -37,6 +39,9 @@ class Node:
             raise reply
         return reply
 
+    async def ask_all(self, requests: Sequence[bytes], within: float, *, once: bool = False) -> list[Reply]:
+        return [once] * len(requests)
+
     @staticmethod
     async def ask_each_apart(asked: Sequence[tuple[Any, Sequence[bytes]]], within: float) -> list[list[Reply]]:
         return [[node.answer(request) for request in requests] for node, requests in asked]
@@ -62,3 +67,12 @@ def test_a_lease_found_on_the_first_node_that_was_asked_is_not_looked_for_on_one
         first, second, third = finish(wire.ask_apart([names[port] for port in PORTS], 1.0))
         assert (first, third) == (b"yes", b"yes")
         assert isinstance(second, Unavailable)
+
+
+def test_what_may_be_asked_only_once_is_asked_once_of_a_node_that_is_just_getting_its_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A release that is repeated unseen would find nothing, and be told as a loss."""
+    wire = ClusterWire(parse("redis+cluster://127.0.0.1:1"), Node)  # type: ignore[arg-type]  # as much of a wire as is asked
+    monkeypatch.setattr(Node, "answer", lambda *_: ReplyError("ASK 5 127.0.0.1:2"))
+    assert finish(wire.ask(request_of("x"), 1.0)) is True

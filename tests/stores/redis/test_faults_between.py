@@ -282,6 +282,23 @@ def test_a_script_of_ours_is_a_constant(redis: Redis, connect: Connect) -> None:
     assert b"number_of_cached_scripts:%d" % len(ALL) in info
 
 
+def test_a_release_that_arrived_twice_while_scripts_were_loaded_is_no_loss(
+    redis: Redis, proxy: Proxy, connect: Connect
+) -> None:
+    lease = connect(proxy.address).lock("x").acquire()
+    redis.execute("SCRIPT", "FLUSH")
+    answers = iter((False, True))  # that the script is missing; then, of the loading and the release itself
+    proxy.to_client.hold(when=lambda _: next(answers, True))
+    told: list[bool] = []
+    leaving = in_background(lambda: told.append(lease.release()))
+    proxy.to_client.wait_for_caught(1)
+    until(lambda: not connect(redis.url).inspect("x").holders)
+    proxy.cut(reset=True)
+    proxy.flow()
+    leaving.join(SOON)
+    assert told == [True]
+
+
 def test_repeating_a_claim_on_another_connection_gives_the_same_token(redis: Redis, connect: Connect) -> None:
     one, two = connect(redis.url), connect(redis.url)
     claim = claim_of("x")

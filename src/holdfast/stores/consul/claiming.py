@@ -283,13 +283,13 @@ class Leaving:
             steps = store.keys.write(name, book, dead)
             if mine.token == 0:
                 steps.append(Step(operations.delete(store.keys.bell(mine.session.id, mine.who)), "bell"))
-            mine.leaving = True
+            before, mine.leaving = mine.leaving, True
             done = await store.wire.commit(steps, self._deadline)
             if not isinstance(done, Failed):
                 book.written(done)
                 books.put(name, book, mine.session.id)
                 return True
-            mine.leaving = False
+            mine.leaving = before  # what failed may have come too late: after an earlier one, whose answer was lost
             book = None
             if done.about == "theirs":
                 doubted.add(done.session)

@@ -126,7 +126,9 @@ class ClusterWire:
                 if any(isinstance(reply, Unavailable) for reply in some):
                     self._forget(address)
                 for index, reply in zip(indices, some[len(first) :], strict=True):
-                    replies[index] = await self._redirected([*first, _ASKING, requests[index]], reply, deadline)
+                    replies[index] = await self._redirected(
+                        [*first, _ASKING, requests[index]], reply, deadline, once=once
+                    )
                     if replies[index] is None:
                         open_.append(index)
                     elif not isinstance(
@@ -166,7 +168,7 @@ class ClusterWire:
         self._slots = {number: where for number, where in self._slots.copy().items() if where != address}
         self._seed += 1
 
-    async def _redirected(self, asking: Sequence[bytes], reply: Reply, deadline: float) -> Reply:
+    async def _redirected(self, asking: Sequence[bytes], reply: Reply, deadline: float, *, once: bool) -> Reply:
         """The reply; None: ask again, where we now know to ask. `asking`: how to ask a node that is just getting the slot."""
         if not isinstance(reply, ReplyError):
             return reply
@@ -183,7 +185,7 @@ class ClusterWire:
         except ValueError:
             return nonsense(reply, self.where)
         try:
-            return (await self._wire(address).ask_all(asking, deadline - _clock()))[-1]
+            return (await self._wire(address).ask_all(asking, deadline - _clock(), once=once))[-1]
         except HoldfastError as error:
             return error
 

@@ -164,16 +164,19 @@ class RedisStore:
         name = claim.name
         request = self._release_of(claim)
         started = self._now()
+        twice = False
         try:
             reply = await self._wire.ask(request, within) if self._talk is None else self._talk(request, within)
         except Disconnected:
-            # Not there any more: since the first one arrived, as far as anybody can tell. That is no loss.
-            reply = await self._ask(request, started + within) or 1
+            twice = True
+            reply = await self._ask(request, started + within)
         if type(reply) is not int:
-            reply = await self._settled(request, reply, name, started + within)
+            # Once: whoever repeats it knows that the first one may have arrived.
+            reply = await self._settled(request, reply, name, started + within, once=True)
             if type(reply) is not int:
                 self._answer(name, reply)
-        return bool(reply)
+        # Not there any more: since the first one arrived, as far as anybody can tell. That is no loss.
+        return bool(reply or twice)
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         ear = self._wire.ear

@@ -182,6 +182,32 @@ class LostAnswers:
         assert 0 < number < MANY - 1
         world.until_nothing_is_left(soon)
 
+    def test_a_release_that_arrives_in_the_middle_of_its_own_repetition_is_no_loss(
+        self, world: World, network: Network
+    ) -> None:
+        """Its connection broke, so it was asked again: but it was only slow. It may land between any two steps of the other."""
+        if not network or world.traits.clock.startswith("none"):  # what lives with a connection is lost with it
+            return
+        b = warm(world, network)
+        soon = SOON + world.slack
+        for number in range(MANY):
+            for before in range(MANY):
+                lease = b.do(lambda locks: locks.lock("x").acquire(timeout=5), within=soon)
+                stranded = network.strand(number, before)
+                leaving = b.start(lambda _, lease=lease: lease.release())
+                caught = stranded.caught_before(lambda leaving=leaving: leaving.done)
+                came = stranded.arrives_before(lambda leaving=leaving: leaving.done)
+                assert leaving.result(soon), (
+                    f"piece {number} arrived before piece {before} of the repetition: it is told as lost"
+                )
+                world.until(lambda: world.holders("x") == [], within=soon)
+                if not caught or not came:
+                    break
+            if not caught:
+                break
+        assert 0 < number < MANY - 1
+        world.until_nothing_is_left(soon)
+
     @pytest.mark.parametrize("fault", FAULTS)
     def test_a_renewal_struck_at_any_request_loses_nothing(self, world: World, network: Network, fault: str) -> None:
         if not network:

@@ -81,6 +81,10 @@ class Lane:
                 self._judge_again(parcel, now)
             self._push(parcel)
 
+    def let_go(self, now: float) -> None:
+        for parcel in self._queue:
+            parcel.due = now
+
     def _judge_again(self, parcel: Parcel, now: float) -> None:
         if parcel.data is None:
             parcel.due = now + self.direction.judge_end()

@@ -7,6 +7,7 @@ Rule 3: nothing blocks but select(), and nothing waits without a deadline.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import selectors
 import socket
@@ -97,6 +98,27 @@ class Proxy(Closes):
                 self._forget(link, reset)
 
         self.run(cut_all)
+
+    def hang_up(self) -> None:
+        """Close every connection to a client; what is held for the server may still arrive there: see `deliver()`."""
+
+        def hang_up_on_all() -> None:
+            self._accept_waiting(time.monotonic())
+            for link in self._links:
+                with contextlib.suppress(OSError):
+                    link.client.shutdown(socket.SHUT_RDWR)
+
+        self.run(hang_up_on_all)
+
+    def deliver(self) -> None:
+        """What is held for the server of clients that have gone arrives; everything else stays as it is."""
+
+        def deliver_all() -> None:
+            for link in self._links:
+                if link.lanes[0].ended:
+                    link.lanes[0].let_go(time.monotonic())
+
+        self.run(deliver_all)
 
     def flow(self) -> None:
         """Back to normal: accept connections, let both directions flow."""
