@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import queue
+import select
+import socket
 import stat
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast import Unavailable
 from holdfast.claim import Grant
+from holdfast.drivers.base import finish
+from holdfast.stores.mysql import connection as blocking
+from holdfast.stores.mysql.url import parse
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.mariadb import MariaDB
 
@@ -83,3 +90,40 @@ def _is_socket(number: int) -> bool:
 def _plug(line: Any) -> int:
     number: int = line.fileno() if hasattr(line, "fileno") else line.transport.get_extra_info("socket").fileno()
     return number
+
+
+def test_the_end_of_a_connection_is_heard_though_another_has_its_number_by_then(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is woken in poll() looks at what has that number then: the next connection, which was opened meanwhile."""
+    connection: Any = finish(blocking.dial(parse(url), LONG))
+    number = connection.fileno()
+    told: queue.Queue[list[tuple[int, int]]] = queue.Queue()
+    others = socket.socketpair()
+
+    class Slow:
+        def __init__(self) -> None:
+            self._poll = select.poll()
+            self.register = self._poll.register
+
+        def poll(self) -> None:
+            connection.close()
+            os.dup2(others[0].fileno(), number)
+            told.put(self._poll.poll(5000))
+
+    monkeypatch.setattr(blocking, "select", SimpleNamespace(poll=Slow, POLLRDHUP=getattr(select, "POLLRDHUP", 0)))
+    try:
+        connection.watch(lambda: None)
+        assert told.get(timeout=LONG) != []
+    finally:
+        os.close(number)
+        for one in others:
+            one.close()
+
+
+def test_a_forked_child_keeps_nothing_of_a_connection_that_is_watched(url: str) -> None:
+    connection: Any = finish(blocking.dial(parse(url), LONG))
+    connection.watch(lambda: None)
+    store = SimpleNamespace(forked=connection.disown)
+    assert _sockets_in_a_child(store, [connection.fileno(), connection._watched]) == 0
+    connection.close()

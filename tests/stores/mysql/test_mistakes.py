@@ -156,6 +156,20 @@ MUTANTS = [
         "test_session.py::test_a_claim_whose_answer_was_lost_is_not_in_its_own_way",
     ),
     Mutant(
+        "a connection is watched under its own number, which another may have by then",
+        "connection.py",
+        "self._watched = os.dup(number)",
+        "self._watched = number",
+        "test_connections.py::test_the_end_of_a_connection_is_heard_though_another_has_its_number_by_then",
+    ),
+    Mutant(
+        "a child keeps the connection that its parent watches",
+        "connection.py",
+        "        if self._watched >= 0:\n            self._unwatch()\n        if self.fileno() >= 0:\n",
+        "        if self.fileno() >= 0:\n",
+        "test_connections.py::test_a_forked_child_keeps_nothing_of_a_connection_that_is_watched",
+    ),
+    Mutant(
         "sessions forget tokens that are ahead of the clock",
         "procedures.sql",
         "since < v_now - p_retention AND mark < v_now - p_retention AND",

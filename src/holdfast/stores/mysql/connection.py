@@ -242,6 +242,7 @@ class BlockingConnection:
         self._busy = False
         self._owed = False  # a ping was sent, and its answer has not come yet
         self._turn = threading.Lock()
+        self._watched = -1  # a descriptor of its own, of the same socket
 
     async def ask(self, statement: str, within: float) -> list[Rows]:
         deadline = boot_time() + within
@@ -347,17 +348,33 @@ class BlockingConnection:
         return not poll.poll(0)
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        plug = self._connection._sock
+        # Under a number of its own: when the connection is closed, the next one gets its number, perhaps before poll() has
+        # looked why it was woken. It would look at that one, and sleep for ever.
+        number = self.fileno()
+        with contextlib.suppress(OSError):
+            self._watched = os.dup(number)
+        if self._watched >= 0 and self.fileno() != number:  # closed meanwhile: whose it is, is not known
+            self._unwatch()
 
         def wait() -> None:
-            if plug is not None and plug.fileno() >= 0:
+            if self._watched >= 0:
                 poll = select.poll()
                 # Only Linux has it. Elsewhere: an end in both directions, which poll() tells of without being asked.
-                poll.register(plug, getattr(select, "POLLRDHUP", 0))
+                poll.register(self._watched, getattr(select, "POLLRDHUP", 0))
                 poll.poll()
+                self._unwatch()
             on_end()
 
-        threading.Thread(target=wait, name="holdfast-watch", daemon=True).start()
+        try:
+            threading.Thread(target=wait, name="holdfast-watch", daemon=True).start()
+        except RuntimeError:  # no thread to be had
+            if self._watched >= 0:
+                self._unwatch()
+            raise
+
+    def _unwatch(self) -> None:
+        watched, self._watched = self._watched, -1
+        os.close(watched)
 
     def bear(self, seconds: float) -> None:
         bear(self._connection._sock, seconds)
@@ -377,10 +394,11 @@ class BlockingConnection:
 
     def disown(self) -> None:
         """Not closed: a thread of the parent's may have been reading it at the fork, and its buffer stays locked."""
-        plug = self._connection._sock
-        if plug is not None and plug.fileno() >= 0:
+        if self._watched >= 0:
+            self._unwatch()
+        if self.fileno() >= 0:
             nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, plug.fileno())
+            os.dup2(nothing, self.fileno())
             os.close(nothing)
 
 
