@@ -22,7 +22,7 @@ from ...errors import Unavailable
 from ..network import Network
 from .kinds import MUTEXES
 from .tampering import Tampered, tamper
-from .world import Actor, Pending, World, claim, inside, settled
+from .world import Actor, Pending, World, claim, inside, on_every_loop, settled
 
 FAULTS = ("answer dropped", "answer late", "reset after sending", "request lost")
 LATE = 1.0
@@ -182,6 +182,7 @@ class LostAnswers:
         assert 0 < number < MANY - 1
         world.until_nothing_is_left(soon)
 
+    @on_every_loop
     def test_a_release_that_arrives_in_the_middle_of_its_own_repetition_is_no_loss(
         self, world: World, network: Network
     ) -> None:
