@@ -144,6 +144,31 @@ def test_a_claim_that_lands_after_the_release_of_what_its_repetition_had_got_is_
     assert locks.names() == []
 
 
+@pytest.mark.parametrize("ending", ["by itself", "closed"])
+@pytest.mark.parametrize("granted", [True, False], ids=["released", "withdrawn"])
+def test_what_has_left_is_not_told_as_a_failed_release_since_nobody_answers_when_it_is_looked_for_again(
+    driver: Manual, locks: Locks, granted: bool, ending: str
+) -> None:
+    told: list[Event] = []
+    locks.subscribe(told.append, [events.RELEASE_FAILED])
+    hand = tamper(locks)
+    hand.fail("claim", times=1 if granted else 2)
+    if granted:
+        locks.lock("x", ttl=30).acquire(timeout=5).release()
+    else:
+        with pytest.raises(Unavailable):
+            locks.lock("x", ttl=30).acquire(timeout=0)
+        driver.pass_time(0.1)
+    asked = hand.calls.count("release")
+    assert asked
+    hand.fail("release", times=10**6)
+    if ending == "closed":
+        locks.close()
+    driver.pass_time(40)
+    assert hand.calls.count("release") > asked
+    assert told == []
+
+
 def test_a_try_whose_first_claim_was_lost_and_whose_second_was_refused_leaves_nothing(
     driver: Manual, locks: Locks
 ) -> None:

@@ -342,7 +342,7 @@ class Engine:
                 there = again or not lease._keep_until
             lease._state = RELEASED
             if lease._strays and not lease._keep_until:
-                self.leaving.later(claim, self.driver.now() + claim.ttl, unanswered=True)
+                self.leaving.later(claim, self.driver.now() + claim.ttl, unanswered=True, left=True)
         except BaseException as error:
             if lease._state is RELEASING:
                 await self._go_on_leaving(lease, claim, at_once=not isinstance(error, (Exception, GeneratorExit)))

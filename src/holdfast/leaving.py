@@ -47,6 +47,7 @@ class Owed(NamedTuple):
     latecomers: tuple[float, ...] = ()
     done: Callable[[], object] = _nothing
     pause: float = 0.05
+    left: bool = False  # the store has agreed: what is asked after that is only whether something has landed since
 
 
 class Leaving:
@@ -143,10 +144,11 @@ class Leaving:
         token: int = 0,
         keep_until: float = 0.0,
         unanswered: bool = False,
+        left: bool = False,
         done: Callable[[], object] = _nothing,
     ) -> None:
         """In the background. `unanswered`: the claim itself may still be on its way; `done` is called when it has left."""
-        self.owe(Owed(claim, until, token, keep_until, _LATECOMERS if unanswered else (), done))
+        self.owe(Owed(claim, until, token, keep_until, _LATECOMERS if unanswered else (), done, left=left))
         self.go_on()
 
     def go_on(self) -> None:
@@ -217,9 +219,7 @@ class Leaving:
         return 0.0
 
     async def _try(self, owed: Owed, within: float) -> None:
-        if (
-            self._closing and self._driver.now() >= owed.until
-        ):  # others have still to be asked, in what is left of the time
+        if self._closing and self._driver.now() >= owed.until:  # in what is left of the time, others are asked
             self._tell(events.RELEASE_FAILED, owed, "the store did not answer before it ended by itself")
             return
         try:
@@ -237,7 +237,7 @@ class Leaving:
             return
         if owed.latecomers and not self._closing:
             wait, *rest = owed.latecomers
-            self.owe(owed._replace(latecomers=tuple(rest)), self._driver.now() + wait)
+            self.owe(owed._replace(latecomers=tuple(rest), left=True), self._driver.now() + wait)
             return
         owed.done()
 
@@ -271,6 +271,8 @@ class Leaving:
                 del interruption  # else the frame, and what it knows, would be kept by its own traceback
 
     def _tell(self, kind: str, owed: Owed, detail: str) -> None:
+        if kind == events.RELEASE_FAILED and owed.left:
+            return
         claim = owed.claim
         self._hook.emit(kind, claim.name, claim.owner, owed.token, detail=detail, lock=claim.lock)
 

@@ -8,6 +8,7 @@ import pytest
 
 from .spoiling import SUITE, Mutant, must_be_clean, must_be_found
 
+LOOKED_FOR = "test_what_has_left_is_not_told_as_a_failed_release_since_nobody_answers_when_it_is_looked_for_again"
 SCOPE, ENGINE, LEAVING = "tests/test_scope.py::", "tests/test_engine.py::", "tests/test_leaving.py::"
 LIFECYCLE, RENEWAL = "tests/test_lifecycle.py::", "tests/test_renewal.py::"
 ANY_LINE = SCOPE + "test_interrupted_at_any_line_a_lock_is_given_back_though_somebody_still_has_the_lease"
@@ -157,6 +158,18 @@ MUTANTS = [
         "leaving.py",
         (("await self._try(owed, min(within, max(owed.until - now, 0.05)))", "await self._try(owed, ROUND)"),),
         LEAVING + "test_a_try_in_the_background_takes_a_second_at_most_and_no_longer_than_the_claim_lives",
+    ),
+    Mutant(
+        "who was withdrawn is told as a failed release",
+        "leaving.py",
+        (("latecomers=tuple(rest), left=True)", "latecomers=tuple(rest))"),),
+        LEAVING + LOOKED_FOR,
+    ),
+    Mutant(
+        "who has released is told as a failed release",
+        "engine.py",
+        (("unanswered=True, left=True)", "unanswered=True)"),),
+        LEAVING + LOOKED_FOR,
     ),
     Mutant(
         "closing asks for what has ended by itself",
