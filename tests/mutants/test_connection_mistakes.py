@@ -189,7 +189,7 @@ MUTANTS = [
         "a release that arrived twice is a loss, on Redis",
         "stores/redis/store.py",
         (("return bool(reply or twice)", "return bool(reply)"),),
-        "tests/conformance/test_redis.py::TestRedis::" + REPETITION,
+        "tests/conformance/test_redis.py::TestRedis::" + RELEASE,
     ),
     Mutant(
         "a release that arrived twice while scripts were loaded is a loss, on Redis",
@@ -219,13 +219,13 @@ MUTANTS = [
         "a release that arrived twice is a loss, on etcd",
         "stores/etcd/store.py",
         (("return any(done.answers) or left", "return any(done.answers)"),),
-        "tests/conformance/test_etcd.py::TestEtcd::" + REPETITION,
+        "tests/conformance/test_etcd.py::TestEtcd::" + RELEASE,
     ),
     Mutant(
         "a release that arrived twice is a loss, on ZooKeeper",
         "stores/zookeeper/sessions.py",
         (("return there or unanswered", "return there"),),
-        "tests/conformance/test_zookeeper.py::TestZooKeeper::" + REPETITION,
+        "tests/conformance/test_zookeeper.py::TestZooKeeper::" + RELEASE,
     ),
     Mutant(
         "two who leave a row together",

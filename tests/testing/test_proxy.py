@@ -205,6 +205,9 @@ def test_what_is_held_of_a_client_that_was_hung_up_on_arrives_when_it_is_deliver
     ends.proxy.to_server.wait_for_caught(2)
     ends.proxy.deliver()
     assert server.recv(100) == b"late"
+    server.sendall(b"answer")
+    ends.proxy.wait_until(lambda: ends.proxy._late_answers == 1)
+    assert ends.proxy.late_answers == 1
     assert far.recv(1) == b""
     anew.settimeout(0.05)
     with pytest.raises(TimeoutError):

@@ -155,4 +155,4 @@ class Stranded:
         return came
 
     def _answers(self) -> int:
-        return sum(proxy.to_client.seen.chunks for proxy in self._proxies)
+        return sum(proxy.late_answers for proxy in self._proxies)

@@ -39,6 +39,7 @@ class Proxy(Closes):
         self.to_client = Direction("to the client", self)
         self._buffer = buffer
         self._accepted = 0
+        self._late_answers = 0
         self._links: set[Link] = set()
         self._listener: socket.socket | None = None
         self._changed = threading.Condition()
@@ -79,6 +80,12 @@ class Proxy(Closes):
         """How many connections were ever accepted: rises when a client connects again."""
         with self._changed:
             return self._accepted
+
+    @property
+    def late_answers(self) -> int:
+        """Chunks that servers sent to clients that had gone by then."""
+        with self._changed:
+            return self._late_answers
 
     def refuse(self) -> None:
         """Refuse new connections, as a machine without the server does; present ones live on."""
@@ -211,7 +218,10 @@ class Proxy(Closes):
         for link in list(self._links):
             for sock in (link.client, link.server):
                 if sock in ready:
+                    before = self.to_client.seen.chunks
                     link.on_event(sock, now)
+                    if link.lanes[0].ended:
+                        self._late_answers += self.to_client.seen.chunks - before
             link.pump(now)
         if self._listener in ready:
             self._accept_waiting(now)
