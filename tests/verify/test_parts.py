@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import time
 from contextlib import closing
@@ -250,13 +251,18 @@ def test_a_worker_that_hangs_is_told_of_with_where_it_stood(tmp_path: Path) -> N
         try:
             until = time.monotonic() + 60
             while not (worker.journal.exists() and '"token"' in _begun(worker.journal, READ)):
-                assert worker.alive and time.monotonic() < until, worker.errors.read_text()
+                assert worker.alive, worker.errors.read_text()
+                assert time.monotonic() < until
                 time.sleep(0.01)
             (wrong,) = crew.stop()
         finally:
             crew.end()
-    assert wrong.startswith("w0 failed: it did not end when it was told to. Its threads stood in ")
-    assert " < register.py:" in wrong and "<no Python" not in wrong
+    told, _, where = wrong.partition(" Its threads stood in ")
+    assert told == "w0 failed: it did not end when it was told to."
+    lane, *_, main = where.split("; ")  # and maybe a renewer
+    assert " in_threads < " in main, "it waits for its lane"
+    assert lane != main
+    assert re.match(r".+:\d+ ", lane), "which may be a step before the register on a busy machine"
 
 
 def _begun(journal: Path, kind: str) -> str:

@@ -19,7 +19,7 @@ HOLD = 0.02  # seconds somebody thinks between two steps, at most
 STEPS = 4
 NAMES = 6  # of every kind of lock: with fewer, one holder that is paused soon has everybody waiting for it
 SPARE = 5.0  # for a machine that does something else just now
-STARVED = 60.0  # and for one that gives nobody a turn: there the end of a Python, 0.07 s of its work, was seen to take 20 s
+STARVED = 60.0  # and for one that gives nobody a turn: to end a Python, 0.07 s of work, was seen to take 20 s there
 
 
 @dataclass(frozen=True, slots=True)
