@@ -50,6 +50,22 @@ def test_sentinels_promote_a_replica_that_has_the_data() -> None:
         assert promoted is not master
         assert promoted.execute("GET", "lock") == b"held"
         assert all(f":{sentinel.port}" in group.url for sentinel in group.sentinels)
+        promoted.kill()  # for less time than Sentinels take to see it: nobody else is promoted
+        promoted.restart()
+        assert _says_master(promoted), "a master that is restarted knows that it is one, or nobody would be for 20 s"
+
+
+def test_sentinels_that_name_a_replica_are_not_whole() -> None:
+    with servers.cluster("redis-sentinel", 3) as group:
+        assert group.whole()
+        group.leader().execute("REPLICAOF", *map(str, group.members[1].address))
+        assert not group.whole()
+
+
+def _says_master(member: Redis) -> bool:
+    role = member.execute("ROLE")
+    assert isinstance(role, list)
+    return role[0] == b"master"
 
 
 def test_every_slot_of_a_redis_cluster_has_its_master() -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.claim import ROUND
+from holdfast.engine import CLOSING, FIND_OUT
 from holdfast.errors import Misuse, StaleToken
-from holdfast.testing.history import ACQUIRE, DONE, GRANTED, OPEN, WRITE, Note
+from holdfast.testing.history import ACQUIRE, DONE, GRANTED, OPEN, READ, WRITE, Note
 from holdfast.verify import Plan, Record, judge, record
+from holdfast.verify.crew import Crew
 from holdfast.verify.journal import Journal, Tail
 from holdfast.verify.plan import allowed, possible
 from holdfast.verify.register import Place, Register
@@ -222,6 +229,45 @@ def test_the_bound_that_is_stated_grows_with_the_ttl_and_the_line() -> None:
     assert Plan(ttl=10).bound > Plan(ttl=1).bound
     assert Plan(workers=40).bound > Plan(workers=4).bound
     assert Plan(lanes=40).bound > Plan(lanes=4).bound
+
+
+def test_a_worker_that_may_yet_be_waiting_is_not_said_to_hang() -> None:
+    """By what calls may take: a wait for two locks, then two releases of which the first try fails, then close()."""
+    plan = Plan()
+    assert plan.ending - plan.patience > 2 * FIND_OUT + 2 * ROUND + CLOSING + 30, "a busy machine has its time too"
+
+
+class Hasty(Plan):
+    ending = 0.2
+
+
+def test_a_worker_that_hangs_is_told_of_with_where_it_stood(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "register.db"))
+    place.create()
+    crew = Crew(Hasty(workers=1, lanes=1), [f"sqlite:///{tmp_path}/locks.db"], place, "x/", tmp_path)
+    with closing(sqlite3.connect(place.where, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")  # nobody comes into the register
+        worker = crew.start()
+        try:
+            until = time.monotonic() + 60
+            while not (worker.journal.exists() and '"token"' in _begun(worker.journal, READ)):
+                assert worker.alive, worker.errors.read_text()
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            (wrong,) = crew.stop()
+        finally:
+            crew.end()
+    told, _, where = wrong.partition(" Its threads stood in ")
+    assert told == "w0 failed: it did not end when it was told to."
+    lane, *_, main = where.split("; ")  # and maybe a renewer
+    assert " in_threads < " in main, "it waits for its lane"
+    assert lane != main
+    assert re.match(r".+:\d+ ", lane), "which may be a step before the register on a busy machine"
+
+
+def _begun(journal: Path, kind: str) -> str:
+    """Of those who hold something: others look without a token, and are not kept waiting."""
+    return "".join(line for line in journal.read_text().splitlines() if f'"kind": "{kind}"' in line)
 
 
 def test_the_verdict_is_plain_json(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from .turns import IN_THE_GAP
 from .worker import ASYNCIO, CLOCK, STOP, THREADS
 
 _STOPPING = 10.0
+_FRAME = re.compile(r'^  File "(?:.*[\\/])?(.+)", line (\d+) in (.+)$')  # as faulthandler writes it
+_FRAMES = 6  # of each thread that hangs, innermost first
 
 
 class Worker:
@@ -95,6 +98,21 @@ class Worker:
         self._hang_up()
         return True
 
+    def last_words(self) -> str:
+        """Why it failed. Of one that hung: where each of its threads stood."""
+        told = self.errors.read_text(errors="replace").strip()
+        _, hung, stood = told.rpartition("Timeout (")
+        if not hung:
+            return " ".join(told.splitlines()[-1:]) or f"exit code {self.code}"
+        threads: list[list[str]] = []
+        for line in stood.splitlines():
+            if frame := _FRAME.match(line):
+                threads[-1].append("{}:{} {}".format(*frame.groups()))
+            elif line:
+                threads.append([])
+        where = "; ".join(" < ".join(frames[:_FRAMES]) for frames in threads if frames)
+        return f"it did not end when it was told to. Its threads stood in {where or 'no Python any more'}"
+
     def _seen(self, step: dict[str, Any]) -> None:
         kind, outcome = step.get("kind"), step.get("outcome")
         if kind == CHECK:
@@ -151,7 +169,8 @@ class Crew:
             "era": plan.era,
             "lanes": plan.lanes,
             "library": plan.library,
-            "patience": plan.bound + 2,
+            "patience": plan.patience,
+            "ending": plan.ending,
             "start": time.monotonic(),
         }
         self.workers: list[Worker] = []
@@ -183,7 +202,7 @@ class Crew:
 
     def stop(self) -> list[str]:
         """Ask all to end, and wait; those that do not are killed. What went wrong with workers themselves."""
-        until = time.monotonic() + self._plan.bound + _STOPPING
+        until = time.monotonic() + self._plan.ending + _STOPPING
         wrong = []
         for worker in self.living:
             worker.resume()
@@ -194,8 +213,7 @@ class Crew:
                 self.kill(worker)
                 wrong.append(f"{worker.name} did not end when it was told to")
             elif worker.code and worker.name not in crashed:
-                last = worker.errors.read_text(errors="replace").strip().splitlines()[-1:]
-                wrong.append(f"{worker.name} failed: {' '.join(last) or f'exit code {worker.code}'}")
+                wrong.append(f"{worker.name} failed: {worker.last_words()}")
         return wrong
 
     def end(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..claim import ROUND
+from ..engine import CLOSING, FIND_OUT
 from ..errors import Misuse
 
 WORKERS = ("pause", "kill", "clock")  # struck at workers of our own
@@ -17,6 +19,7 @@ HOLD = 0.02  # seconds somebody thinks between two steps, at most
 STEPS = 4
 NAMES = 6  # of every kind of lock: with fewer, one holder that is paused soon has everybody waiting for it
 SPARE = 5.0  # for a machine that does something else just now
+STARVED = 60.0  # and for one that gives nobody a turn: to end a Python, 0.07 s of work, was seen to take 20 s there
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,17 @@ class Plan:
         everybody ahead has a turn."""
         late = 1.5 * self.ttl + 1 if "clock-server" in self.faults else 0.0  # leases of a clock that was set back
         return late + 4 * self.ttl + self.workers * self.lanes * STEPS * HOLD + SPARE
+
+    @property
+    def patience(self) -> float:
+        """So long those wait who do not go away soon."""
+        return self.bound + 2
+
+    @property
+    def ending(self) -> float:
+        """A worker that is told to stop has ended within: it may just have begun to wait, for two locks that it gives back then;
+        and it closes. Each of these may take its time, if the store does not answer; what takes longer hangs."""
+        return self.patience + 2 * FIND_OUT + 2 * ROUND + CLOSING + STARVED
 
     @property
     def era(self) -> float:

@@ -7,6 +7,7 @@ Standard input is its lifeline too: if the one who started it is gone, so is the
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
@@ -79,12 +80,13 @@ async def in_asyncio(url: str, told: dict[str, Any], stop: threading.Event) -> N
     work.journal.close()
 
 
-def _listen(stop: threading.Event) -> None:
+def _listen(stop: threading.Event, ending: float) -> None:
     for line in sys.stdin:
         word, *numbers = line.split()
         if word == CLOCK:
             sys.modules[clocks.NAME].shift(*map(float, numbers))
         elif word == STOP:
+            faulthandler.dump_traceback_later(ending, exit=True)  # a worker that hangs says where
             stop.set()
             return
     os._exit(1)
@@ -103,7 +105,7 @@ def main() -> None:
     logging.getLogger("holdfast").addHandler(logging.NullHandler())  # what is lost is in the history
     told = json.loads(sys.stdin.readline())
     stop = threading.Event()
-    threading.Thread(target=_listen, args=(stop,), daemon=True).start()
+    threading.Thread(target=_listen, args=(stop, told["ending"]), daemon=True).start()
     url = told.pop("url")
     if told["library"] is not None:
         from .libraries.turns import work

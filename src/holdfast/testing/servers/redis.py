@@ -41,6 +41,21 @@ class Redis(Server):
         return wire.redis(self.address, *words, timeout=timeout)
 
 
+class GroupMember(Redis):
+    """A node whose role changes: it keeps that in a configuration file, as Sentinels tell it to, and is restarted in it."""
+
+    def __init__(self, extra: tuple[str, ...], replica_of: Redis | None = None) -> None:
+        super().__init__("redis", extra)
+        self._role = f"replicaof {replica_of.host} {replica_of.port}\n" if replica_of is not None else ""
+
+    def prepare(self) -> None:
+        self.write(self.data / "redis.conf", self._role)
+
+    def command(self) -> list[str]:
+        program, *options = super().command()
+        return [program, str(self.data / "redis.conf"), *options]
+
+
 class Sentinel(Redis):
     """A Sentinel; it rewrites its configuration file, which thereby is its data."""
 
@@ -68,10 +83,8 @@ class SentinelGroup(Cluster[Redis]):
 
     def __init__(self, size: int, extra: tuple[str, ...]) -> None:
         # Without a delay before the first sync: the default of five seconds is most of the start.
-        first = Redis("redis", ("--repl-diskless-sync-delay", "0", *extra))
-        replicas = [
-            Redis("redis", (*first.extra, "--replicaof", f"{first.host} {first.port}")) for _ in range(size - 1)
-        ]
+        first = GroupMember(("--repl-diskless-sync-delay", "0", *extra))
+        replicas = [GroupMember(first.extra, first) for _ in range(size - 1)]
         quorum = size // 2 + 1
         lines = (
             f"sentinel monitor {self.NAME} {first.host} {first.port} {quorum}",
@@ -113,11 +126,16 @@ class SentinelGroup(Cluster[Redis]):
         facts = dict(zip(master[::2], master[1::2], strict=True))
         others = len(self.sentinels) - 1, len(self.members) - 1
         known = facts[b"num-other-sentinels"], facts[b"num-slaves"]
-        return known == tuple(b"%d" % n for n in others) and facts[b"flags"] == b"master"
+        return (
+            known == tuple(b"%d" % n for n in others)
+            and facts[b"flags"] == b"master"
+            and any(b"%d" % m.port == facts[b"port"] and _role(m)[0] == b"master" for m in self.members)
+        )
 
     def _replicated(self) -> bool:
         """Every replica has the master's data, so that it can take over."""
-        return all(_role(member)[3] == b"connected" for member in self.members[1:])
+        roles = [_role(member) for member in self.members]
+        return all(role[0] == b"master" or role[3] == b"connected" for role in roles)
 
     def leader(self, timeout: float = START_SECONDS) -> Redis:
         """The member that the Sentinels name as master, once it says so itself."""
