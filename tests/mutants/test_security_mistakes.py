@@ -26,7 +26,7 @@ MUTANTS = [
     Mutant(
         "frames that hold the URL in pieces",
         "connecting.py",
-        (("raise error.with_traceback(None) from None", "raise"),),
+        (("raise error.with_traceback(None) from None\n\n", "raise\n\n"),),
         URLS,
     ),
     Mutant(
@@ -239,7 +239,7 @@ MUTANTS = [
     ),
     Mutant(
         "a history of anything",
-        "verify/journal.py",
+        "verify/record.py",
         (('            raise TypeError(f"{field} is no {kind}")\n', "            pass\n"),),
         "tests/verify/test_parts.py::test_a_step_of_another_kind_is_no_history",
     ),
@@ -284,12 +284,6 @@ MUTANTS = [
         ROWS + "test_a_ring_that_is_no_text_disturbs_nobody",
     ),
     # ---- whoever answers in the place of a server
-    Mutant(
-        "etcd listens for as long as something is said",
-        "stores/etcd/wire.py",
-        (("                    if self._driver.now() >= deadline:", "                    if False:"),),
-        SERVERS + "[etcd-pings without an end-threads]",
-    ),
     Mutant(
         "ZooKeeper's reply is as long as it says",
         "stores/zookeeper/wire.py",

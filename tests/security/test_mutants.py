@@ -16,7 +16,6 @@ from holdfast.stores.etcd import channel
 from holdfast.stores.etcd import looking as etcd_looking
 from holdfast.stores.etcd import store as etcd_store
 from holdfast.stores.redis import replies as redis
-from holdfast.stores.redis import url as redis_url
 from holdfast.stores.zookeeper import line as zookeeper
 
 from . import test_liars as liars
@@ -68,7 +67,7 @@ MUTANTS = {
     "etcd: an answer of another kind": Mutant(
         etcd_store,
         etcd_store.EtcdStore,
-        "_enter",
+        "_seen",
         "with self._explained():",
         "if True:",
         again("etcd", *range(8, 40)),
@@ -134,9 +133,6 @@ MUTANTS = {
         "if _LONG_LIST.search(self._tail + data):",
         "if False:",
         parsers.test_an_answer_as_long_as_no_lock_has_is_refused_as_soon_as_it_is_announced,
-    ),
-    "Redis: a port of any length": Mutant(
-        redis_url, redis_url, "_address", "{1,5}", "+", urls.test_a_port_has_five_digits_at_most
     ),
     "a password that is shown": Mutant(
         secret,

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # Of our own source, and nothing that runs by itself or hides something: no archive, no compiled code.
-KINDS = {".py", ".lua", ".sql", ".js", ".html", ".css", ".typed", ".yml", ".json"}
+KINDS = {".py", ".lua", ".sql", ".js", ".html", ".css", ".typed", ".yml", ".json", ".c"}
 ABOUT = {"METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD"}
 TOP = {
     "src",
