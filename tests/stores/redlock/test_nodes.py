@@ -171,7 +171,7 @@ def test_a_proposal_below_what_a_node_knows_is_raised(nodes: list[Redis], locks:
     nodes[3].execute("EVAL", script, 1, "hf:redlock:{x}", ahead)
     for node in nodes[:2]:
         node.kill()  # so that node 3 is needed
-    assert locks.lock("x", timeout=5).acquire().token == ahead + 1
+    assert ahead < locks.lock("x", timeout=5).acquire().token <= ahead + 1000
 
 
 def test_two_or_four_nodes_are_refused() -> None:

@@ -84,7 +84,7 @@ def test_the_holder_beyond_the_cut_has_lost_before_the_next_gets_in(
 ) -> None:
     told, waiting = hold_and_cut(connect, *apart, root)
     assert told[-1][0] == events.LOST
-    assert told[-1][1] < waiting.at
+    assert told[-1][1] < waiting.ended_at
 
 
 def test_a_renewal_that_believes_the_member_it_talks_to_is_found_out(
@@ -104,4 +104,4 @@ def test_a_renewal_that_believes_the_member_it_talks_to_is_found_out(
 
     monkeypatch.setattr(store, "ask_who_is_there", by_reading)
     told, waiting = hold_and_cut(connect, *apart, root)
-    assert told[-1][0] == events.RENEWED or told[-1][1] > waiting.at
+    assert told[-1][0] == events.RENEWED or told[-1][1] > waiting.ended_at

@@ -213,7 +213,9 @@ class Server(Closes, ABC):
         return f"{self.kind} at {self.host}:{self.port}"
 
     def _prepare(self) -> None:
-        if not self.prepared_once or self.environ:
+        if (
+            not vars(type(self)).get("prepared_once") or self.environ
+        ):  # a class derived from it may prepare something else
             self.prepare()
             return
         program = os.stat(self.program)

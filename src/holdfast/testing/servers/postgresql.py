@@ -61,8 +61,6 @@ class PostgreSQL(_Speaker):
 class UnpackedPostgreSQL(PostgreSQL):
     """From the cache, where its own account cannot read: a copy beside its data can be."""
 
-    prepared_once = False
-
     def prepare(self) -> None:
         program, cache = Path(self.program), POSTGRESQL_NEW.folder
         if self.user and program.is_relative_to(cache):
