@@ -173,6 +173,22 @@ def who_is_swept_away_late_is_only_who_was_there(stage: Stage, _: Patch) -> None
     assert [one.token for one in a.inspect("x").holders] == [grant.token]
 
 
+def who_is_swept_away_while_it_is_renewed_is_not_kept(stage: Stage, patch: Patch) -> None:
+    a = stage.connect()
+    mine = claim_of("x")
+    grant = ask(a, mine)
+    asked = Renewal._ask
+
+    async def meanwhile(self: Renewal, *args: Any) -> Any:
+        answers = await asked(self, *args)
+        await store_of(a)._clear(store_of(a)._records[mine.holder])
+        return answers
+
+    patch.setattr(Renewal, "_ask", meanwhile)
+    assert list(finish(store_of(a).renew([grant], 10))) == [None]
+    assert a.names() == []
+
+
 def two_of_one_name_never_share_a_token(stage: Stage, _: Patch) -> None:
     url = stage.url
 
@@ -320,6 +336,15 @@ def renewed_unseen(patch: Patch) -> None:
     patch.setattr(Renewal, "_still", staticmethod(lambda *_: True))
 
 
+def changed_means_downgraded(patch: Patch) -> None:
+    still = Renewal._still
+
+    def mistaken(question: Any, *rest: Any) -> bool:
+        return not question.entry.token or still(question, *rest)
+
+    patch.setattr(Renewal, "_still", staticmethod(mistaken))
+
+
 def whatever_the_term(patch: Patch) -> None:
     def confirm(self: Session, term: int, sent: float) -> None:
         assert self.asked is not None
@@ -414,6 +439,7 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Stage, Patch], None]]] =
     (started_once_and_for_all, what_nobody_renews_ends_in_the_next_event_loop_too),
     (swept_away_by_the_clock, who_is_answered_late_is_not_swept_away_while_it_claims),
     (swept_away_whatever_it_is, who_is_swept_away_late_is_only_who_was_there),
+    (changed_means_downgraded, who_is_swept_away_while_it_is_renewed_is_not_kept),
     (all_in_one, two_of_one_name_never_share_a_token),
     (confirmed_by_anything, a_transaction_sent_before_the_keep_alive_confirms_nothing),
     (gone_without_a_trace, what_arrives_after_its_release_does_not_enter),

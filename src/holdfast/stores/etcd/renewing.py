@@ -132,6 +132,8 @@ class Renewal:
         entry = question.entry
         if entry.session is None or entry.session.live_until < until:
             return False
+        if not entry.token:
+            return False  # it was swept away while we asked
         if (entry.at.inside, entry.created) != question[2:] and not entry.moving:
             return True  # it was downgraded while we asked: that it could be is the answer
         return bool(there) and there[0].created == (question.created or there[0].created)
