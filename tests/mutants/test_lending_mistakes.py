@@ -13,6 +13,12 @@ UNCONFIRMED = "tests/stores/redis/test_unconfirmed.py::"
 
 MUTANTS = [
     Mutant(
+        "a thread that was not started is remembered, and what it was for",
+        "drivers/threads.py",
+        (("        todo.clear()\n", ""),),
+        "tests/drivers/test_threads.py::test_an_interrupted_start_runs_or_is_forgotten",
+    ),
+    Mutant(
         "what is over is lent",
         "staying.py",
         (("            now < stay._deadline\n            and (", "            ("),),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .base import Address, Bell, Doorbell, Main, Stream, boot_time, finish, never, uniform, wall_us
@@ -49,6 +51,34 @@ def _run(main: Main, needed: Callable[[], bool]) -> None:
                 raise
 
 
+def _started(work: Callable[[], None], name: str) -> None:
+    """In a thread of its own; and if this call is interrupted, either it runs or nobody knows of it any more.
+
+    A daemon: it must not keep the interpreter alive. What is held at exit is released by lifecycle.py.
+    """
+    before = sys.exc_info()[1]
+    todo = [work]
+    thread = threading.Thread(target=_work_off, args=(todo,), name=name, daemon=True)
+    try:
+        thread.start()
+    except BaseException as error:
+        # The interpreter remembers for ever whom it was about to start, and what for: so that is taken out.
+        todo.clear()
+        # It may also say RuntimeError, since the mutex that it waited with is not locked: tell what really happened.
+        cause = error.__context__
+        if isinstance(error, RuntimeError) and cause is not None and cause is not before:
+            raise cause from None
+        raise
+
+
+def _work_off(todo: list[Callable[[], None]]) -> None:
+    try:
+        work = todo.pop()
+    except IndexError:  # taken back
+        return
+    work()
+
+
 class Threads:
     """The driver of `holdfast.connect()`."""
 
@@ -85,12 +115,11 @@ class Threads:
     mutex = staticmethod(threading.Lock)
 
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
-        # A daemon: it must not keep the interpreter alive. What is held at exit is released by lifecycle.py.
-        threading.Thread(target=_run, args=(main, needed), name=name, daemon=True).start()
+        _started(partial(_run, main, needed), name)
 
     def aside(self, work: Callable[[], None], name: str) -> None:
         try:
-            threading.Thread(target=work, name=name, daemon=True).start()
+            _started(work, name)
         except RuntimeError:  # no thread to be had, or the interpreter ends
             work()
 

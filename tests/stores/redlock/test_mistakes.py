@@ -21,7 +21,7 @@ MUTANTS = [
     Mutant(
         "a second release that is believed to find nothing",
         "stores/redis/store.py",
-        (("started + within) or 1\n", "started + within)\n"),),
+        (("return bool(reply or twice)", "return bool(reply)"),),
         BETWEEN + "test_a_release_whose_answer_was_cut_is_repeated_and_no_loss",
     ),
     Mutant(
