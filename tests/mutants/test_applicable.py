@@ -28,6 +28,4 @@ def test_every_mistake_can_be_made_and_its_killer_is_there() -> None:
         for old, new in changes:
             assert text.count(old) == 1, f"{what}: the source has changed: {old!r} in {file}"
             text = text.replace(old, new)
-        where, _, test = killer.partition("::")
-        assert (ROOT / where).exists(), f"{what}: {where} is not there"
-        assert test, f"{what}: {killer} is no test"
+        assert (ROOT / killer.partition("::")[0]).exists(), f"{what}: there is no {killer}"
