@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SCRATCH := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt 4000000 ] 2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 unit serverless versions: export TMPDIR = $(SCRATCH)
 
-.PHONY: help demo test check servers unit serverless versions server-versions libraries soak bench docs dist clean
+.PHONY: help demo test check servers unit serverless versions server-versions libraries record soak bench docs dist clean
 
 help:
 	@echo "make demo      three ways to update a balance; only the last loses nothing"
@@ -21,6 +21,7 @@ help:
 	@echo "make check     ruff, mypy --strict, import-linter; known holes in what we use"
 	@echo "make versions  the tests on other versions of Python; VERSIONS=all for every one that is found"
 	@echo "make server-versions   a short form of the suite on the oldest and the newest of each server; table in docs/guarantees.md"
+	@echo "make record    every server of its own attacked for a minute or more; table in docs/proof.md"
 	@echo "make libraries other people's locks under the same attack; table for docs/proof.md"
 	@echo "make soak      the slow searches: SECONDS=600 by default"
 	@echo "make docs      the site, in build/site: no network, and no warning"
@@ -68,6 +69,9 @@ server-versions: $(VENV)/ready servers
 libraries: $(VENV)/ready servers
 	scripts/make-venv $(PYTHON) $(VENV) '.[all,testing]' libraries
 	$(BIN)/python -m holdfast.verify.libraries.matrix --seconds 20
+
+record: $(VENV)/ready servers
+	$(BIN)/python scripts/record
 
 soak: $(VENV)/ready
 	$(BIN)/holdfast simulate --seconds $(or $(SECONDS),600) --count docs/seeds.json
