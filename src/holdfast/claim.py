@@ -15,7 +15,7 @@ from .errors import Misuse, Unavailable
 
 MAX_NAME_BYTES = 512
 MAX_NOTE_BYTES = 1024
-MAX_TOKEN = 2**53 - 1  # what Lua and JSON keep whole
+MAX_TOKEN = 2**53 - 1  # the highest that a store gives out: what Lua and JSON keep whole
 MIN_TTL = 0.05
 MAX_TTL = 30 * 24 * 3600.0
 MAX_TIMEOUT = 10 * 365 * 24 * 3600.0

@@ -17,7 +17,7 @@ from holdfast.databases.connections import ASYNCIO, wire_for
 from holdfast.databases.statements import Statement, _compiled
 from holdfast.databases.wire import Outcome, Wire, settle
 from holdfast.drivers.base import finish
-from holdfast.fenced import MAX_TOKEN, Row, aio
+from holdfast.fenced import MAX_MARK, Row, aio
 
 from .sql_drivers import Driver
 
@@ -58,7 +58,7 @@ class OneLoop:
 
 
 class SqlUnderTest(Generic[T]):
-    most = MAX_TOKEN
+    most = MAX_MARK
     transactional = True
     by_row = False  # the mark in the row itself, instead of in the fence table
 

@@ -34,7 +34,7 @@ def b64(text: str) -> str:
 
 
 class EtcdUnderTest:
-    most = fenced.MAX_TOKEN
+    most = fenced.MAX_MARK
     transactional = False
 
     def __init__(self, url: str) -> None:
@@ -78,7 +78,7 @@ class AsyncEtcdUnderTest(EtcdUnderTest):
 
 
 class ZooKeeperUnderTest:
-    most = fenced.MAX_TOKEN
+    most = fenced.MAX_MARK
     transactional = False
 
     def __init__(self, hosts: str) -> None:

@@ -19,7 +19,7 @@ from holdfast.testing import guards
 
 
 class FileUnderTest:
-    most = fenced.MAX_TOKEN
+    most = fenced.MAX_MARK
     transactional = False
 
     def __init__(self, folder: Path) -> None:

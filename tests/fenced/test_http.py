@@ -110,7 +110,7 @@ class Service:
 
 
 class HttpUnderTest:
-    most = fenced.MAX_TOKEN
+    most = fenced.MAX_MARK
     transactional = False
 
     def __init__(self, service: Service, client: Any) -> None:

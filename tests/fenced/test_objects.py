@@ -40,7 +40,7 @@ def s3(seaweedfs: str) -> Iterator[Any]:
 
 
 class ObjectUnderTest:
-    most = fenced.MAX_TOKEN
+    most = fenced.MAX_MARK
     transactional = False
 
     def __init__(self, client: Any) -> None:

@@ -30,7 +30,7 @@ def key_of(resource: object) -> str:
 
 
 class RedisUnderTest:
-    most = fenced.MAX_TOKEN
+    most = fenced.MAX_MARK
     transactional = False
 
     def __init__(self, url: str) -> None:

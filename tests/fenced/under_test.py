@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast import fenced
-from holdfast.fenced import MAX_TOKEN
+from holdfast.fenced import MAX_MARK
 
 
 class MemoryUnderTest:
-    most = MAX_TOKEN
+    most = MAX_MARK
     transactional = False
 
     def __init__(self) -> None:

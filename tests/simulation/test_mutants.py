@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import rule
 from holdfast.claim import ROUND, Claim, Grant, Place, Verdict
+from holdfast.drivers.base import Bell
 from holdfast.drivers.simulated import Simulated
 from holdfast.engine import Engine
 from holdfast.errors import Unavailable
@@ -98,14 +99,14 @@ class RingsTooEarly(MemoryStore):
         book = self._space.books.get(claim.name)
         if book is not None and claim.holder in book.inside:
             for entry in list(book.line.values())[:1]:
-                self._ring(claim.name, entry)
+                self._ring(claim.name, entry, ())
             await self._driver.sleep(0.05)
         with mock.patch.object(MemoryStore, "_ring"):
             return await super().release(claim, within)
 
 
 class RingsNobody(MemoryStore):
-    def _ring(self, name: str, heir: _Entry) -> None:
+    def _ring(self, name: str, entry: _Entry | None, watchers: Sequence[Bell]) -> None:
         pass
 
 

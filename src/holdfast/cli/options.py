@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..claim import MAX_TOKEN
+
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -94,7 +96,7 @@ RUN: Spec = {
 }
 
 RELEASE: Spec = {
-    "--token": ("token", _whole(1, 2**53 - 1, "the token of a grant, as `holdfast show` prints it")),
+    "--token": ("token", _whole(1, MAX_TOKEN, "the token of a grant, as `holdfast show` prints it")),
     "-y": ("yes", None),
     "--yes": ("yes", None),
 }

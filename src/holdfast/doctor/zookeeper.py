@@ -10,8 +10,7 @@ from ..claim import new_holder
 from ..drivers.base import finish
 from ..drivers.threads import Threads
 from ..recipes import DEFAULT_TTL
-from ..stores.zookeeper.session import Session
-from ..stores.zookeeper.sessions import MARGIN
+from ..stores.zookeeper.session import MARGIN, Session
 from ..stores.zookeeper.url import Target, parse
 from ..stores.zookeeper.wire import tls_context
 from .findings import Check, Finding, Ward, ok, problem, warning

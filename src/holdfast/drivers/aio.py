@@ -83,12 +83,10 @@ class Asyncio:
     now = staticmethod(boot_time)
     wall_us = staticmethod(wall_us)
     uniform = staticmethod(uniform)
+    me = staticmethod(asyncio.current_task)
 
     def __init__(self) -> None:
         self._background: set[asyncio.Task[None]] = set()
-
-    def me(self) -> object:
-        return asyncio.current_task()
 
     def whoami(self) -> str:
         try:

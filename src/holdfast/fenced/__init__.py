@@ -13,7 +13,7 @@ A guard knows a resource's name and a token: a lease, or a pair (name, token). F
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .mark import MAX_TOKEN, Fenced, Mark, Ticket, subscribe
+from .mark import MAX_MARK, Fenced, Mark, Ticket, subscribe
 
 if TYPE_CHECKING:
     from . import aio
@@ -42,7 +42,7 @@ __all__ = [
     "Fenced",
     "Mark",
     "Ticket",
-    "MAX_TOKEN",
+    "MAX_MARK",
     "subscribe",
 ]
 

@@ -2,7 +2,7 @@
 
 from .etcd import AsyncEtcd as Etcd
 from .files import AsyncFile as File
-from .mark import MAX_TOKEN, Fenced, Mark, Ticket, subscribe
+from .mark import MAX_MARK, Fenced, Mark, Ticket, subscribe
 from .memory import Memory
 from .objects import AsyncObject as Object
 from .redis.aio import Redis
@@ -25,6 +25,6 @@ __all__ = [
     "Fenced",
     "Mark",
     "Ticket",
-    "MAX_TOKEN",
+    "MAX_MARK",
     "subscribe",
 ]

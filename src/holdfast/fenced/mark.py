@@ -15,7 +15,9 @@ from ..claim import valid_name
 from ..errors import Misuse, StaleToken
 from ..events import REFUSED, Subscriber, refusals
 
-MAX_TOKEN = 2**63 - 1  # what a signed 64-bit column keeps whole
+# The highest token that storage takes, whoever gave it out: what a signed 64-bit column keeps whole. Our own stores stop
+# at claim.MAX_TOKEN, long before.
+MAX_MARK = 2**63 - 1
 
 
 class Fenced(Protocol):
@@ -43,7 +45,7 @@ def subscribe(subscriber: Subscriber) -> Callable[[], None]:
     return refusals.subscribe(subscriber, (REFUSED,))
 
 
-def valid_token(token: object, most: int = MAX_TOKEN) -> int:
+def valid_token(token: object, most: int = MAX_MARK) -> int:
     if type(token) is not int:  # a bool is an int by inheritance only, and never a token
         raise Misuse(f"a token must be an int, not {type(token).__name__}: {token!r:.80}")
     if not 1 <= token <= most:
@@ -52,7 +54,7 @@ def valid_token(token: object, most: int = MAX_TOKEN) -> int:
     return token
 
 
-def mark_of(ticket: Ticket, most: int = MAX_TOKEN) -> Mark:
+def mark_of(ticket: Ticket, most: int = MAX_MARK) -> Mark:
     """The resource and token of a lease or of a pair; `Misuse` if they cannot be one."""
     if isinstance(ticket, tuple):
         if len(ticket) != 2:

@@ -104,10 +104,8 @@ class MemoryStore:
                 self._tell_keepers(book)
             heir = self._heir(book) if book.line else None
             watchers = tuple(space.watchers.get(name, ())) if space.watchers and type(answer) is Grant else ()
-        if heir is not None:
-            self._ring(name, heir)
-        for bell in watchers:
-            bell.ring()
+        if heir is not None or watchers:
+            self._ring(name, heir, watchers)
         return answer
 
     async def wait(self, place: Place, timeout: float) -> None:
@@ -173,10 +171,8 @@ class MemoryStore:
             else:
                 there = book.line.pop(claim.holder, None) is not None
             heir, watchers = self._left(name, book)
-        if heir is not None:
-            self._ring(name, heir)
-        for bell in watchers:
-            bell.ring()
+        if heir is not None or watchers:
+            self._ring(name, heir, watchers)
         return there
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
@@ -217,10 +213,8 @@ class MemoryStore:
             while len(space.evictions) > _KEPT_EVICTIONS:
                 del space.evictions[next(iter(space.evictions))]
             heir, watchers = self._left(name, book)
-        if heir is not None:
-            self._ring(name, heir)
-        for bell in watchers:
-            bell.ring()
+        if heir is not None or watchers:
+            self._ring(name, heir, watchers)
         return past
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
@@ -341,9 +335,10 @@ class MemoryStore:
         watchers = tuple(self._space.watchers.get(name, ())) if self._space.watchers else ()
         return (self._heir(book) if book.line else None), watchers
 
-    def _ring(self, name: str, heir: _Entry) -> None:
+    def _ring(self, name: str, entry: _Entry | None, watchers: Sequence[Bell]) -> None:
         """Outside the lock. A waiter that can no longer hear (its loop is closed) leaves the line, and the next is rung."""
-        entry: _Entry | None = heir
+        for bell in watchers:
+            bell.ring()
         while entry is not None and entry.bell is not None and not entry.bell.ring():
             with self._space.lock:
                 book = self._space.books.get(name)

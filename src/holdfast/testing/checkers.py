@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from . import linearizability
 from .history import (
@@ -113,16 +113,8 @@ def _touches(history: History) -> Iterator[tuple[str, list[Operation]]]:
 
 def _tokens_going_back(resource: str, touches: Iterable[Operation]) -> Iterator[Finding]:
     accepted = [one for one in touches if one.outcome == DONE]
-    answered = sorted(accepted, key=lambda one: one.returned)
-    highest: Operation | None = None
-    done = 0
-    for one in sorted(accepted, key=lambda one: one.invoked):
-        while done < len(answered) and answered[done].returned < one.invoked:
-            if highest is None or answered[done].token > highest.token:
-                highest = answered[done]
-            done += 1
-        if highest is not None and one.token < highest.token:
-            yield Finding("storage", resource, f"accepted {one} after {highest}")
+    for one, highest in _falls(accepted, asked=lambda one: one.invoked, known=lambda one: one.returned):
+        yield Finding("storage", resource, f"accepted {one} after {highest}")
 
 
 # ---- tokens
@@ -140,7 +132,7 @@ def check_tokens(history: History, excuse: Excuse = no_excuse) -> Iterator[Findi
     for name, claims in history.about(CLAIM).items():
         minted = _minted(claims)
         yield from _shared(name, minted)
-        for one, highest in _falls(minted):
+        for one, highest in _falls(minted, *_TIMES):
             if not excuse(name, highest.token, one.token, highest.earliest, one.latest):
                 yield Finding(
                     "tokens",
@@ -172,13 +164,17 @@ def _shared(name: str, minted: Iterable[_Minted]) -> Iterator[Finding]:
             )
 
 
-def _falls(minted: list[_Minted]) -> Iterator[tuple[_Minted, _Minted]]:
-    """Whatever was asked for when a higher one was known already, with the highest of those."""
-    by_answer = sorted(minted, key=lambda one: one.latest)
-    highest: _Minted | None = None
+T = TypeVar("T", Operation, _Minted)
+_TIMES = (lambda one: one.earliest), (lambda one: one.latest)
+
+
+def _falls(some: list[T], asked: Callable[[T], float], known: Callable[[T], float]) -> Iterator[tuple[T, T]]:
+    """Whatever was asked for when a higher token was known already, with the highest of those."""
+    by_answer = sorted(some, key=known)
+    highest: T | None = None
     done = 0
-    for one in sorted(minted, key=lambda one: one.earliest):
-        while done < len(by_answer) and by_answer[done].latest < one.earliest:
+    for one in sorted(some, key=asked):
+        while done < len(by_answer) and known(by_answer[done]) < asked(one):
             if highest is None or by_answer[done].token > highest.token:
                 highest = by_answer[done]
             done += 1
@@ -197,7 +193,7 @@ def check_linearizability(history: History) -> Iterator[Finding]:
     if "" in forgotten:
         return
     for name, asked in history.about(CLAIM, RENEW, RELEASE, EVICT).items():
-        if name in forgotten or any(_falls(_minted([one for one in asked if one.kind == CLAIM]))):
+        if name in forgotten or any(_falls(_minted([one for one in asked if one.kind == CLAIM]), *_TIMES)):
             continue
         try:
             blocked = linearizability.first_violation(asked, early)

@@ -9,15 +9,14 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
+from .closing import Closes
 from .proxy import Direction, Proxy
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s,:@/?#\[\]]+):(\d+)")
 
 
-class Network:
+class Network(Closes):
     """`url` leads through the proxies, to the same space as the URL that it was made of."""
 
     def __init__(self, url: str) -> None:
@@ -71,12 +70,6 @@ class Network:
     def close(self) -> None:
         for proxy in self.proxies:
             proxy.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 class Catch:

@@ -7,9 +7,8 @@ server, not the proxy), and servers that send their clients elsewhere (Sentinel,
 from __future__ import annotations
 
 import re
-from types import TracebackType
-from typing import Self
 
+from ..testing.closing import Closes
 from ..testing.network import Network
 
 _PORTS = {
@@ -26,7 +25,7 @@ _TLS = re.compile(r"[?&](sslmode|ssl|tls|ca|cafile|sslrootcert)=", re.IGNORECASE
 WAYS = 3
 
 
-class Ways:
+class Ways(Closes):
     def __init__(self, url: str, wanted: int) -> None:
         self.networks: list[Network] = []
         scheme = url.partition("://")[0]
@@ -48,12 +47,6 @@ class Ways:
     def close(self) -> None:
         for network in self.networks:
             network.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def with_ports(url: str, port: int) -> str:

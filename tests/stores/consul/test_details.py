@@ -23,6 +23,7 @@ from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul
 
 from ..hands import Background, Connect, claim_of, until
+from ..hops import check_the_way
 from .hands import ask, keys
 
 server = pytest.mark.server
@@ -54,6 +55,11 @@ def test_an_uncontended_lock_takes_two_requests_and_leaves_nothing(
     assert [key.split("/")[1:2] for key in keys(cluster.members[0], prefix)] == [["sessions"]]
     locks.close()
     assert keys(cluster.members[0], prefix) == []
+
+
+@server
+def test_one_claim_takes_no_more_files_and_hops_than_the_page_says(cluster: Cluster[Consul], prefix: str) -> None:
+    check_the_way("Consul", f"{cluster.url}/{prefix}")
 
 
 @server

@@ -27,6 +27,7 @@ from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.etcd import Etcd
 
 from ..hands import SOON, Connect, claim_of, in_background, until
+from ..hops import check_the_way
 from .hands import admin, ask, base64, begin_with, by_the_hundred, leases_of, store_of
 
 pytestmark = pytest.mark.server
@@ -255,6 +256,10 @@ def test_a_thousand_locks_are_one_lease_and_one_keep_alive(url: str) -> None:
     assert calls.count(LEASE_KEEP_ALIVE) == 1
     assert calls.count(TXN) == 10
     assert calls[11:] == [LEASE_REVOKE], "which closing asks for"
+
+
+def test_one_claim_takes_no_more_files_and_hops_than_the_page_says(url: str) -> None:
+    check_the_way("etcd", url)
 
 
 def test_who_will_not_wait_is_told_who_holds_it_also_from_another_client(connect: Connect) -> None:

@@ -12,6 +12,7 @@ from holdfast import aio
 from holdfast.stores.mysql import definitions
 from holdfast.testing.servers.mariadb import MariaDB
 
+from ..hops import check_the_way
 from .admin import Admin
 
 pytestmark = pytest.mark.server
@@ -33,6 +34,10 @@ def test_thirty_two_tasks_share_two_connections(url: str) -> None:
             assert min(counts) * 2 >= max(counts), counts  # nobody starves
 
     asyncio.run(main())
+
+
+def test_one_claim_takes_no_more_files_and_hops_than_the_page_says(url: str) -> None:
+    check_the_way("MySQL", url)
 
 
 def test_creating_the_tables_prints_nothing(

@@ -9,6 +9,7 @@ from holdfast import StaleToken, fenced
 from holdfast.testing.servers.postgresql import PostgreSQL
 
 from ..hands import Connect
+from ..hops import check_the_way
 
 pytestmark = pytest.mark.server
 
@@ -30,3 +31,7 @@ def test_a_stale_holder_changes_nothing_in_the_same_database(
         with pytest.raises(StaleToken), fenced.transaction(storage, stale) as tx:
             tx.execute("UPDATE balance SET amount = 0")
     assert postgresql.query("SELECT amount FROM balance") == [("11",)]
+
+
+def test_one_claim_takes_no_more_files_and_hops_than_the_page_says(postgresql: PostgreSQL) -> None:
+    check_the_way("PostgreSQL", postgresql.url)

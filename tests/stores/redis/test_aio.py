@@ -16,6 +16,8 @@ from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
 
+from ..hops import check_the_way
+
 pytestmark = pytest.mark.server
 
 
@@ -173,6 +175,10 @@ def test_a_waiter_whose_ear_was_cut_is_let_in_all_the_same(redis: Redis) -> None
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the first loop ended with it open
+def test_one_claim_takes_no_more_files_and_hops_than_the_page_says(redis: Redis) -> None:
+    check_the_way("Redis", redis.url)
+
+
 def test_one_connected_object_serves_one_loop_after_another(redis: Redis) -> None:
     locks = None
 

@@ -16,6 +16,7 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
 
 from ..hands import until
+from ..hops import check_the_way
 from .hands import url_of
 
 pytestmark = pytest.mark.server
@@ -172,6 +173,11 @@ def test_a_proposal_below_what_a_node_knows_is_raised(nodes: list[Redis], locks:
     for node in nodes[:2]:
         node.kill()  # so that node 3 is needed
     assert ahead < locks.lock("x", timeout=5).acquire().token <= ahead + 1000
+
+
+def test_one_claim_takes_no_more_files_and_hops_than_the_page_says(nodes: list[Redis]) -> None:
+    check_the_way("Redlock of three", url_of(nodes[:3]))
+    check_the_way("Redlock of five", url_of(nodes))
 
 
 def test_two_or_four_nodes_are_refused() -> None:

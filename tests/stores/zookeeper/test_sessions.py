@@ -15,10 +15,12 @@ from holdfast.claim import Claim, Grant, new_holder
 from holdfast.drivers.base import finish
 from holdfast.stores.zookeeper import renewing
 from holdfast.stores.zookeeper import store as zookeeper_store
-from holdfast.stores.zookeeper.sessions import MARGIN, step
+from holdfast.stores.zookeeper.session import MARGIN
+from holdfast.stores.zookeeper.sessions import step
 from holdfast.testing import servers
 
 from ..hands import SOON, Background, Connect, until
+from ..hops import check_the_way
 from .hands import Ensemble, admin, session_of
 
 pytestmark = pytest.mark.server
@@ -107,6 +109,10 @@ def test_names_used_once_leave_nothing_behind(root: str) -> None:
             # The server took the parents away; the next claim makes them anew.
         with holdfast.connect(server.url + root) as locks, locks.lock("job:1") as lease:
             lease.check()
+
+
+def test_one_claim_takes_no_more_files_and_hops_than_the_page_says(ensemble: Ensemble, root: str) -> None:
+    check_the_way("ZooKeeper", ensemble.url + root)
 
 
 def test_a_parent_that_the_server_took_away_is_made_again(ensemble: Ensemble, connect: Connect, root: str) -> None:

@@ -37,7 +37,7 @@ def test_all_parts_are_understood() -> None:
         ("zookeeper://a?auth=digest", "with user:password@"),
         ("zookeeper://u:p@a?auth=kerberos", "digest or sasl"),
         ("zookeeper://a?acl=creator", "needs user:password@"),
-        ("zookeeper://a?ca=/x", "for zookeepers://"),
+        ("zookeeper://a?ca=/x", "write zookeepers://"),
         ("zookeeper://a?check_hostname=no", "zookeepers:// only"),
         ("zookeepers://a?cert=/x", "come together"),
         ("zookeeper://a?tll=3", "takes no option 'tll'"),

@@ -9,14 +9,14 @@ from urllib.parse import quote, unquote
 
 from ...errors import HoldfastError, Misuse, StaleToken, Unavailable
 from ...problems import Problem, Refusal, refused
-from ..mark import MAX_TOKEN, Mark, mark_of
+from ..mark import MAX_MARK, Mark, mark_of
 from .gate import TooFar
 from .signature import BadSignature, Signer
 
 TOKEN, RESOURCE, SIGNATURE = "Fencing-Token", "Fencing-Resource", "Fencing-Signature"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 log = logging.getLogger("holdfast.fenced")
-_DIGITS = len(str(MAX_TOKEN))
+_DIGITS = len(str(MAX_MARK))
 
 
 class TokenMissing(HoldfastError):
@@ -72,7 +72,7 @@ def read_mark(token: str | bytes, resource: str | bytes) -> Mark:
     digits = token.decode("latin-1") if isinstance(token, bytes) else token
     name = resource.decode("latin-1") if isinstance(resource, bytes) else resource
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS or digits[0] == "0":
-        raise Misuse(f"{TOKEN} must be a whole number from 1 to {MAX_TOKEN}, in digits only")
+        raise Misuse(f"{TOKEN} must be a whole number from 1 to {MAX_MARK}, in digits only")
     if "," in name:  # what servers and proxies make of a header that is given twice: then which one counts?
         raise Misuse(f"{RESOURCE} must be given once, percent-encoded: a comma is %2C")
     try:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from ...drivers.base import Address
 from ...errors import Misuse
 from ...secret import Secret
-from ..kit.url import Options, addresses, options, seconds, secret, show, text, word
+from ..kit.url import TLS_FILES, Options, addresses, check_tls, options, seconds, secret, show, split, word
 
 DEFAULT_PORT = 8500
 DEFAULT_TLS_PORT = 8501
@@ -22,9 +22,7 @@ OPTIONS: Options = {
     "min_ttl": ("min_ttl", seconds(0.05, 86400)),
     "node": ("node", word),
     "dc": ("datacenter", word),
-    "ca": ("ca", text),
-    "cert": ("cert", text),
-    "cert_key": ("cert_key", text),
+    **TLS_FILES,
 }
 
 
@@ -50,22 +48,18 @@ class Target(NamedTuple):
 
 def parse(url: str) -> Target:
     """`scheme://[:token@]host[:port][,host…][/prefix][?option=value&…]`."""
-    scheme, _, rest = url.partition("://")
+    scheme, has_login, user, token, place, query = split(url)
     tls = scheme == "consuls"
-    rest, _, query = rest.partition("?")
-    login, at, place = rest.rpartition("@")
     hosts, _, prefix = place.partition("/")
     target = Target(addresses(hosts, scheme, DEFAULT_TLS_PORT if tls else DEFAULT_PORT), tls=tls)
-    if at:
-        user, _, token = login.partition(":")
+    if has_login:
         if user:
             raise Misuse(f"{scheme}:// takes a token and no user: write {scheme}://:TOKEN@host or ?token=TOKEN")
-        target = target._replace(token=secret(unquote(token), "the token"))
+        target = target._replace(token=secret(token, "the token"))
     if prefix:
         target = target._replace(prefix=_prefix(unquote(prefix)))
     target = target._replace(**options(query, OPTIONS, "Consul"))
-    if not tls and (target.ca or target.cert or target.cert_key):
-        raise Misuse("ca, cert and cert_key are for consuls://, which speaks TLS")
+    check_tls(target, scheme, "consuls")
     return target
 
 

@@ -9,16 +9,14 @@ from urllib.parse import unquote
 from ...drivers.base import Address
 from ...errors import Misuse
 from ...secret import Secret
-from ..kit.url import Options, addresses, options, seconds, show, text
+from ..kit.url import TLS_FILES, Options, addresses, check_tls, options, seconds, show, split
 
 DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "holdfast"
 
 OPTIONS: Options = {
     "timeout": ("timeout", seconds(0.005, 600)),
-    "ca": ("ca", text),
-    "cert": ("cert", text),
-    "cert_key": ("cert_key", text),
+    **TLS_FILES,
 }
 
 
@@ -45,10 +43,7 @@ class Target(NamedTuple):
 
 def parse(url: str) -> Target:
     """`etcd[s]://[user:password@]host[:port][,host…][/prefix][?option=value&…]`."""
-    scheme, _, rest = url.partition("://")
-    rest, _, query = rest.partition("?")
-    login, at, place = rest.rpartition("@")
-    username, _, password = login.partition(":") if at else ("", "", "")
+    scheme, _, username, password, place, query = split(url)
     if bool(username) != bool(password):
         raise Misuse(f"{scheme}://: a login is a user and a password, as in {scheme}://user:password@host")
     hosts, _, path = place.partition("/")
@@ -56,10 +51,7 @@ def parse(url: str) -> Target:
     if not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,128}", prefix):
         raise Misuse(f"{scheme}://…/{prefix}: the prefix of the keys is up to 128 letters, digits and _ . : - /")
     where = addresses(hosts, scheme, DEFAULT_PORT)
-    target = Target(where, prefix, unquote(username), Secret(unquote(password)), tls=scheme == "etcds")
+    target = Target(where, prefix, username, password, tls=scheme == "etcds")
     target = target._replace(**options(query, OPTIONS, "etcd"))
-    if not target.tls and (target.ca or target.cert or target.cert_key):
-        raise Misuse("ca, cert and cert_key are for etcds://, which speaks TLS; this URL says etcd://")
-    if target.cert_key and not target.cert:
-        raise Misuse("cert_key is the key of a certificate: name that with cert")
+    check_tls(target, scheme, "etcds")
     return target

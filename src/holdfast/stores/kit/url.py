@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import parse_qsl, unquote
 
 from ...drivers.base import Address
 from ...errors import Misuse
@@ -16,6 +16,25 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 Options = dict[str, tuple[str, Callable[[str, str], Any]]]  # of a URL → the field it fills, and who reads it
+
+
+class Parts(NamedTuple):
+    """Of `scheme://[user[:password]@]place[?query]`."""
+
+    scheme: str
+    has_login: bool
+    user: str
+    password: Secret
+    place: str
+    query: str
+
+
+def split(url: str) -> Parts:
+    scheme, _, rest = url.partition("://")
+    rest, _, query = rest.partition("?")
+    login, at, place = rest.rpartition("@")
+    user, _, password = login.partition(":")
+    return Parts(scheme, bool(at), unquote(user), Secret(unquote(password)), place, query)
 
 
 def addresses(hosts: str, scheme: str, default: int) -> tuple[Address, ...]:
@@ -56,6 +75,28 @@ def options(query: str, table: Options, system: str) -> dict[str, Any]:
 
 def text(value: str, what: str) -> str:
     return value
+
+
+TLS_FILES: Options = {"ca": ("ca", text), "cert": ("cert", text), "cert_key": ("cert_key", text)}
+
+
+class _Certified(Protocol):
+    @property
+    def tls(self) -> bool: ...
+    @property
+    def ca(self) -> str: ...  # the file of certificates to trust; "": the system's
+    @property
+    def cert(self) -> str: ...  # the client's own certificate, and its key
+    @property
+    def cert_key(self) -> str: ...
+
+
+def check_tls(target: _Certified, scheme: str, with_tls: str) -> None:
+    """Files for TLS, where none is spoken, would be a false sense of safety."""
+    if not target.tls and (target.ca or target.cert or target.cert_key):
+        raise Misuse(f"ca, cert and cert_key are for TLS, which {scheme}:// does not speak: write {with_tls}://")
+    if target.cert_key and not target.cert:
+        raise Misuse("cert_key is the key of a certificate: name that with cert")
 
 
 def word(value: str, what: str) -> str:

@@ -34,7 +34,7 @@ def wary(system: str, where: Callable[[Any], str]) -> Callable[[S], S]:
 
 
 def understood(
-    system: str, where: Callable[[Any], str], token: Callable[[Any], int | None] = lambda _: None
+    system: str, where: Callable[[Any], str], token: Callable[[Any], int | None] | None = None
 ) -> Callable[[Method], Method]:
     """Of one method; `token` finds in its answer what has to be one."""
 
@@ -43,7 +43,7 @@ def understood(
         async def asked(self: Any, *given: Any, **named: Any) -> Any:
             try:
                 answer = await method(self, *given, **named)
-                if (found := token(answer)) is not None and not 0 < found <= MAX_TOKEN:
+                if token is not None and (found := token(answer)) is not None and not 0 < found <= MAX_TOKEN:
                     raise ValueError(f"{found} is no token")
                 return answer
             except HoldfastError:  # of which some are of these kinds too

@@ -7,7 +7,20 @@ from urllib.parse import unquote
 
 from ...errors import Misuse
 from ...secret import Secret
-from ..kit.url import Options, addresses, either, one_of, options, seconds, show, text, whole
+from ..kit.url import (
+    TLS_FILES,
+    Options,
+    addresses,
+    check_tls,
+    either,
+    one_of,
+    options,
+    seconds,
+    show,
+    split,
+    text,
+    whole,
+)
 
 DEFAULT_PORT = 3306
 
@@ -18,9 +31,7 @@ OPTIONS: Options = {
     "retention": ("retention", seconds(0.1, 30 * 86400)),
     "pool": ("pool", whole(1, 1000)),
     "socket": ("socket", text),
-    "ca": ("ca", text),
-    "cert": ("cert", text),
-    "cert_key": ("cert_key", text),
+    **TLS_FILES,
     "tls": ("tls", either("yes", "no")),
 }
 
@@ -53,10 +64,7 @@ class Target(NamedTuple):
 
 
 def parse(url: str) -> Target:
-    scheme, _, rest = url.partition("://")
-    rest, _, query = rest.partition("?")
-    login, at, place = rest.rpartition("@")
-    user, _, password = login.partition(":") if at else ("", "", "")
+    scheme, _, user, password, place, query = split(url)
     host, _, database = place.partition("/")
     if "," in host:
         raise Misuse(f"{scheme}:// takes one host")
@@ -65,11 +73,10 @@ def parse(url: str) -> Target:
     if not database or "/" in database or "\0" in database or len(database) > 64:
         raise Misuse(f"{scheme}://{host}/…: name the database that keeps the locks, as in {scheme}://user@{host}/app")
     said = options(query, OPTIONS, "MySQL")
-    target = Target(*address, unquote(user), Secret(unquote(password)), database)._replace(**said)
+    target = Target(*address, user, password, database)._replace(**said)
     if target.ca or target.cert or target.cert_key:
         target = target._replace(tls=True)
     if said.get("tls") is False and target.tls:
         raise Misuse("ca, cert and cert_key are for TLS, which tls=no switches off: leave out the one or the other")
-    if target.cert_key and not target.cert:
-        raise Misuse("cert_key is the key of a certificate: name that with cert")
+    check_tls(target, scheme, scheme)
     return target

@@ -55,15 +55,10 @@ def load(file: str, schema: str) -> dict[str, Statement]:
 PING = Statement(b"holdfast_ping", b"SELECT $1", ("bigint",), (_OIDS["bigint"],))
 
 
-class Statements:
-    """All of the lease table, for one schema."""
+class _Common:
+    """What both modes are asked."""
 
-    def __init__(self, schema: str) -> None:
-        found = load("statements.sql", schema)
-        self.claim = found["claim"]._replace(many=found["claim_many"])
-        self.release = found["release"]._replace(many=found["release_many"])
-        self.renew = found["renew"]
-        self.watch = found["watch"]
+    def __init__(self, found: dict[str, Statement]) -> None:
         self.evict = found["evict"]._replace(repeats=False)
         self.sweep = found["sweep"]
         self.inspect = found["inspect"]
@@ -71,26 +66,33 @@ class Statements:
         self.preparing = " ".join(statement.preparing() for statement in found.values())
 
 
-class SessionStatements:
+class Statements(_Common):
+    """All of the lease table, for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        found = load("statements.sql", schema)
+        super().__init__(found)
+        self.claim = found["claim"]._replace(many=found["claim_many"])
+        self.release = found["release"]._replace(many=found["release_many"])
+        self.renew = found["renew"]
+        self.watch = found["watch"]
+
+
+class SessionStatements(_Common):
     """All of session mode, for one schema."""
 
     def __init__(self, schema: str) -> None:
-        found = load("session.sql", schema)
+        found = {**load("session.sql", schema), "ping": PING}
+        super().__init__(found)
         self.attempt = found["try"]
         self.wait = found["wait"]
         self.downgrade = found["downgrade"]
         self.leave = found["leave"]
         self.patience = found["patience"]
         self.ping = PING
-        found["ping"] = PING
         self.cancel = found["cancel"]
         self.present = found["present"]
         self.end = found["end"]
-        self.evict = found["evict"]._replace(repeats=False)
-        self.sweep = found["sweep"]
-        self.inspect = found["inspect"]
-        self.names = found["names"]
-        self.preparing = " ".join(statement.preparing() for statement in found.values())
 
 
 def array(type_: str, values: Sequence[bytes]) -> bytes:

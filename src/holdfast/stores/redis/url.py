@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from ...errors import Misuse
 from ...secret import Secret
-from ..kit.url import Options, addresses, options, seconds, text, whole
+from ..kit.url import TLS_FILES, Options, addresses, check_tls, options, seconds, split, text, whole
 from ..kit.url import show as show_host
 
 DEFAULT_PORT = 6379
@@ -65,12 +65,9 @@ def show(address: Address) -> str:
 
 def parse(url: str) -> Target:
     """`scheme://[user[:password]@]host[:port][,host…][/database or service][?option=value&…]`."""
-    scheme, _, rest = url.partition("://")
+    scheme, _, username, password, place, query = split(url)
     kind, tls = _SCHEMES[scheme]
-    rest, _, query = rest.partition("?")
-    login, at, place = rest.rpartition("@")
-    username, _, password = login.partition(":") if at else ("", "", "")
-    target = Target(kind, (), username=unquote(username), password=Secret(unquote(password)), tls=tls)
+    target = Target(kind, (), username=username, password=password, tls=tls)
     if kind == "unix":
         path = "/" + unquote(place).lstrip("/")
         if path == "/":
@@ -90,12 +87,7 @@ def parse(url: str) -> Target:
         if tail:
             target = target._replace(database=whole(*DATABASES)(tail, "the database"))
     target = target._replace(**options(query, OPTIONS, "Redis"))
-    if not target.tls and (target.ca or target.cert or target.cert_key):
-        raise Misuse(
-            f"ca, cert and cert_key are for TLS, which {scheme}:// does not speak: write {_with_tls(scheme)}://"
-        )
-    if target.cert_key and not target.cert:
-        raise Misuse("cert_key is the key of a certificate: name that with cert")
+    check_tls(target, scheme, _with_tls(scheme))
     if kind == "cluster" and target.database:
         raise Misuse("a Redis Cluster has only database 0")
     if target.replicas and kind in ("cluster", "redlock"):
@@ -122,9 +114,7 @@ OPTIONS: Options = {
     "replicas": ("replicas", whole(0, 100)),
     "replicas_timeout": ("replicas_timeout", seconds(0.001, 600)),
     "prefix": ("prefix", _prefix),
-    "ca": ("ca", text),
-    "cert": ("cert", text),
-    "cert_key": ("cert_key", text),
+    **TLS_FILES,
     "sentinel_username": ("sentinel_username", text),
     "sentinel_password": ("sentinel_password", lambda value, what: Secret(value)),
 }

@@ -89,6 +89,11 @@ def decided(answers: Sequence[Any], nodes: int) -> bool:
     return yes >= majority(nodes) or yes + open_ < majority(nodes)
 
 
+def is_gone(answers: Sequence[Any], nodes: int) -> bool:
+    """Enough is known of a release: whether it was there, whatever the others will say."""
+    return present(answers, nodes) is not None
+
+
 def present(answers: Sequence[Any], nodes: int) -> bool | None:
     """Of answers 1 (was there), 0 (was not) and None: was it there on a majority? None: not to be known."""
     there, absent = answers.count(1), answers.count(0)

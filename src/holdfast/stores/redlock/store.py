@@ -94,6 +94,8 @@ class RedlockStore:
         self._driver = driver
         self._count = len(target.addresses)
         self._majority = quorum.majority(self._count)
+        self._decided: Enough = partial(quorum.decided, nodes=self._count)
+        self._is_gone: Enough = partial(quorum.is_gone, nodes=self._count)
         self._prefix = f"{target.prefix}:redlock".encode()
         self._retention = word(b"%d" % (target.retention * 1_000_000))
         self._key = lru_cache(4096)(lambda name: word(state_key(self._prefix, name)))
@@ -110,8 +112,10 @@ class RedlockStore:
         deadline = self._driver.now() + within
         for pause in _SPLIT_PAUSES:
             answer, split = await self._propose(claim, deadline)
+            if claim.queue or not split:
+                break
             pause = self._driver.uniform(pause / 4, pause)
-            if claim.queue or not split or self._driver.now() + pause >= deadline:
+            if self._driver.now() + pause >= deadline:
                 break
             # Several who try once, at the same moment, must not all be told that somebody else has it: nobody does.
             await self._driver.sleep(pause)
@@ -314,12 +318,6 @@ class RedlockStore:
         waits = b"$1\r\n%d\r\n" % (2 if attempt.waited else queue)
         who = (self._keys(name, b"", b":waiting"), word(holder.encode()), word(b"%d" % attempt.token))
         return b"".join((CLAIM.head, *who, terms, word(attempt.slots.encode()), waits))
-
-    def _decided(self, answers: Sequence[Reply]) -> bool:
-        return quorum.decided(answers, self._count)
-
-    def _is_gone(self, answers: Sequence[Reply]) -> bool:
-        return quorum.present(answers, self._count) is not None
 
     async def _ask(
         self,

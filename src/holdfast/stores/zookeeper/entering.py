@@ -51,7 +51,7 @@ from ...errors import Misuse, Unavailable
 from . import line
 from .records import FRESH, INSIDE, WAITING, Record, told
 from .session import Session
-from .sessions import Sessions, lives
+from .sessions import Sessions
 from .url import Target
 from .wire import CreateContainer
 
@@ -91,7 +91,7 @@ class Entering:
         parent = self._parent(claim.name)
         new = [] if claim.name in self._known else [CreateContainer(parent, b"", session.acl, CreateContainer.FLAGS)]
         path = f"{parent}/{line.stem(claim, record.tag)}"
-        data = record.data(FRESH, lives(record, claim.ttl))
+        data = record.data(FRESH, record.lives(claim.ttl))
         create = Create2(path, data, session.acl, _EPHEMERAL | _SEQUENTIAL)
         sent = self._sessions.send(record, [*new, create, GetChildren2(parent, None)])
         if sent is None:
@@ -198,7 +198,7 @@ class Entering:
             record.watching = session.watcher(Exists, ahead, record.ring)
             request = Exists(ahead, record.watching)
         if not record.waiting:
-            session.tell(SetData(record.path, record.data(WAITING, lives(record, claim.ttl)), -1))
+            session.tell(SetData(record.path, record.data(WAITING, record.lives(claim.ttl)), -1))
             record.waiting = True
         (answer,) = await session.ask([request], give_up)
         if answer is None or isinstance(answer, Exception):  # gone between listing and watching
@@ -222,7 +222,7 @@ class Entering:
             (stat,) = await record.session.ask([Exists(mark, None)], give_up)
             record.extras = [mark]
             return await self._granted(record, stat.czxid, give_up) if stat is not None else None
-        data = record.data(INSIDE, lives(record, record.claim.ttl))
+        data = record.data(INSIDE, record.lives(record.claim.ttl))
         (stat,) = await record.session.ask([SetData(record.path, data, -1)], give_up)
         if isinstance(stat, Exception):
             await self._start_afresh(record)
@@ -244,7 +244,7 @@ class Entering:
         checks = [CheckVersion(f"{parent}/{node.name}", -1) for node in stands.guards]
         create = Create(mark, b"", session.acl, _EPHEMERAL)
         own = SetData(
-            record.path, record.data(INSIDE, lives(record, record.claim.ttl)), -1
+            record.path, record.data(INSIDE, record.lives(record.claim.ttl)), -1
         )  # whoever is behind looks again
         (done,) = await session.ask([Transaction([*checks, own, create, SetData(parent, b"", version)])], give_up)
         if isinstance(done, Exception) or any(isinstance(one, Exception) for one in done):
@@ -260,7 +260,7 @@ class Entering:
             )
         record.token = token
         record.unwatch()
-        return Grant(record.claim, token, lives(record, record.claim.ttl))
+        return Grant(record.claim, token, record.lives(record.claim.ttl))
 
     async def _still_inside(self, record: Record, claim: Claim, give_up: float) -> Grant | None:
         """Repeated by one that is inside: a fresh ttl, and perhaps fewer units."""
@@ -282,7 +282,7 @@ class Entering:
             # So the fewer units were there already: an answer was lost.
         record.units = min(record.units, claim.units)
         record.lingers = record.lingers or (not claim.queue and claim.ttl != record.claim.ttl)
-        return Grant(claim, record.token, lives(record, claim.ttl))
+        return Grant(claim, record.token, record.lives(claim.ttl))
 
     async def _start_afresh(self, record: Record) -> None:
         """Its node is gone; so is all that we knew of it."""

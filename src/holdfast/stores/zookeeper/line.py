@@ -35,6 +35,11 @@ def encode(name: str) -> str:
     return quote(name, safe="").replace(".", "%2E")
 
 
+def parent(root: str, name: str) -> str:
+    """The node whose children are the claims of a name."""
+    return f"{root}/locks/{encode(name)}"
+
+
 def decode(part: str) -> str | None:
     """None: that is none of our names."""
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
@@ -24,7 +25,7 @@ from ...drivers.base import Bell, Driver
 from ...errors import Unavailable
 from . import line
 from .records import INSIDE, WAITING, Told, told
-from .session import Session
+from .session import Session, Watcher
 from .sessions import Sessions
 from .url import Target
 
@@ -186,11 +187,8 @@ class Looking:
         give_up = min(until, self._soon())
         session = await self._sessions.any(give_up)
         parent = self._parent(name)
-        bell = self._driver.bell()
-        ring = bell.ring
-        watchers = [session.watcher(GetChildren2, parent, ring)]
-        try:
-            self._bells[id(bell)] = bell
+        with self._listening(session, until) as (bell, ring, watchers):
+            watchers.append(session.watcher(GetChildren2, parent, ring))
             seen, _ = await self._look(session, name, give_up, watchers[0], ring)
             watchers += [session.watcher(GetData, f"{parent}/{one.node.name}", ring) for one in seen]
             if max((one.token for one in seen), default=0) != token:
@@ -201,6 +199,29 @@ class Looking:
                 if stat is not None and stat.numChildren:
                     return
             await bell.wait(until - self._driver.now())
+
+    async def wanted(self, name: str, timeout: float) -> bool:
+        """Until somebody without a token is among the claims."""
+        until = self._driver.now() + timeout
+        give_up = min(until, self._soon())
+        session = await self._sessions.any(give_up)
+        with self._listening(session, until) as (bell, ring, watchers):
+            watchers.append(session.watcher(GetChildren2, self._parent(name), ring))
+            seen, _ = await self._look(session, name, give_up, watchers[0])
+            if seen and all(one.token for one in seen):
+                await bell.wait(until - self._driver.now())
+        return self._driver.now() < until
+
+    @contextlib.contextmanager
+    def _listening(self, session: Session, until: float) -> Iterator[tuple[Bell, Callable[[], object], list[Watcher]]]:
+        """A bell, what rings it, and room for the watchers that do: they go with it. Who cannot be asked when it is over
+        anyway is no error."""
+        bell = self._driver.bell()
+        ring = bell.ring  # one object: it is known by that
+        watchers: list[Watcher] = []
+        try:
+            self._bells[id(bell)] = bell
+            yield bell, ring, watchers
         except Unavailable:
             if self._driver.now() < until:
                 raise
@@ -208,27 +229,6 @@ class Looking:
             self._bells.pop(id(bell), None)
             for watcher in watchers:
                 session.unwatch(watcher, ring)
-
-    async def wanted(self, name: str, timeout: float) -> bool:
-        """Until somebody without a token is among the claims."""
-        until = self._driver.now() + timeout
-        give_up = min(until, self._soon())
-        session = await self._sessions.any(give_up)
-        bell = self._driver.bell()
-        ring = bell.ring  # one object: it is known by that
-        watcher = session.watcher(GetChildren2, self._parent(name), ring)
-        try:
-            self._bells[id(bell)] = bell
-            seen, _ = await self._look(session, name, give_up, watcher)
-            if seen and all(one.token for one in seen):
-                await bell.wait(until - self._driver.now())
-        except Unavailable:
-            if self._driver.now() < until:
-                raise
-        finally:
-            self._bells.pop(id(bell), None)
-            session.unwatch(watcher, ring)
-        return self._driver.now() < until
 
     def forked(self) -> None:
         self._bells = {}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...claim import Claim
 from ...drivers.base import Driver
 from .line import tag_of
-from .session import Session, Watcher
+from .session import MARGIN, Session, Watcher
 
 FRESH, WAITING, INSIDE = "", "w", "i"
 
@@ -39,8 +39,13 @@ class Record:
         self.bell.ring()
 
     def unwatch(self) -> None:
-        self.session.unwatch(self.watching, self.ring)
-        self.watching = None
+        if self.watching is not None:
+            self.session.unwatch(self.watching, self.ring)
+            self.watching = None
+
+    def lives(self, ttl: float) -> float:
+        """How long without a renewal: what was asked for, if the server agreed to a session that long."""
+        return min(ttl, self.session.seconds / MARGIN)
 
     def data(self, state: str, ttl: float) -> bytes:
         told = {"owner": self.claim.owner, "note": self.claim.note, "ttl": float(ttl), "state": state}

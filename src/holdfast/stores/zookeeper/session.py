@@ -34,6 +34,11 @@ _ANSWERS = (
 )
 
 
+# A leader hears of a follower's clients with a delay. If it never hears of the last renewal, it counts from the one before,
+# which was a third of a ttl earlier: so the session is a third longer than what a holder believes.
+MARGIN = 4 / 3
+
+
 class Batch:
     """Requests that were sent together, and what has been answered so far."""
 
@@ -107,7 +112,7 @@ class Session:
         self.used = driver.now()  # when it was last of use to anybody
         self.suspended: float | None = driver.now()  # since when
         self._driver = driver
-        self._id: int | None = None
+        self.id: int | None = None
         self._refused = False
         self._generation = 0
         self._heard = driver.now()  # when it last answered
@@ -122,9 +127,9 @@ class Session:
     # ---- in kazoo's thread
 
     def _connected(self, session: int, seconds: float) -> None:
-        if self._id not in (None, session):
+        if self.id not in (None, session):
             self.dead = "its session ended while it was disconnected"
-        self._id = session
+        self.id = session
         self._generation += 1
         self.seconds = seconds
         self.suspended = None
@@ -148,19 +153,15 @@ class Session:
 
     # ---- for everybody
 
-    @property
-    def id(self) -> int | None:
-        return self._id
-
     async def opened(self, give_up: float) -> None:
         """Connected and authenticated, or an error. If `give_up` comes first, it goes on connecting for the next who asks."""
         began = self._driver.now()
-        while self._id is None and not self.dead:
+        while self.id is None and not self.dead:
             bell = self._driver.bell()
             with self._mutex:
                 self._openers.append(bell)
             left = give_up - self._driver.now()
-            if self._id is None and not self.dead:
+            if self.id is None and not self.dead:
                 if left <= 0:
                     raise self._unreachable(self._driver.now() - began)
                 await bell.wait(left)
@@ -199,8 +200,9 @@ class Session:
         if self._asked <= self._heard:
             self._asked = self._driver.now()
         batch = Batch(len(requests), bell, self._generation)
-        for index, request in enumerate(requests):
-            self.client.call(request, _Reply(batch, index))
+        replies = [_Reply(batch, index) for index in range(len(requests))]
+        for request, reply in zip(requests, replies, strict=True):
+            self.client.call(request, reply)
         return batch
 
     def answers(self, batch: Batch) -> list[Any]:

@@ -19,12 +19,9 @@ from kazoo.protocol.serialization import Delete, GetChildren
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from .records import Record
-from .session import Batch, Session
+from .session import MARGIN, Batch, Session
 from .url import Target
 
-# A leader hears of a follower's clients with a delay. If it never hears of the last renewal, it counts from the one before,
-# which was a third of a ttl earlier: so the session is a third longer than what a holder believes.
-MARGIN = 4 / 3
 STEPS = (1.5, 2, 3, 4, 6, 8, 12, 16, 20, 30, 40, 60, 80, 120, 180, 240, 360, 480, 720, 960, 1440)
 IDLE = 60.0  # a session that was of no use for so long is closed
 _LONGEST = 30 * 86400 * MARGIN
@@ -43,11 +40,6 @@ def step(ttl: float) -> float:
     while seconds < wanted:
         seconds *= 2
     return min(seconds, _LONGEST)
-
-
-def lives(record: Record, ttl: float) -> float:
-    """How long without a renewal: what was asked for, if the server agreed to a session that long."""
-    return min(ttl, record.session.seconds / MARGIN)
 
 
 class Sessions:
@@ -131,7 +123,6 @@ class Sessions:
     async def remove(self, record: Record, give_up: float) -> bool:
         """Take its node away, over as many connections as it takes. The housekeeper goes on trying after `give_up`."""
         session = record.session
-        record.unwatch()
         self.leave(record, give_up)
         unanswered = False
         while not session.dead:

@@ -9,6 +9,7 @@ How a claim comes in is told in `entering.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
@@ -18,7 +19,7 @@ from .entering import Entering
 from .looking import Looking
 from .records import Record
 from .renewing import ask_who_is_there
-from .sessions import REDIAL, Sessions, lives
+from .sessions import REDIAL, Sessions
 from .url import Target
 
 TRAITS = Traits(
@@ -42,12 +43,10 @@ class ZooKeeperStore:
     def __init__(self, target: Target, driver: Driver) -> None:
         self._driver = driver
         self._target = target
-        self._sessions = Sessions(target, driver, self._parent)
-        self._looking = Looking(target, driver, self._sessions, self._parent)
-        self._entering = Entering(target, self._sessions, self._parent, self._looking.make_root)
-
-    def _parent(self, name: str) -> str:
-        return f"{self._target.root}/locks/{line.encode(name)}"
+        parent = partial(line.parent, target.root)
+        self._sessions = Sessions(target, driver, parent)
+        self._looking = Looking(target, driver, self._sessions, parent)
+        self._entering = Entering(target, self._sessions, parent, self._looking.make_root)
 
     # ---- the protocol
 
@@ -77,12 +76,12 @@ class ZooKeeperStore:
         if record is not None:
             now = self._driver.now()
             lasts = not record.session.dead and now < record.until
-            if lasts and self._sessions.extend(record, now + lives(record, claim.ttl)):
+            if lasts and self._sessions.extend(record, now + record.lives(claim.ttl)):
                 return record
             await self._sessions.remove(record, give_up)
         session = await self._sessions.of(claim.ttl, give_up)
         record = Record(claim, session, self._driver)
-        self._sessions.add(record, self._driver.now() + lives(record, claim.ttl))
+        self._sessions.add(record, self._driver.now() + record.lives(claim.ttl))
         return record
 
     def _until(self, within: float) -> float:
@@ -113,7 +112,7 @@ class ZooKeeperStore:
                     self._sessions.forget(record)
                 else:
                     grant = grants[index]
-                    ttl = lives(record, grant.claim.ttl)
+                    ttl = record.lives(grant.claim.ttl)
                     if self._sessions.extend(record, sent + ttl):
                         verdicts[index] = grant if ttl == grant.ttl else grant._replace(ttl=ttl)
         return verdicts

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from ...drivers.base import Address
 from ...errors import Misuse, NotInstalled
 from ...secret import Secret
-from ..kit.url import Options, addresses, options, seconds, show, text
+from ..kit.url import TLS_FILES, Options, addresses, check_tls, options, seconds, show, split, text
 
 DEFAULT_PORT = 2181
 DEFAULT_ROOT = "/holdfast"
@@ -18,9 +18,7 @@ OPTIONS: Options = {
     "timeout": ("timeout", seconds(0.05, 600)),
     "auth": ("auth", text),
     "acl": ("acl", text),
-    "ca": ("ca", text),
-    "cert": ("cert", text),
-    "cert_key": ("cert_key", text),
+    **TLS_FILES,
     "check_hostname": ("check_hostname", text),
 }
 
@@ -54,20 +52,17 @@ class Target(NamedTuple):
 
 
 def parse(url: str) -> Target:
-    scheme, _, rest = url.partition("://")
-    rest, _, query = rest.partition("?")
-    login, at, place = rest.rpartition("@")
-    username, _, password = login.partition(":") if at else ("", "", "")
+    scheme, has_login, username, password, place, query = split(url)
     hosts, slash, path = place.partition("/")
     where = addresses(hosts, scheme, DEFAULT_PORT)
-    target = Target(where, tls=scheme == "zookeepers", username=unquote(username), password=Secret(unquote(password)))
+    target = Target(where, tls=scheme == "zookeepers", username=username, password=password)
     if slash and path:
         target = target._replace(root=_root(unquote(path), scheme))
-    if at:
+    if has_login:
         if not username or not password:
             raise Misuse(f"{scheme}://…@{hosts}: credentials are written user:password@")
         target = target._replace(auth="digest", acl="creator")
-    return _with_options(target, query)
+    return _with_options(target, scheme, query)
 
 
 def _root(path: str, scheme: str) -> str:
@@ -77,11 +72,8 @@ def _root(path: str, scheme: str) -> str:
     return "/" + "/".join(parts)
 
 
-def _with_options(target: Target, query: str) -> Target:
+def _with_options(target: Target, scheme: str, query: str) -> Target:
     said = options(query, OPTIONS, "ZooKeeper")
-    for key in ("ca", "cert", "cert_key"):
-        if key in said and not target.tls:
-            raise Misuse(f"{key} is for zookeepers://, which speaks TLS")
     if said.get("auth", "digest") not in ("digest", "sasl") or ("auth" in said and not target.username):
         raise Misuse("auth is digest or sasl (DIGEST-MD5), with user:password@ before the hosts")
     known = target.username or said.get("cert")
@@ -96,6 +88,7 @@ def _with_options(target: Target, query: str) -> Target:
     target = target._replace(**said)
     if target.auth == "sasl" and find_spec("puresasl") is None:
         raise NotInstalled("auth=sasl needs the package pure-sasl: pip install 'holdfast[zookeeper]'")
-    if bool(target.cert) != bool(target.cert_key):
+    check_tls(target, scheme, "zookeepers")
+    if target.cert and not target.cert_key:
         raise Misuse("cert and cert_key come together")
     return target

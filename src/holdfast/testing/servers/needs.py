@@ -80,22 +80,15 @@ class WheelPackage:
 
 
 @dataclass(frozen=True, slots=True)
-class TreePackage:
+class TreePackage(SuitePackage):
     """A package of another Debian suite with all that it depends on, the C library too, in a tree of its own in the cache:
     nothing of it meets what the machine has. Programs are started by the tree's own loader."""
 
-    name: str
-    suite: str
-    path: str
     libraries: tuple[str, ...] = ()  # folders of the tree, besides the usual one
 
     @property
     def folder(self) -> Path:
         return cache_folder() / f"{self.name}-{self.suite}-tree"
-
-    def find(self) -> Path | None:
-        found = self.folder / self.path
-        return found if found.exists() else None
 
     def started(self, program: Path) -> list[str]:
         """What a command line begins with."""

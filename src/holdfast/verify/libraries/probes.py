@@ -56,17 +56,22 @@ def seconds(value: float) -> str:
     return "at once" if value < 0.25 else f"{value:.1f} s"
 
 
+def _overtaken(bench: Bench, name: str, one: Hand, two: Hand) -> bool:
+    """The one takes it and is paused: is the other given it meanwhile?"""
+    assert one.take(name, 5)
+    one.signal(signal.SIGSTOP)
+    try:
+        return two.take(name, 2 * bench.ttl + 10)
+    finally:
+        one.signal(signal.SIGCONT)
+
+
 def loss_told(bench: Bench) -> str:
     """A holder that was paused until another had the lock: does it say so when it is asked, before it would write?"""
     with bench.hand() as one, bench.hand() as two:
         name = bench.name()
-        assert one.take(name, 5)
-        one.signal(signal.SIGSTOP)
-        try:
-            if not two.take(name, 2 * bench.ttl + 10):
-                return "keeps it while paused"
-        finally:
-            one.signal(signal.SIGCONT)
+        if not _overtaken(bench, name, one, two):
+            return "keeps it while paused"
         answer = one.ask("look")
         if "error" in answer:
             return "yes (raises)"
@@ -122,13 +127,8 @@ def foreign_release(bench: Bench) -> str:
     """A holder that was overtaken gives back "its" lock: is the other still alone with it?"""
     with bench.hand() as one, bench.hand() as two, bench.hand() as three:
         name = bench.name()
-        assert one.take(name, 5)
-        one.signal(signal.SIGSTOP)
-        try:
-            if not two.take(name, 2 * bench.ttl + 10):
-                return "is not overtaken"
-        finally:
-            one.signal(signal.SIGCONT)
+        if not _overtaken(bench, name, one, two):
+            return "is not overtaken"
         answer = one.ask("give")
         told = "raises" if "error" in answer else "silent"
         return f"**frees another's lock** ({told})" if three.take(name, 0.3) else f"harmless ({told})"

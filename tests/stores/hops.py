@@ -1,0 +1,90 @@
+"""How far one warm `with` goes: the files of ours that it passes through, and how often it steps from one into another.
+
+What each store may take stands in docs/architecture.md, and is read from there: a layer more is a decision, not an accident.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import holdfast
+from holdfast import aio
+
+OURS = str(Path(holdfast.__file__).parent)
+PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+TIMES = 12  # what runs beside it now and then (a renewal, an answer in two pieces) is not there every time
+
+
+class Way(NamedTuple):
+    files: int
+    hops: int
+
+    def is_within(self, most: Way) -> bool:
+        return self.files <= most.files and self.hops <= most.hops
+
+
+@contextmanager
+def recorded(steps: list[str]) -> Iterator[None]:
+    def called(frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(OURS):
+            steps.append(frame.f_code.co_filename)
+
+    gc.disable()  # what others left behind is not on this way
+    sys.setprofile(called)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+
+
+def way(steps: list[str]) -> Way:
+    return Way(len(set(steps)), sum(one != other for one, other in pairwise(steps)))
+
+
+def in_threads(url: str) -> Way:
+    found = []
+    with holdfast.connect(url) as locks:
+        for _ in range(TIMES):
+            steps: list[str] = []
+            with recorded(steps), locks.lock("hops"):
+                pass
+            found.append(way(steps))
+    return min(found, key=lambda one: one.hops)
+
+
+async def in_asyncio(url: str) -> Way:
+    found = []
+    async with aio.connect(url) as locks:
+        for _ in range(TIMES):
+            steps: list[str] = []
+            with recorded(steps):
+                async with locks.lock("hops"):
+                    pass
+            found.append(way(steps))
+    return min(found, key=lambda one: one.hops)
+
+
+@cache
+def bounds() -> dict[str, tuple[Way, Way]]:
+    rows = [line.split("|")[1:4] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.count(" / ") == 2]
+    found = {}
+    for store, *ways in rows:
+        threads, asyncio_ = (Way(*map(int, said.split("/"))) for said in ways)
+        found[store.strip()] = threads, asyncio_
+    return found
+
+
+def check_the_way(store: str, url: str) -> None:
+    most_in_threads, most_in_asyncio = bounds()[store]
+    assert in_threads(url).is_within(most_in_threads)
+    assert asyncio.run(in_asyncio(url)).is_within(most_in_asyncio)
