@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import TextIO
 
@@ -17,23 +16,6 @@ from ..errors import HoldfastError
 from . import exits
 from .options import COMMANDS, Options, Usage, parse
 from .text import shown
-
-# Each has a function of the command's name. The commands that only ask a store something are all in `asking`.
-_MODULES = {
-    "run": "run",
-    "demo": "demo",
-    "fence": "fence",
-    "advise": "advise",
-    "migrate": "migrate",
-    "watch": "following",
-    "observe": "observing",
-    "doctor": "doctor",
-    "verify": "verify",
-    "simulate": "simulate",
-    "dashboard": "dashboard",
-    "lab": "lab",
-    "top": "top",
-}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -93,14 +75,63 @@ def _dispatch(options: Options) -> int:
         return _fail(
             f"holdfast {options.command}: it needs POSIX (fork and process groups), which this system does not have"
         )
+    if options.command == "run":
+        from .run import run
+
+        return run(options)
+    if options.command == "demo":
+        from .demo import demo
+
+        return demo(options)
+    if options.command == "fence":
+        from .fence import fence
+
+        return fence(options)
+    if options.command == "advise":
+        from .advise import advise
+
+        return advise(options)
+    if options.command == "migrate":
+        from .migrate import migrate
+
+        return migrate(options)
+    if options.command == "watch":
+        from .following import watch
+
+        return watch(options)
     if options.command == "completion":
         from .completion import script
 
         print(script(options.name))
         return exits.OK
-    if module := _MODULES.get(options.command):
-        command: Callable[[Options], int] = getattr(import_module(f".{module}", __package__), options.command)
-        return command(options)
+    if options.command == "observe":
+        from .observing import observe
+
+        return observe(options)
+    if options.command == "doctor":
+        from .doctor import doctor
+
+        return doctor(options)
+    if options.command == "verify":
+        from .verify import verify
+
+        return verify(options)
+    if options.command == "simulate":
+        from .simulate import simulate
+
+        return simulate(options)
+    if options.command == "dashboard":
+        from .dashboard import dashboard
+
+        return dashboard(options)
+    if options.command == "lab":
+        from .lab import lab
+
+        return lab(options)
+    if options.command == "top":
+        from .top import top
+
+        return top(options)
     from . import asking
 
     return asking.COMMANDS[options.command](options)

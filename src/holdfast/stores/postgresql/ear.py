@@ -10,18 +10,21 @@ from __future__ import annotations
 import os
 import select
 import time
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ...drivers.base import boot_time
 from ...errors import Unavailable
 from .. import ears
 from . import migration
-from .connection import BlockingConnection
+from .connection import BlockingConnection, Broken
 from .replies import ServerError
 
 if TYPE_CHECKING:
     from .wire import Wire
+    from .wires import Connection
 
+AnyConnection = TypeVar("AnyConnection", bound="Connection")
 ASK_AFTER = 3.0  # seconds of silence; after as many again, the connection is taken for dead
 
 
@@ -45,26 +48,37 @@ def watch_key(name_in_hex: str) -> str:
     return f"w{name_in_hex}"
 
 
-ThreadBell = ears.ThreadBell[str]
+class Opening(ABC, Generic[AnyConnection]):
+    """What an ear is in both worlds: one connection that listens, opened anew by whoever needs it next."""
 
-
-class ThreadEar(ears.ThreadEar[str, BlockingConnection]):
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, kind: type[AnyConnection]) -> None:
         self._wire = wire
+        self._kind = kind
+        self._connection: AnyConnection | None = None
+        self._start()
+
+    def _start(self) -> None:
         self.number = 0
-        self._closed = False
-        super().__init__()
+        self._turns = self._wire.turns()
+        self._fresh()
+
+    @abstractmethod
+    def _fresh(self) -> None:
+        """Nobody waits."""
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool: ...
+
+    @abstractmethod
+    def lose(self) -> None:
+        """The connection is no good: everybody looks for themselves."""
 
     def forked(self) -> None:
         if self._connection is not None:
             self._connection.disown()
         self._connection = None
-        self.number = 0
-        self._fresh()
-
-    def _fresh(self) -> None:
-        super()._fresh()
-        self._turns = self._wire.turns()
+        self._start()
 
     async def open(self, within: float) -> None:
         """Connected and listening, or an error. With a new number each time: the old one may live on for a moment."""
@@ -73,28 +87,35 @@ class ThreadEar(ears.ThreadEar[str, BlockingConnection]):
         try:
             if not await turn.come(deadline):
                 raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
-            if self._connection is None:
-                connection, number = await self._wire.open(BlockingConnection, deadline), new_number()
-                try:
-                    await connection.tell(listening(number, self._wire.target.schema), deadline)
-                    self.number = number
-                    self._connection = connection
-                    if self._closed:  # meanwhile, when there was nothing to close yet
-                        self.lose()
-                        raise Unavailable("this connection was closed")
-                except ServerError as error:
+            if self.is_open:
+                return
+            connection, number = await self._wire.open(self._kind, deadline), new_number()
+            try:
+                await connection.tell(listening(number, self._wire.target.schema), deadline)
+                self.number = number
+                self._connection = connection
+                if self._wire.closed:  # meanwhile, when there was nothing to close yet
+                    self.lose()
+                    raise Unavailable("this connection was closed")
+            except BaseException as error:
+                if self._connection is not connection:
                     connection.close()
+                if isinstance(error, (ServerError, Broken)):
                     raise Unavailable(f"PostgreSQL does not let us listen: {error}") from None
-                except BaseException:
-                    if self._connection is not connection:
-                        connection.close()
-                    raise
+                raise
         finally:
             turn.over()
 
     def close(self) -> None:
-        self._closed = True
         self.lose()
+
+
+ThreadBell = ears.ThreadBell[str]
+
+
+class ThreadEar(ears.ThreadEar[str, BlockingConnection], Opening[BlockingConnection]):
+    def __init__(self, wire: Wire) -> None:
+        Opening.__init__(self, wire, BlockingConnection)
 
     def wake_all(self) -> None:
         self.lose()  # nothing else wakes the one who reads

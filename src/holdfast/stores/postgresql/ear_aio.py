@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from ...drivers.base import boot_time
 from ...errors import Unavailable
 from .. import ears_aio
-from .connection import Broken
-from .ear import ASK_AFTER, key_of, listening, new_number
+from .ear import ASK_AFTER, Opening, key_of
 from .lane import Lane
-from .replies import ServerError
 
 if TYPE_CHECKING:
     from .wire import Wire
@@ -51,65 +49,33 @@ class EarLane(Lane):
             self.ear.lost(self)
 
 
-class LoopEar(ears_aio.LoopEar[str]):
+class LoopEar(ears_aio.LoopEar[str], Opening[EarLane]):
     """The ear of one store."""
 
     def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-        self._turns = wire.turns()
-        self._lane: EarLane | None = None
-        self.number = 0
-        self._fresh()
-
-    def forked(self) -> None:
-        if self._lane is not None:
-            self._lane.disown()
-        self._lane = None
-        self.number = 0
-        self._turns = self._wire.turns()
-        self._fresh()
+        Opening.__init__(self, wire, EarLane)
 
     @property
     def is_open(self) -> bool:
-        return self._lane is not None and self._lane.open
+        return self._connection is not None and self._connection.open
 
     async def open(self, within: float) -> None:
-        deadline = boot_time() + within
-        turn = self._turns.turn()
-        try:
-            if not await turn.come(deadline):
-                raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
-            if self.is_open:
-                return
-            lane = await self._wire.open(EarLane, deadline)
-            number = new_number()
-            try:
-                await lane.tell(listening(number, self._wire.target.schema), deadline)
-            except BaseException as error:
-                lane.close()
-                if isinstance(error, ServerError | Broken):
-                    raise Unavailable(f"PostgreSQL does not let us listen: {error}") from None
-                raise
-            if self._wire.closed:
-                lane.close()
-                raise Unavailable("this connection was closed")
-            self._lane, self.number, lane.ear = lane, number, self
+        await super().open(within)
+        lane = self._connection
+        if lane is not None and lane.ear is None:
+            lane.ear = self
             lane.begin_asking()
-        finally:
-            turn.over()
 
     def lost(self, lane: EarLane) -> None:
-        if self._lane is lane:
-            self._lane = None
+        if self._connection is lane:
+            self._connection = None
         self.ring_all()
 
     def lose(self) -> None:
-        if self._lane is not None:
-            self._lane.close()
-
-    close = lose
+        if self._connection is not None:
+            self._connection.close()
 
     def wake_all(self) -> None:
-        if self._lane is not None:
+        if self._connection is not None:
             with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits there any more
-                self._lane.loop.call_soon_threadsafe(self.ring_all)
+                self._connection.loop.call_soon_threadsafe(self.ring_all)
