@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,12 +77,11 @@ async def in_asyncio(url: str) -> Way:
 
 @cache
 def bounds() -> dict[str, tuple[Way, Way]]:
-    rows = [line.split("|")[1:4] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.count(" / ") == 2]
-    found = {}
-    for store, *ways in rows:
-        threads, asyncio_ = (Way(*map(int, said.split("/"))) for said in ways)
-        found[store.strip()] = threads, asyncio_
-    return found
+    rows = re.findall(r"^\| (.+) \| (\d+) / (\d+) \| (\d+) / (\d+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {
+        store: (Way(int(files), int(hops)), Way(int(files_in_asyncio), int(hops_in_asyncio)))
+        for store, files, hops, files_in_asyncio, hops_in_asyncio in rows
+    }
 
 
 def check_the_way(store: str, url: str) -> None:
