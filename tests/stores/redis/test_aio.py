@@ -174,11 +174,11 @@ def test_a_waiter_whose_ear_was_cut_is_let_in_all_the_same(redis: Redis) -> None
     run(main)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the first loop ended with it open
 def test_one_claim_takes_no_more_files_and_hops_than_the_page_says(redis: Redis) -> None:
     check_the_way("Redis", redis.url)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the first loop ended with it open
 def test_one_connected_object_serves_one_loop_after_another(redis: Redis) -> None:
     locks = None
 

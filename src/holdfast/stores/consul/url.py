@@ -55,7 +55,7 @@ def parse(url: str) -> Target:
     if has_login:
         if user:
             raise Misuse(f"{scheme}:// takes a token and no user: write {scheme}://:TOKEN@host or ?token=TOKEN")
-        target = target._replace(token=secret(token, "the token"))
+        target = target._replace(token=secret(token.plain, "the token"))
     if prefix:
         target = target._replace(prefix=_prefix(unquote(prefix)))
     target = target._replace(**options(query, OPTIONS, "Consul"))
