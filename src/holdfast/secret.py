@@ -7,6 +7,7 @@ get `***`. What is derived from a secret (`partition`, `encode`, `+`) is plain a
 from __future__ import annotations
 
 import re
+from typing import Self
 
 from .errors import Misuse
 
@@ -24,6 +25,9 @@ class Secret(str):
     """
 
     __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        return super().__new__(cls, text[:])  # plain: else that of a secret would be what it is shown as
 
     def __repr__(self) -> str:
         return HIDDEN

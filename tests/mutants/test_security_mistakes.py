@@ -48,6 +48,12 @@ MUTANTS = [
         SECRETS + "test_a_secret_is_shown_as_stars_and_works_like_the_text_it_is",
     ),
     Mutant(
+        "the secret of a secret is stars",
+        "secret.py",
+        (("super().__new__(cls, text[:])", "super().__new__(cls, text)"),),
+        SECRETS + "test_a_secret_is_shown_as_stars_and_works_like_the_text_it_is",
+    ),
+    Mutant(
         "an owner reaches a message as it is",
         "in_the_way.py",
         (("held by {printable(holding.owner)}", "held by {holding.owner}"),),

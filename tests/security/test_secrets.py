@@ -83,6 +83,7 @@ def test_a_secret_is_shown_as_stars_and_works_like_the_text_it_is() -> None:
     assert secret == PASSWORD
     assert secret.encode() == PASSWORD.encode()
     assert type(secret.plain) is str
+    assert Secret(secret) == PASSWORD
 
 
 @pytest.mark.parametrize(
