@@ -32,8 +32,14 @@ def test_one_that_never_did_may_not_want_to() -> None:
     assert "dead." not in said
 
 
-@pytest.mark.parametrize(("age", "left", "ttl"), [(60.0, 3.0, 0.0), (2.0, 8.0, 10.0), (60.0, 12.0, 10.0)])
-def test_nothing_is_said_where_nothing_is_known_or_it_just_came(age: float, left: float, ttl: float) -> None:
+def test_a_store_that_cannot_tell_says_so() -> None:
+    said = told(age=60.0, left=3.0, ttl=0.0)
+    assert "This store does not say when it last renewed" in said
+    assert "dead" not in said
+
+
+@pytest.mark.parametrize(("age", "left", "ttl"), [(2.0, 8.0, 10.0), (60.0, 12.0, 10.0)])
+def test_nothing_is_said_of_who_just_came_or_whose_times_make_no_sense(age: float, left: float, ttl: float) -> None:
     said = told(age, left, ttl)
     assert "renewed" not in said
 

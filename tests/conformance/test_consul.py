@@ -51,6 +51,7 @@ def crippled(cluster: Cluster[Consul]) -> Cluster[Consul]:
 
 
 class TestConsul(Suite):
+    tells_ttl = False
     lines_at_a_time = 7
     ttl_short = 0.6
     slack = 4.0  # Consul takes up to 9/4 of the ttl to end a session

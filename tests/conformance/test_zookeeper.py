@@ -38,6 +38,7 @@ def tenant(cluster: Cluster[ZooKeeper], below: str = "") -> str:
 
 
 class TestZooKeeper(Suite):
+    tells_ttl = False
     lines_at_a_time = 7
     ttl_short = 0.75
     turns_at_a_time = 29  # an answer takes a quorum, and a loop many turns; all of them were tried once, in two minutes

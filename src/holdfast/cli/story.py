@@ -45,8 +45,10 @@ def _holders(snapshot: Snapshot) -> list[str]:
 
 def _renewals(one: Holding) -> list[str]:
     """Does it live? A holder renews when a third of its ttl is gone; where the store says what that is, one can tell."""
+    if not one.ttl:
+        return ["This store does not say when it last renewed: one that hangs cannot be told from one that lives."]
     silent = one.ttl - one.left
-    if not one.ttl or silent < 0:
+    if silent < 0:
         return []
     if silent <= one.ttl / 3 + _LATE:
         return (

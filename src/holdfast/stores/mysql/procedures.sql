@@ -463,7 +463,7 @@ CREATE PROCEDURE holdfast_inspect_1(IN p_name VARBINARY(512))
 READS SQL DATA
 BEGIN
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-    SELECT owner, units, capacity, fair, token, v_now - since, expires - v_now, note FROM holdfast_claims
+    SELECT owner, units, capacity, fair, token, v_now - since, expires - v_now, note, ttl FROM holdfast_claims
     WHERE name = p_name AND token >= 0 AND holder <> '' AND expires > v_now ORDER BY seq;
     SELECT owner, evicted_token, token, evicted_by, v_now - at FROM holdfast_audit
     WHERE name = p_name ORDER BY id DESC LIMIT 1;

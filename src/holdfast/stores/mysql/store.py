@@ -233,13 +233,13 @@ def last_eviction(rows: Rows) -> Eviction | None:
 
 def _snapshot(name: str, rows: list[Any], evicted: Rows) -> Snapshot:
     holders = tuple(
-        Holding(owner.decode(), token, units, age / _SECOND, left / _SECOND, note.decode())
-        for owner, units, _, _, token, age, left, note in rows
+        Holding(owner.decode(), token, units, age / _SECOND, left / _SECOND, note.decode(), sum(ttl) / _SECOND)
+        for owner, units, _, _, token, age, left, note, *ttl in rows  # procedures of an older holdfast do not tell it
         if token > 0
     )
     waiters = tuple(
         Waiting(owner.decode(), units, age / _SECOND, left / _SECOND, bool(fair))
-        for owner, units, _, fair, token, age, left, _ in rows
+        for owner, units, _, fair, token, age, left, *_ in rows
         if token == 0
     )
     return Snapshot(name, rows[0][2] if rows else 0, holders, waiters, last_eviction(evicted))

@@ -35,7 +35,8 @@ SELECT "holdfast".sweep($1)
 -- inspect (bytea, bigint)
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, l.place, l.token, octet_length(l.holder), l.owner, l.note, l.units,
     true, l.since, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + l.ttl, l.capacity,
-    l.evicted_owner, l.evicted_token, l.evicted_past, l.evicted_by, l.evicted_at
+    l.evicted_owner, l.evicted_token, l.evicted_past, l.evicted_by, l.evicted_at,
+    0::bigint -- when a session was last heard of, it does not tell everybody
 FROM "holdfast".locks AS l
 LEFT JOIN LATERAL (SELECT k.pid, k.waitstart FROM pg_locks AS k WHERE k.locktype = 'advisory' AND k.objsubid = 1 AND k.pid = l.ear
     AND k.granted = (l.place < 0) AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())

@@ -30,7 +30,7 @@ def snapshot(name: str, rows: list[Row]) -> Snapshot:
         if not held or left <= 0:
             continue
         if place <= 0:
-            holders.append(Holding(owner, token, units, age, left, note))
+            holders.append(Holding(owner, token, units, age, left, note, read(row[16]) / _SECOND))
         else:
             waiters.append(Waiting(owner, units, age, left, fair))
     holders.sort(key=lambda one: one.token)

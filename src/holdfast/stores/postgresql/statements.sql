@@ -30,7 +30,7 @@ SELECT "holdfast".sweep($1)
 
 -- inspect (bytea)
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, place, token, octet_length(holder), owner, note, units, fair,
-    since, ends, capacity, evicted_owner, evicted_token, evicted_past, evicted_by, evicted_at
+    since, ends, capacity, evicted_owner, evicted_token, evicted_past, evicted_by, evicted_at, ttl
 FROM "holdfast".locks WHERE name = $1 ORDER BY place
 
 -- names (bytea)

@@ -76,7 +76,7 @@ def of_inspection(reply: Reply) -> bool:
     mark, inside, waiting, evicted = reply
     return (
         type(mark) is int
-        and all(_like(one, bytes, int, int, int, int, bytes, int, bytes) and _slots(one[7]) for one in inside)
+        and all(_like(one, bytes, int, int, int, int, bytes, int, bytes, int) and _slots(one[7]) for one in inside)
         and all(_like(one, bytes, bytes, int, int, int, int) for one in waiting)
         and (evicted == [] or _like(evicted, bytes, int, int, bytes, int))
     )

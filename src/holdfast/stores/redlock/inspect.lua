@@ -1,6 +1,6 @@
 -- Who is inside, as one node sees it. Changes nothing.
 -- KEYS: state, waiting, eviction    ARGV: "", retention µs
--- Answers {the last token accepted, {{owner, token, units, age µs, left µs, note, capacity, slots}…}, {{id, owner, units,
+-- Answers {the last token accepted, {{owner, token, units, age µs, left µs, note, capacity, slots, ttl µs}…}, {{id, owner, units,
 -- age µs, left µs, fair}…}, eviction}; {3} for a foreign value.
 local retention = tonumber(ARGV[2])
 -- include node.lua
@@ -9,7 +9,7 @@ local mark, entries = read(state)
 if not mark then return {3} end
 local inside, eviction = {}, {}
 for i, e in ipairs(entries) do
-    inside[i] = {e[OWNER], e[TOKEN], e[UNITS], now - e[SINCE], e[ENDS] - now, e[NOTE], e[CAPACITY], e[SLOTS]}
+    inside[i] = {e[OWNER], e[TOKEN], e[UNITS], now - e[SINCE], e[ENDS] - now, e[NOTE], e[CAPACITY], e[SLOTS], e[TTL]}
 end
 local waiting = {}
 local listed = redis.call('HGETALL', KEYS[2])

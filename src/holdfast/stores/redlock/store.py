@@ -476,8 +476,9 @@ def _snapshot(name: str, answers: Sequence[Reply], majority: int) -> Snapshot:
     for token, entries in sorted(by_token.items()):
         if len(entries) >= majority:
             left = sorted((entry[4] for entry in entries), reverse=True)[majority - 1]
-            owner, _, units, age, _, note, capacity, _ = entries[0]
-            holders.append(Holding(owner.decode(), token, units, age / second, left / second, note.decode()))
+            owner, _, units, age, _, note, capacity, _, ttl = entries[0]
+            times = age / second, left / second
+            holders.append(Holding(owner.decode(), token, units, *times, note.decode(), ttl / second))
     eviction = None
     if evictions:
         owner, evicted_token, past, by, age = evictions[max(evictions)][0]

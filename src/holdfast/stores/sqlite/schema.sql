@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS holdfast_claims (
     mark INTEGER NOT NULL,
     since REAL NOT NULL,
     expires REAL NOT NULL,
-    bell TEXT,
+    bell TEXT, -- where to ring who waits or watches; of who is inside, the ttl that it asked for
     note TEXT NOT NULL,
     PRIMARY KEY (name, seq)
 ) WITHOUT ROWID;

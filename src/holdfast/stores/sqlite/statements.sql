@@ -1,7 +1,7 @@
 -- name: take
 -- An idle name, in one statement: nobody is there to be fair to, and the clock is past its last token.
 UPDATE holdfast_claims
-SET holder = ?2, owner = ?3, units = ?4, capacity = ?5, fair = ?6, token = ?7, mark = ?7, since = ?8, expires = ?9, note = ?10
+SET holder = ?2, owner = ?3, units = ?4, capacity = ?5, fair = ?6, token = ?7, mark = ?7, since = ?8, expires = ?9, note = ?10, bell = ?11
 WHERE name = ?1 AND seq = 0 AND holder = '' AND mark < ?7
     AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE name = ?1 AND seq > 0);
 
@@ -32,19 +32,19 @@ INSERT INTO holdfast_claims VALUES (
 );
 
 -- name: found
-INSERT INTO holdfast_claims VALUES (?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, NULL, ?10);
+INSERT INTO holdfast_claims VALUES (?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11);
 
 -- name: remember
 UPDATE holdfast_claims SET mark = ? WHERE name = ? AND seq = 0;
 
 -- name: enter
-UPDATE holdfast_claims SET token = ?3, since = ?4, expires = ?5, bell = NULL WHERE name = ?1 AND seq = ?2;
+UPDATE holdfast_claims SET token = ?3, since = ?4, expires = ?5, bell = ?6 WHERE name = ?1 AND seq = ?2;
 
 -- name: refresh
 UPDATE holdfast_claims SET expires = ?3, units = ?4 WHERE name = ?1 AND seq = ?2;
 
 -- name: renew
-UPDATE holdfast_claims SET expires = ?3 WHERE name = ?1 AND holder = ?2 AND token = ?5 AND expires > ?4;
+UPDATE holdfast_claims SET expires = ?3, bell = ?6 WHERE name = ?1 AND holder = ?2 AND token = ?5 AND expires > ?4;
 
 -- name: leave
 DELETE FROM holdfast_claims WHERE name = ? AND seq = ?;
@@ -65,7 +65,7 @@ DELETE FROM holdfast_audit WHERE id <= (SELECT max(id) - 1000 FROM holdfast_audi
 SELECT owner, evicted_token, token, by, at FROM holdfast_audit WHERE name = ? ORDER BY id DESC LIMIT 1;
 
 -- name: all
-SELECT owner, units, capacity, fair, token, since, expires, note FROM holdfast_claims
+SELECT owner, units, capacity, fair, token, since, expires, note, bell FROM holdfast_claims
 WHERE name = ? AND token >= 0 AND holder <> '' AND expires > ? ORDER BY seq;
 
 -- name: names

@@ -104,7 +104,7 @@ class SqliteStore:
             token = self._wall_us()
             now = self._now()
             # An int, not a bool: sqlite3 looks for an adapter of everything that is not exactly int, float or str.
-            row = (name, holder, owner, units, capacity, 1 if fair else 0, token, now, now + ttl, note)
+            row = (name, holder, owner, units, capacity, 1 if fair else 0, token, now, now + ttl, note, ttl)
             if token <= MAX_TOKEN and self._database.at_once(_TAKE, row, now):
                 return Grant(claim, token, ttl)
         give_up = self._driver.now() + within
@@ -199,13 +199,13 @@ class SqliteStore:
         rows, evicted = await self._database.transact(look, within)
         now = self._now()
         inside = tuple(
-            Holding(owner, token, units, now - since, expires - now, note)
-            for owner, units, _, _, token, since, expires, note in rows
+            Holding(owner, token, units, now - since, expires - now, note, float(ttl or 0))
+            for owner, units, _, _, token, since, expires, note, ttl in rows
             if token > 0
         )
         line = tuple(
             Waiting(owner, units, now - since, expires - now, bool(fair))
-            for owner, units, _, fair, token, since, expires, _ in rows
+            for owner, units, _, fair, token, since, expires, _, _ in rows
             if token == 0
         )
         eviction = None
@@ -309,14 +309,14 @@ class SqliteStore:
         name, holder, owner, ttl, units, capacity, fair, _, note = claim
         row = (name, holder, owner, units, capacity, fair, token, now, now + ttl)
         if near.mark < 0:
-            execute(SQL["found"], (*row, note))
+            execute(SQL["found"], (*row, ttl, note))
             self._sweep(execute, now)
             return
         execute(SQL["remember"], (token, name))
         if near.mine is None:
-            execute(SQL["add"], (*row, None, note))
+            execute(SQL["add"], (*row, ttl, note))
         else:
-            execute(SQL["enter"], (name, near.mine[0], token, now, now + ttl))
+            execute(SQL["enter"], (name, near.mine[0], token, now, now + ttl, ttl))
 
     def _join(self, execute: Execute, claim: Claim, mine: Row | None, now: float) -> None:
         name, holder, owner, ttl, units, capacity, fair, _, note = claim
@@ -354,7 +354,7 @@ class SqliteStore:
         statement = SQL["renew"]
         return [
             grant
-            if execute(statement, (claim.name, claim.holder, now + claim.ttl, now, grant.token)).rowcount
+            if execute(statement, (claim.name, claim.holder, now + claim.ttl, now, grant.token, claim.ttl)).rowcount
             else None
             for grant in grants
             for claim in (grant.claim,)
