@@ -18,7 +18,7 @@ from .asking import Ask, GiveUp
 from .claim import ROUND, Claim, Grant, Place, new_holder, printable
 from .drivers.base import Bell, Driver
 from .drivers.system import host_name
-from .errors import Misuse, NotAcquired, Unavailable
+from .errors import HoldfastError, Misuse, NotAcquired, Unavailable
 from .events import Hook, contained
 from .in_the_way import in_the_way
 from .lease import HELD, LOST, RELEASED, RELEASING, Lease
@@ -33,6 +33,7 @@ _tuple = tuple.__new__  # a named tuple's own constructor is a function in Pytho
 
 MAX_OWNER = 255
 MAX_KNOWN = 1024
+_LOOKED_AT = 8  # of those inside, for what they carry
 FIND_OUT = 1.0  # so long a call may outlast its timeout, to find out what became of it
 CLOSING = 5.0  # so long close() may take, unless told otherwise
 PATIENCE = 10.0  # the longest wait for a bell before looking again: a ringer may be killed between change and ring
@@ -115,6 +116,8 @@ class Engine:
                 return again
         if keep:
             return self.lending.lend(ask, lease_type) or await self.lending.borrow(ask, timeout, lease_type, cancel)
+        if self.hook.carry is not None and not note and not (alone and capacity == 1):  # a leader's note is its address
+            note = self.hook.carried()
         lease: L | None = None
         owner = self.owner()
         claim = _tuple(Claim, (name, new_holder(), owner, ttl, units, capacity, fair, timeout != 0, note))
@@ -219,7 +222,8 @@ class Engine:
         give_up = None if timeout is None else started + timeout
         troubled: float | None = None
         if claim.queue and events.WAITING in self.hook.by_kind:
-            self._tell(claim, events.WAITING, lock=claim.lock)
+            seen = "" if self.hook.carry is None else await self._carried_inside(claim, give_up)
+            self._tell(claim, events.WAITING, detail=seen, lock=claim.lock)
         while True:
             if self.closed:  # by another thread or task, while we waited
                 raise self._closed(claim.name)
@@ -259,6 +263,15 @@ class Engine:
             troubled = None
             if type(answer) is Grant and now() < sent + answer.ttl:
                 return answer, sent
+
+    async def _carried_inside(self, claim: Claim, give_up: float | None) -> str:
+        """Where it can be known in time: nobody waits longer for being seen."""
+        left = FIND_OUT / 2 if give_up is None else min(FIND_OUT / 2, give_up - self.driver.now())
+        try:
+            inside = (await self.store.inspect(claim.name, left)).holders if left > 0 else ()
+        except HoldfastError:
+            return ""
+        return " ".join(one.note for one in inside[:_LOOKED_AT] if one.note)
 
     def _disown(self, lease: Lease) -> None:
         """It was never handed out: neither renew it nor find it again."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import NamedTuple
 
-from .claim import printable
+from .claim import printable, valid_note
 from .errors import Misuse
 
 _tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 
 ACQUIRED = "acquired"  # seconds: how long it waited; took: the whole call
-WAITING = "waiting"  # joined the line
+WAITING = "waiting"  # joined the line; detail: what those inside carry, if an observer asked for that
 NOT_ACQUIRED = "not acquired"  # seconds: how long it waited
 FAILED = "failed"  # an acquire ended by an error or an interruption; detail: which; seconds: how long it took
 RENEWED = "renewed"  # seconds: what was left when it was renewed; ttl: of how much
@@ -73,6 +73,9 @@ class Hook:
         self.system = system
         # Kinds that nobody listens to are not in it: `kind in hook.by_kind` is the cheap question on hot paths.
         self.by_kind: dict[str, tuple[Subscriber, ...]] = {}
+        # What claims without a note of their own carry for others to see, if an observer wants that. Whoever waits is then
+        # told, in the detail of WAITING, what those inside carry: one more look at the store.
+        self.carry: Callable[[], str] | None = None
 
     def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = KINDS) -> Callable[[], None]:
         """Call `subscriber` with every event of these kinds; returns what ends it."""
@@ -93,6 +96,14 @@ class Hook:
                     del self.by_kind[kind]
 
         return unsubscribe
+
+    def carried(self) -> str:
+        """The note of a new claim; "" from whoever fails: that is no reason to get no lock."""
+        try:
+            return valid_note(self.carry() if self.carry is not None else "", "a note")
+        except Exception as error:
+            report(error, "what a claim carries")
+            return ""
 
     def emit(
         self,

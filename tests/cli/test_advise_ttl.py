@@ -186,6 +186,23 @@ def test_histories_are_read_as_the_dashboard_keeps_them_and_as_json_lines(
         assert (told["holds"], told["ttl_unrenewed"], told["ttl_renewed"]) == (3, 24.0, None)
 
 
+def test_numbers_that_are_none_are_passed_over(tmp_path: Path) -> None:
+    """An exporter, or a file, may say anything."""
+    metric = 'lock_hold_duration_seconds_bucket{lock_name="x",le="%s"} %s\n'
+    (tmp_path / "metrics").write_text(
+        "".join(
+            metric % one for one in (("1", "3"), ("1", "NaN"), ("1", "-8"), ("much", "9"), ("+Inf", "3"), ("NaN", "4"))
+        )
+    )
+    sizing = size(observed("x", str(tmp_path / "metrics")))
+    assert (sizing.ttl_unrenewed, observed("x", str(tmp_path / "metrics")).holds.number) == (2.0, 3)
+    lines = [
+        f'{{"event": "over", "name": "x", "seconds": {said}}}\n' for said in ("2.5", "NaN", "-1", "Infinity", "true")
+    ]
+    (tmp_path / "history").write_text("".join(lines))
+    assert size(observed("x", str(tmp_path / "history"))).ttl_unrenewed == 5.0
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 import holdfast
 from holdfast.claim import Holding, Snapshot
 from holdfast.cli import story
+from holdfast.stores.mysql.store import _snapshot as of_mysql
 from holdfast.waitfor import WaitGraph
 
 
@@ -47,3 +52,15 @@ def test_nothing_is_said_of_who_just_came_or_whose_times_make_no_sense(age: floa
 def test_a_store_says_the_ttl_that_was_asked_for() -> None:
     with holdfast.connect("memory://") as locks, locks.lock("x", ttl=42):
         assert locks.inspect("x").holders[0].ttl == 42
+
+
+def test_what_an_older_holdfast_wrote_tells_no_ttl(tmp_path: Path) -> None:
+    """Procedures of MySQL that were made before there was one to tell, and rows of SQLite that an older process entered."""
+    row = (b"host/1/main", 1, 1, 1, 7, 60_000_000, 3_000_000, b"")
+    assert of_mysql("x", [row], []).holders[0].ttl == 0
+    assert of_mysql("x", [(*row, 10_000_000)], []).holders[0].ttl == 10
+    with holdfast.connect(f"sqlite:///{tmp_path}/locks.db") as locks, locks.lock("x", ttl=42):
+        assert locks.inspect("x").holders[0].ttl == 42
+        with closing(sqlite3.connect(tmp_path / "locks.db", isolation_level=None)) as older:
+            older.execute("UPDATE holdfast_claims SET bell = NULL")
+        assert locks.inspect("x").holders[0].ttl == 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,23 +14,26 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import SpanContext, StatusCode
 
 import holdfast
-from holdfast import Locks, NotAcquired
+from holdfast import Locks, Misuse, NotAcquired
+from holdfast.events import Hook
 from holdfast.observe.opentelemetry import OpenTelemetry
 from holdfast.testing.conformance import tamper
 from holdfast.testing.manual import Manual, connect
 
 
 class Collected:
-    def __init__(self, spans: bool = True) -> None:
+    def __init__(self, spans: bool = True, context: bool = False) -> None:
         self._reader = InMemoryMetricReader()
         self._spans = InMemorySpanExporter()
         self.tracers = TracerProvider()
         self.tracers.add_span_processor(SimpleSpanProcessor(self._spans))
         self.meters = MeterProvider([self._reader])
-        self.exporter = OpenTelemetry(spans=spans, tracer_provider=self.tracers, meter_provider=self.meters)
+        self.exporter = OpenTelemetry(
+            spans=spans, context=context, tracer_provider=self.tracers, meter_provider=self.meters
+        )
 
     def spans(self, name: str = "") -> list[ReadableSpan]:
         return [span for span in self._spans.get_finished_spans() if not name or span.name == name]
@@ -168,3 +173,139 @@ def test_spans_can_be_left_out() -> None:
 def test_without_an_sdk_nothing_happens_and_nothing_breaks() -> None:
     with holdfast.connect("memory://", observe=["opentelemetry"]) as locks, locks.lock("x") as lease:
         assert lease.held
+
+
+# ---- between processes
+
+
+class Traced:
+    """A process of its own, as far as spans are concerned: what it holds, the other can only know by the store."""
+
+    def __init__(self, url: str, context: bool = True) -> None:
+        self.seen = Collected(context=context)
+        self.locks = holdfast.connect(url, observe=[self.seen.exporter])
+        self.span = self.seen.tracers.get_tracer("test").start_as_current_span
+
+    def wait_for(self, name: str, until: Callable[[], object]) -> ReadableSpan:
+        """The span of an acquire that had to wait until `until` was called."""
+        waiting = threading.Event()
+        self.locks.subscribe(lambda event: waiting.set(), ["waiting"])
+
+        def ask() -> None:
+            with self.span("request"):
+                self.locks.lock(name).acquire(timeout=60).release()
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert waiting.wait(60)
+        until()
+        thread.join(60)
+        return self.seen.spans("lock acquire")[-1]
+
+    def close(self) -> None:
+        self.locks.close()
+        self.seen.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Traced, Traced]]:
+    url = f"sqlite:///{tmp_path}/locks.db"
+    both = Traced(url), Traced(url)
+    yield both
+    for one in both:
+        one.close()
+
+
+def context_of(span: ReadableSpan) -> SpanContext:
+    found: SpanContext | None = span.context
+    assert found is not None
+    return found
+
+
+def test_a_wait_links_to_a_holder_in_another_process(pair: tuple[Traced, Traced]) -> None:
+    holder, waiter = pair
+    with holder.span("job"):
+        lease = holder.locks.lock("x").acquire()
+    waited = waiter.wait_for("x", lease.release)
+    (job,) = holder.seen.spans("job")
+    (link,) = waited.links
+    assert (link.context.trace_id, link.context.span_id) == (context_of(job).trace_id, context_of(job).span_id)
+    assert link.context.is_remote
+
+
+def test_only_a_traceparent_is_written_and_only_if_it_was_asked_for(
+    pair: tuple[Traced, Traced], tmp_path: Path
+) -> None:
+    holder, _ = pair
+    with holder.span("job"), holder.locks.lock("x"):
+        (inside,) = holder.locks.inspect("x").holders
+        assert re.fullmatch(r"traceparent=00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", inside.note)
+    with holder.locks.lock("x"):  # no span, no context
+        assert holder.locks.inspect("x").holders[0].note == ""
+    silent = Traced(f"sqlite:///{tmp_path}/locks.db", context=False)
+    with silent.span("job"), silent.locks.lock("x"):
+        assert silent.locks.inspect("x").holders[0].note == ""
+    silent.close()
+
+
+def test_a_leaders_address_and_what_is_kept_have_their_own_notes(pair: tuple[Traced, Traced]) -> None:
+    one, _ = pair
+    with one.span("job"):
+        with one.locks.election("boss").lead(timeout=10):
+            leader = one.locks.election("boss").leader()
+            assert leader is not None
+            assert leader.address == ""
+        with one.locks.lock("x", keep=5):
+            assert one.locks.inspect("x").holders[0].note == "kept for 5 s after use"
+        with one.locks.rwlock("shelf").write():
+            assert one.locks.inspect("shelf").holders[0].note.startswith("traceparent=")
+
+
+@pytest.mark.parametrize(
+    "note", ["traceparent=", "traceparent=00-xyz-1-01", "00-" + "1" * 32, "traceparent=ff-" + "0" * 50]
+)
+def test_what_is_no_context_is_no_link(note: str, pair: tuple[Traced, Traced], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody who may write to the store may have written it."""
+    holder, waiter = pair
+    holder.locks._engine.hook.carry = lambda: note
+    lease = holder.locks.lock("x").acquire()
+    assert holder.locks.inspect("x").holders[0].note == note
+    assert not waiter.wait_for("x", lease.release).links
+
+
+@pytest.mark.parametrize("trouble", ["raises", "prints", "is long"])
+def test_a_context_that_cannot_be_had_is_no_reason_to_get_no_lock(trouble: str, pair: tuple[Traced, Traced]) -> None:
+    one, _ = pair
+
+    def carry() -> str:
+        if trouble == "raises":
+            raise RuntimeError("no context")
+        return "\x1b[2J" if trouble == "prints" else "x" * 5000
+
+    one.locks._engine.hook.carry = carry
+    with one.locks.lock("x"):
+        assert one.locks.inspect("x").holders[0].note == ""
+
+
+def test_a_look_that_fails_costs_the_link_and_not_the_lock(pair: tuple[Traced, Traced]) -> None:
+    holder, waiter = pair
+    with holder.span("job"):
+        lease = holder.locks.lock("x").acquire()
+    tamper(waiter.locks).fail("inspect", times=10**6)
+    waited = waiter.wait_for("x", lease.release)
+    assert not waited.links
+    assert token(waited) > lease.token
+
+
+def test_it_ends_when_it_is_told_to_and_is_asked_for_when_one_connects(tmp_path: Path) -> None:
+    seen = Collected(context=True)
+    with pytest.raises(Misuse, match="when one connects"), holdfast.connect("memory://") as locks:
+        seen.exporter(locks)
+    with pytest.raises(Misuse, match="spans=False makes none"):
+        OpenTelemetry(spans=False, context=True)
+    hook = Hook("memory")
+    stop = seen.exporter(hook)
+    assert hook.carry is not None
+    stop()
+    assert hook.carry is None
+    seen.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -133,10 +134,20 @@ def _samples(text: str) -> Iterator[Sample]:
         if found is None or line.startswith("#"):
             continue
         labels = {key: _unescaped(value) for key, value in _LABEL.findall(found[2] or "")}
-        try:
-            yield found[1], labels, float(found[3])
-        except ValueError:
-            continue
+        if _is_amount(value := _number(found[3])):
+            yield found[1], labels, value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _is_amount(value: object) -> bool:
+    """A number of things or of seconds; what somebody else wrote may be anything."""
+    return type(value) in (int, float) and 0 <= value < _INFINITE  # type: ignore[operator]
 
 
 def _unescaped(text: str) -> str:
@@ -148,8 +159,7 @@ def _spread(samples: list[Sample], metric: str) -> Spread:
     upto: dict[float, float] = {}
     total = 0.0
     for kind, labels, value in samples:
-        if kind == f"{metric}_bucket" and "le" in labels:
-            bound = float(labels["le"])
+        if kind == f"{metric}_bucket" and (bound := _number(labels.get("le", ""))) >= 0:
             upto[bound] = upto.get(bound, 0.0) + value
         elif kind == f"{metric}_sum":
             total += value
@@ -165,7 +175,7 @@ def _of_lines(name: str, source: str, text: str) -> Observed:
     seconds = [
         float(event["seconds"])
         for event in map(_event, text.splitlines())
-        if event.get("event") == "over" and event.get("name") == name and type(event.get("seconds")) in (int, float)
+        if event.get("event") == "over" and event.get("name") == name and _is_amount(event.get("seconds"))
     ]
     return Observed(name, source, Spread.of(seconds))
 

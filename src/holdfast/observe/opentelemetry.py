@@ -6,6 +6,10 @@
 Spans: `lock acquire` is the whole of an acquire, with the events `waiting` and `granted` and a link to the `lock hold` of
 whoever of this process held it when the waiting began; `lock hold` is from entering to leaving. Both are children of the
 span that was current where the lock was asked for.
+
+Between processes, if you want it: with `context=True` every claim carries the W3C traceparent of that span in its note, where all
+who may look at the store can see it; whoever has to wait looks once, and its span links to those of the holders. Nothing else
+of the context is written (no tracestate, no baggage). A leader's note is its address, and a grant that is kept has its own.
 """
 
 from __future__ import annotations
@@ -17,18 +21,23 @@ from typing import Any
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.trace import Link, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from ..events import Event
+from ..errors import Misuse
+from ..events import Event, Hook
 from . import Subscribable
 from .book import BUCKETS, Exporter, Hold, Labels, Meters, Wait
 from .naming import LIMIT, template
 
 SCOPE = "holdfast"
 _NANO = 1_000_000_000
+_PROPAGATOR = TraceContextTextMapPropagator()
+_CARRIED = "traceparent="
 
 
 class OpenTelemetry(Exporter["_Meters"]):
-    """`spans=False` for metrics alone. Providers of your own, or those that were set for the process."""
+    """`spans=False` for metrics alone; `context=True` for links between processes. Providers of your own, or those that
+    were set for the process."""
 
     def __init__(
         self,
@@ -36,10 +45,14 @@ class OpenTelemetry(Exporter["_Meters"]):
         limit: int = LIMIT,
         *,
         spans: bool = True,
+        context: bool = False,
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
         super().__init__(name, limit)
+        if context and not spans:
+            raise Misuse("context=True is for links between spans, and spans=False makes none: say one of them")
+        self._context = context
         self.tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider) if spans else None
         meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
 
@@ -64,6 +77,22 @@ class OpenTelemetry(Exporter["_Meters"]):
         ages = {"lock.oldest.hold": Meters.oldest_hold, "lock.oldest.wait": Meters.oldest_wait}
         for metric, age in ages.items():
             meter.create_observable_gauge(metric, [self._ages(age)], "s", "The age of the oldest, in this process")
+
+    def __call__(self, locks: Subscribable) -> Callable[[], None]:
+        if not self._context:
+            return super().__call__(locks)
+        if not isinstance(locks, Hook):
+            raise Misuse(
+                "context=True is asked for when one connects: connect(url, observe=[OpenTelemetry(context=True)])"
+            )
+        end = super().__call__(locks)
+        locks.carry = _traceparent
+
+        def stop() -> None:
+            locks.carry = None
+            end()
+
+        return stop
 
     def _ages(self, age: Callable[[Meters], float]) -> Callable[[CallbackOptions], Iterable[Observation]]:
         return lambda options: [Observation(age(one), one.attributes) for one in list(self._by_labels.values())]
@@ -93,7 +122,10 @@ class _Meters(Meters):
         self._of.contentions.add(1, self.attributes)
         if self._of.tracer is not None:
             holders = [hold.span for hold in list(self.holds) if hold.name == event.name and hold.span is not None]
-            wait.extra = time.time_ns(), [Link(span.get_span_context()) for span in holders]
+            contexts = [span.get_span_context() for span in holders]
+            here = {context.trace_id for context in contexts}  # what is known better than by a note
+            contexts += [context for context in _contexts(event.detail) if context.trace_id not in here]
+            wait.extra = time.time_ns(), [Link(context) for context in contexts]
 
     def _over(self, event: Event, wait: Wait | None) -> None:
         if wait is not None:
@@ -164,6 +196,23 @@ class _Meters(Meters):
 
     def store_failed(self, operation: str) -> None:
         self._of.store_errors.add(1, {**self.attributes, "operation": operation})
+
+
+def _traceparent() -> str:
+    """Of the span that is current where the lock is asked for; "" if there is none."""
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier)
+    return f"{_CARRIED}{carrier[_CARRIED[:-1]]}" if carrier else ""
+
+
+def _contexts(carried: str) -> list[trace.SpanContext]:
+    """Of what stands in notes, which anybody may have written: only what is plainly a context."""
+    found = []
+    for word in carried.split():
+        if word.startswith(_CARRIED):
+            said = _PROPAGATOR.extract({_CARRIED[:-1]: word[len(_CARRIED) :]})
+            found.append(trace.get_current_span(said).get_span_context())
+    return [context for context in found if context.is_valid]
 
 
 _default: list[OpenTelemetry] = []

@@ -10,8 +10,8 @@
             return f"mystore://{tmp_path}"        # a fresh space for every test
 
 That is all: pytest collects the class and finds the store by its URL, as a user would. Set `ttl_short` if the store has a
-minimum ttl, `slack` if it is slow, and `tells_ttl = False` if it cannot say when a holder last renewed. What a store says in its traits (not fair, no bell, one process only) is taken
-into account; everything else is asked of all.
+minimum ttl, `slack` if it is slow, and `tells_ttl = False` if it cannot say when a holder last renewed. What a store says in
+its traits (not fair, no bell, one process only) is taken into account; everything else is asked of all.
 """
 
 from __future__ import annotations
