@@ -65,6 +65,30 @@ def test_names_that_came_and_went_take_no_memory_for_ever(monkeypatch: pytest.Mo
     assert len(board._seen) <= 4
 
 
+def test_a_page_that_was_away_while_too_many_went_is_told_all_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would show the ghosts of those whose going nobody remembers."""
+    monkeypatch.setattr(module, "_GRAVES", 3)
+    board = Board()
+    board.put("s", {f"n{number}": held(f"n{number}") for number in range(5)}, [], 1000.0)
+    seen = board.since(0)["version"]
+    board.put("s", {"x": held("x")}, [], 1000.0)
+    told = board.since(seen)
+    assert (told["whole"], [one["name"] for one in told["locks"]], told["gone"]) == (True, ["x"], [])
+    board.put("s", {}, [], 1000.0)
+    last = board.since(told["version"])
+    assert (last["whole"], last["gone"]) == (False, [["s", "x"]])
+
+
+def test_many_that_go_at_once_are_buried_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each on its own took seconds with 2,000 names, in which no page was told anything."""
+    board, looks = Board(), []
+    forget = board._forget_old_graves
+    monkeypatch.setattr(board, "_forget_old_graves", lambda: looks.append(forget()))
+    board.put("s", {f"n{number}": held(f"n{number}") for number in range(100)}, [], 1000.0)
+    board.put("s", {}, [], 1000.0)
+    assert len(looks) == 1
+
+
 def attention(board: Board) -> list[str]:
     (lock,) = board.since(0)["locks"]
     found: list[str] = lock["attention"]

@@ -226,7 +226,7 @@ class Dashboard:
                 told = self.board.since(version)
                 if told["version"] == version and not first:
                     continue
-                version, kind, first = told["version"], "all" if first else "some", False
+                version, kind, first = told["version"], "all" if told.pop("whole") else "some", False
                 yield f"event: {kind}\ndata: {dumped({**told, 'now': _now()})}\n\n".encode()
         finally:
             end()

@@ -41,6 +41,7 @@ class Board:
         self.version = 0
         self._mutex = threading.Lock()
         self._locks: dict[tuple[str, str], tuple[int, dict[str, Any] | None]] = {}
+        self._forgotten = 0  # up to this version, what has gone is not known one by one any more
         self._prints: dict[tuple[str, str], object] = {}
         self._seen: dict[tuple[str, str], Seen] = {}
         self._lefts: dict[tuple[str, str], tuple[float, dict[int, float]]] = {}
@@ -75,6 +76,8 @@ class Board:
             ]
             for key in gone:
                 self._bury(key)
+            if gone:
+                self._forget_old_graves()
             changed = self.version != before
         if changed:
             self._tell()
@@ -110,18 +113,23 @@ class Board:
         self._locks[key] = self.version, None
         self._prints.pop(key, None)
         self._lefts.pop(key, None)
+
+    def _forget_old_graves(self) -> None:
         graves = [one for one, (_, data) in self._locks.items() if data is None]
         for old in sorted(graves, key=lambda one: self._locks[one][0])[:-_GRAVES]:
-            del self._locks[old]
+            self._forgotten = max(self._forgotten, self._locks.pop(old)[0])
             self._seen.pop(old, None)
 
     # ---- pages
 
     def since(self, version: int) -> dict[str, Any]:
-        """All that is newer; of version 0, all there is."""
+        """All that is newer. Of version 0, and to whoever was away for too long, all there is: `whole`, in the place of what
+        was told before."""
         with self._mutex:
+            version = 0 if version < self._forgotten else version
             return {
                 "version": self.version,
+                "whole": not version,
                 "stores": [facts for at, facts in self._stores.values() if at > version],
                 "locks": [data for at, data in self._locks.values() if at > version and data is not None],
                 "gone": [

@@ -70,6 +70,8 @@ class Top(App[None]):
     def _tick(self) -> None:
         told = self._board.since(self._version)
         self._version = told["version"]
+        if told["whole"]:
+            self._locks.clear()
         for store in told["stores"]:
             self._stores[store["id"]] = store
         for lock in told["locks"]:
