@@ -133,6 +133,18 @@ def test_an_address_that_makes_no_sense_is_told_and_is_text(browser: Browser, ur
     with watched(browser, f"{url}#scenario=pause&do=pause:<script>alert(1)</script>:1:1") as page:
         expect(page.locator("#trouble")).to_contain_text("cannot be done here")
         assert page.locator("main script").count() == 0
+        expect(page.locator("#helps")).to_be_disabled()
+        page.select_option("#scenario", "clock")  # and one is not stuck there
+        expect(page.locator("#trouble")).to_be_empty()
+        expect(page.locator("#status")).to_contain_text("Seed 1")
+
+
+@pytest.mark.parametrize("absurd", ["__proto__", "constructor", "", "%00", "%", "💥" * 500])
+def test_a_scenario_that_there_is_not_is_the_first_one(absurd: str, browser: Browser, url: str) -> None:
+    with watched(browser, f"{url}#scenario={absurd}&at=1e999&at=nonsense&nobody=knows") as page:
+        expect(page.locator("#status")).to_contain_text("Seed 1")
+        expect(page.locator("#now")).to_have_text("0.000 s")
+        expect(page.locator("#trouble")).to_be_empty()
 
 
 def test_another_site_cannot_make_it_work(url: str) -> None:
@@ -144,7 +156,9 @@ def test_another_site_cannot_make_it_work(url: str) -> None:
     assert answer.status_code == 200
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert httpx.get(f"{url}static/..%2Fapp.py").status_code == 404
-    assert httpx.get(f"{url}api/run?scenario=pause&seed=x").json() == {"error": "a seed is a whole number"}
+    assert httpx.get(f"{url}api/run?scenario=pause&seed=x").json() == {
+        "error": "a seed is a whole number of at most 15 digits"
+    }
 
 
 def test_it_is_accessible_in_light_and_dark_and_fits_a_phone(browser: Browser, url: str) -> None:

@@ -37,6 +37,6 @@ def serve(app: Any, host: str, port: int, what: str) -> int:
 def address(options: Options, port: int) -> tuple[str, int]:
     text = options.get("listen", f"127.0.0.1:{port}")
     host, _, number = text.rpartition(":")
-    if not (number.isascii() and number.isdigit() and int(number) < 65536):
+    if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < 65536):
         raise Usage(f"--listen wants HOST:PORT, not {text!r}", options.command)
     return host.strip("[]") or "127.0.0.1", int(number)

@@ -33,7 +33,7 @@ _FILES = {
     "lab.css": "text/css",
     **{f"{one}.js": "text/javascript" for one in ("lab", "lanes", "address", "player")},
 }
-_MOST_SEED = 2**53
+_MOST_DIGITS = 15  # of a seed: what JavaScript keeps whole
 Answer = Callable[[Request], Awaitable[Response]]
 
 
@@ -116,8 +116,8 @@ def asked(words: dict[str, str]) -> tuple[Setup, float | None]:
         raise Misuse(f"there are the fences {', '.join(FENCES)}")
     flags = {key: _flag(words.get(key), getattr(scenario.start, key)) for key in ("checks", "fair", "bells")}
     seed = words.get("seed", "1")
-    if not (seed.isascii() and seed.isdigit() and int(seed) <= _MOST_SEED):
-        raise Misuse("a seed is a whole number")
+    if not (seed.isascii() and seed.isdigit() and len(seed) <= _MOST_DIGITS):
+        raise Misuse(f"a seed is a whole number of at most {_MOST_DIGITS} digits")
     usual = ",".join(map(str, scenario.strikes))
     names = [part.name for part in scenario.parts]
     strikes = parsed(words.get("do", usual), names, STORES[store].can, scenario.length)

@@ -3,7 +3,7 @@ const SETTINGS = ["fence", "checks", "fair", "bells"];
 
 export function read(table) {
   const said = new URLSearchParams(location.hash.slice(1));
-  const key = table.scenarios[said.get("scenario")] ? said.get("scenario") : Object.keys(table.scenarios)[0];
+  const key = Object.hasOwn(table.scenarios, said.get("scenario")) ? said.get("scenario") : Object.keys(table.scenarios)[0];
   const scenario = table.scenarios[key];
   const words = { scenario: key, store: said.get("store") || scenario.stores[0], seed: said.get("seed") || "1" };
   for (const one of SETTINGS) words[one] = said.get(one) || scenario.start[one];

@@ -159,6 +159,7 @@ async function load() {
     byId("main").dataset.run = asked(words);
   } catch (error) {
     byId("trouble").textContent = error.message;
+    if (!tape) { words = fresh(table, asking.words.scenario); showChoices(); byId("helps").disabled = true; } // something to choose from
   }
 }
 
