@@ -111,6 +111,44 @@ def test_a_click_pauses_a_process_and_the_run_is_in_the_address(page: Page, brow
         expect(other.locator("#now")).to_have_text("0.700 s")
 
 
+def test_time_is_dragged_with_the_mouse(page: Page) -> None:
+    box = page.locator("#time").bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, middle)
+    page.mouse.down()
+    until(lambda: 2 < moment(page) < 4, "the middle of six seconds")
+    page.mouse.move(box["x"] + box["width"] * 0.9, middle, steps=5)
+    page.mouse.up()
+    until(lambda: moment(page) > 4.5, "what was dragged to")
+    page.mouse.move(box["x"], middle)
+    assert moment(page) > 4.5
+
+
+@pytest.mark.parametrize(("scenario", "store"), [("pause", "redis"), ("failover", "redis"), ("redlock", "redlock")])
+def test_every_strike_that_is_a_click_is_in_the_address_and_so_is_the_seed(
+    scenario: str, store: str, browser: Browser, url: str
+) -> None:
+    with watched(browser, f"{url}#scenario={scenario}&store={store}&do=&at=0.5") as page:
+        expect(page.locator("#status")).to_contain_text("Seed 1")
+        expect(page.locator("#strikes li")).to_have_count(0)
+        page.fill("#seed", "7")
+        page.keyboard.press("Tab")
+        expect(page.locator("#status")).to_contain_text("Seed 7")
+        buttons = page.locator("#lanes button").evaluate_all("all => all.map((one) => one.ariaLabel)")
+        assert len(buttons) >= 5
+        for number, label in enumerate(buttons, 1):
+            page.get_by_label(label, exact=True).click()
+            expect(page.locator("#strikes li")).to_have_count(number)
+        asked = page.url
+        assert "seed=7" in asked
+        assert asked.partition("do=")[2].partition("&")[0].count(",") == len(buttons) - 1
+        shown = page.locator("#status").inner_text()
+    with watched(browser, asked) as shared:
+        expect(shared.locator("#status")).to_have_text(shown)
+        expect(shared.locator("#strikes li")).to_have_count(len(buttons))
+
+
 def test_every_scenario_and_store_can_be_chosen_and_runs(page: Page) -> None:
     for scenario in page.locator("#scenario option").evaluate_all("all => all.map((one) => one.value)"):
         page.select_option("#scenario", scenario)
