@@ -17,6 +17,7 @@ ALL = (
     "fenced",
     "lockfree",
     "observe",
+    "dashboard",
 )
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+"""Is the page of the dashboard smooth? Frames of a real Chromium, with 2,000 names and 200 events a second.
+
+A frame is the time between two calls of requestAnimationFrame. An empty page, looked at first, says what this machine gives by
+itself. Where others work too, a long frame is theirs: nice alone does not help, since playwright gives the browser a session of
+its own, and Linux shares out by sessions (`echo -15 > /proc/PID/autogroup`, as root, while it runs).
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Page, sync_playwright
+
+import holdfast
+from holdfast.testing.servers.needs import CHROMIUM
+from tests.dashboard.serving import Served, until
+
+from .measure import Verdict, report
+
+MANY, EVENTS, SECONDS = 2000, 200, 20
+BAR = 100.0
+URL = "memory://much"
+FOLLOW = """
+() => {
+  const seen = window.seen = { frames: [], tasks: [], last: performance.now() };
+  const frame = (at) => { seen.frames.push(at - seen.last); seen.last = at; requestAnimationFrame(frame); };
+  requestAnimationFrame((at) => { seen.last = at; requestAnimationFrame(frame); });
+  new PerformanceObserver((list) => seen.tasks.push(...list.getEntries().map((one) => one.duration))).observe({ entryTypes: ["longtask"] });
+}
+"""
+
+
+def frames(page: Page, seconds: float = SECONDS) -> tuple[list[float], list[float]]:
+    """Milliseconds of the frames, and of tasks longer than 50 ms."""
+    page.evaluate(FOLLOW)
+    page.wait_for_timeout(seconds * 1000)
+    seen = page.evaluate("window.seen")
+    return seen["frames"], seen["tasks"]
+
+
+@contextmanager
+def busy(locks: holdfast.Locks) -> Iterator[None]:
+    """Out and in again: two events."""
+    leases = [locks.lock(f"n:{number:04}", ttl=600).acquire() for number in range(MANY)]
+    end, changed = threading.Event(), 0
+
+    def churn() -> None:
+        nonlocal changed
+        due = time.monotonic()
+        while not end.is_set():
+            at = changed % MANY
+            leases[at].release()
+            leases[at] = locks.lock(f"n:{at:04}", ttl=600).acquire()
+            changed += 1
+            due += 2 / EVENTS
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    working = threading.Thread(target=churn)
+    working.start()
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        took = time.monotonic() - began
+        end.set()
+        working.join()
+        for lease in leases:
+            lease.release()
+        print(f"{2 * changed / took:.0f} events a second; load {os.getloadavg()[0]:.1f}")
+
+
+def main() -> bool:
+    program = CHROMIUM.find()
+    assert program, "no browser here: python -m holdfast.testing.servers install chromium"
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=program, args=["--no-sandbox"]) as browser,
+        holdfast.connect(URL, label="worker") as locks,
+        Served(URL, interval=1.0) as served,
+        busy(locks),
+    ):
+        page = browser.new_page(viewport={"width": 1280, "height": 760})
+        floor, _ = frames(page, SECONDS / 2)
+        page.goto(served.url)
+        until(lambda: f"{MANY:,}" in page.inner_text("body") or f"{MANY} locks" in page.inner_text("body"), "the page")
+        ours, tasks = frames(page)
+    told = f"median {statistics.median(ours):.0f}, of {len(ours)}; an empty page: longest {max(floor):.0f}; long tasks: {len(tasks)}"
+    return report(
+        "The dashboard's page",
+        [
+            Verdict("the longest frame", max(ours), BAR, "ms", detail=told),
+            Verdict("99.9 % of the frames", statistics.quantiles(ours, n=1000)[-1], BAR, "ms"),
+            Verdict("the longest task", max(tasks, default=0.0), BAR, "ms"),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(not main())
