@@ -9,10 +9,11 @@ import pytest
 
 import holdfast
 from holdfast.claim import Holding, Snapshot, Waiting
-from holdfast.cli import COMMANDS, table
+from holdfast.cli import COMMANDS, doctor, table
 from holdfast.cli.manual import PAGES, page
 from holdfast.cli.options import Usage, parse
 from holdfast.cli.terminal import Paint, cut, width_of
+from holdfast.doctor import Finding
 
 from .conftest import Commands, until
 
@@ -53,6 +54,26 @@ def test_wide_letters_are_counted_as_they_are_shown() -> None:
     one = snapshots(1)[0]._replace(name="日本語" * 20)
     assert max(map(width_of, table.of_locks([one], PLAIN, 50).splitlines())) <= 50
     assert cut("日本日本", 6) == "日本…"
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_the_doctor_fits(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with holdfast.connect("memory://") as locks:
+        traits = locks.traits
+    found = [
+        Finding(
+            check="persistence",
+            level="warning",
+            text="every second is written to disk " * 5,
+            advice="say appendfsync always " * 5,
+        )
+    ]
+    doctor._show(found[0], PLAIN, width)
+    doctor._sum_up(found, traits, PLAIN, width)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(width_of, lines)) <= width
+    assert max(map(width_of, lines)) > width - 12
+    assert ("every second" in lines[0]) == (width == 80)
 
 
 def test_show_takes_further_lines_instead_of_wrapping() -> None:

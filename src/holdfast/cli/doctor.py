@@ -17,6 +17,7 @@ from .text import line
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 _WIDTH = 100
+_NARROW = 60
 _INDENT = " " * 26
 
 
@@ -51,13 +52,15 @@ def doctor(options: Options) -> int:
 
 
 def _show(one: Finding, paint: Paint, width: int) -> None:
-    first, *rest = wrap(line(one.text), width - len(_INDENT), break_long_words=False, break_on_hyphens=False) or [""]
-    print(f"  {paint(_STYLES[one.level], f'{one.level:<8}')} {one.check:<14} {first}")
-    for more in rest:
-        print(f"{_INDENT}{more}")
+    indent = _INDENT if width >= _NARROW else " " * 4
+    said = wrap(line(one.text), width - len(indent), break_long_words=False, break_on_hyphens=False) or [""]
+    beside = said.pop(0) if width >= _NARROW else ""  # on a narrow terminal, all of it goes below
+    print(f"  {paint(_STYLES[one.level], f'{one.level:<8}')} {one.check:<14} {beside}".rstrip())
+    for more in said:
+        print(f"{indent}{more}")
     if one.advice:
-        for at, more in enumerate(wrap(line(one.advice), width - len(_INDENT) - 2, break_long_words=False)):
-            print(f"{_INDENT}{'→' if at == 0 else ' '} {more}")
+        for at, more in enumerate(wrap(line(one.advice), width - len(indent) - 2, break_long_words=False)):
+            print(f"{indent}{'→' if at == 0 else ' '} {more}")
     sys.stdout.flush()  # on a pipe too: a store that is slow to answer is watched as it answers
 
 
@@ -67,7 +70,7 @@ def _sum_up(found: list[Finding], traits: Traits, paint: Paint, width: int) -> N
         f"{count} {level}{'s' if count > 1 and level != 'ok' else ''}" for level, count in counts.items() if count
     )
     print(paint("bold", f"{told}."))
-    print("What this store gives, and what it does not, whatever its settings:")
+    print("\n".join(wrap("What this store gives, and what it does not, whatever its settings:", width)))
     rows = {
         "scope": f"exclusion reaches as far as one {traits.scope}"
         if traits.scope != "network"
@@ -87,4 +90,4 @@ def _sum_up(found: list[Finding], traits: Traits, paint: Paint, width: int) -> N
 
 
 def _width() -> int:
-    return max(60, os.get_terminal_size(sys.stdout.fileno()).columns) if sys.stdout.isatty() else _WIDTH
+    return max(40, os.get_terminal_size(sys.stdout.fileno()).columns) if sys.stdout.isatty() else _WIDTH
