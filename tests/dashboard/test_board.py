@@ -81,7 +81,8 @@ def test_a_page_that_was_away_while_too_many_went_is_told_all_anew(monkeypatch: 
 
 def test_many_that_go_at_once_are_buried_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each on its own took seconds with 2,000 names, in which no page was told anything."""
-    board, looks = Board(), []
+    board = Board()
+    looks: list[None] = []
     forget = board._forget_old_graves
     monkeypatch.setattr(board, "_forget_old_graves", lambda: looks.append(forget()))
     board.put("s", {f"n{number}": held(f"n{number}") for number in range(100)}, [], 1000.0)

@@ -207,6 +207,11 @@ def test_the_page_is_accessible_in_light_and_dark_and_fits_a_phone(
         expect(page.locator("svg .held").first).to_be_visible()
         accessible(page, "")
         page.set_viewport_size({"width": 360, "height": 700})
+        page.reload()
+        drawn = page.locator("#main .figure").first
+        expect(drawn).to_be_visible()  # not made smaller until nobody can read it, nor wider than the page
+        assert drawn.evaluate("one => one.scrollWidth - one.clientWidth") <= 0
+        assert drawn.evaluate("one => one.querySelector('svg').getScreenCTM().a") == pytest.approx(1)
         page.keyboard.press("l")
         expect(page.locator("#locks tbody tr").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -1,5 +1,5 @@
 // What happened to one lock, as a timeline and two histograms.
-import { ago, el, plain, svg } from "./elements.js";
+import { ago, byId, el, plain, svg } from "./elements.js";
 import { now } from "./state.js";
 
 const HOUR = 3600;
@@ -27,14 +27,15 @@ export function pastOf(events, lock) {
   const owners = [...new Set([...bars, ...waits, ...marks].filter((one) => (one[2] || one[1]) > start).map((one) => one[0]))].slice(-14);
   const told = [el("h3", {}, "The last hour")];
   if (!owners.length) return [...told, el("p", {}, "Nothing was seen.")];
-  const width = 900, left = 240, height = owners.length * 24 + 26, x = (at) => left + (Math.max(0, at - start) / span) * (width - left - 10);
+  const width = byId("main").clientWidth - 24, wide = width > 600, left = wide ? 240 : 116, letters = wide ? 34 : 16, parts = wide ? 4 : 2;
+  const height = owners.length * 24 + 26, x = (at) => left + (Math.max(0, at - start) / span) * (width - left - 10);
   const label = `Who held it when: ${bars.length} holds and ${waits.length} waits, ${marks.length} put out by force`;
   const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
-  for (let part = 0; part <= 4; part += 1) {
-    const at = x(start + (span * part) / 4);
+  for (let part = 0; part <= parts; part += 1) {
+    const at = x(start + (span * part) / parts);
     picture.append(svg("line", { x1: at, x2: at, y1: 0, y2: height - 20, class: "grid" }));
-    picture.append(svg("text", { x: at, y: height - 5, "text-anchor": part === 4 ? "end" : "middle", class: "soft" },
-      part === 4 ? "now" : `−${ago((span * (4 - part)) / 4)}`));
+    picture.append(svg("text", { x: at, y: height - 5, "text-anchor": part === parts ? "end" : "middle", class: "soft" },
+      part === parts ? "now" : `−${ago((span * (parts - part)) / parts)}`));
   }
   const box = (kind, [owner, from, to], thick) => {
     const lane = owners.indexOf(owner);
@@ -43,7 +44,7 @@ export function pastOf(events, lock) {
   };
   owners.forEach((owner, lane) => {
     const text = plain(owner);
-    picture.append(svg("text", { x: 0, y: lane * 24 + 16 }, text.length > 34 ? `…${text.slice(-33)}` : text));
+    picture.append(svg("text", { x: 0, y: lane * 24 + 16 }, text.length > letters ? `…${text.slice(1 - letters)}` : text));
   });
   for (const one of waits) box("wait", one, 6);
   for (const one of bars) box("held", one, 14);
