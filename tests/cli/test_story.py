@@ -59,8 +59,12 @@ def test_what_an_older_holdfast_wrote_tells_no_ttl(tmp_path: Path) -> None:
     row = (b"host/1/main", 1, 1, 1, 7, 60_000_000, 3_000_000, b"")
     assert of_mysql("x", [row], []).holders[0].ttl == 0
     assert of_mysql("x", [(*row, 10_000_000)], []).holders[0].ttl == 10
-    with holdfast.connect(f"sqlite:///{tmp_path}/locks.db") as locks, locks.lock("x", ttl=42):
-        assert locks.inspect("x").holders[0].ttl == 42
+    with holdfast.connect(f"sqlite:///{tmp_path}/locks.db") as locks:
+        with locks.lock("x", ttl=42):
+            assert locks.inspect("x").holders[0].ttl == 42
+        lease = locks.lock("x", ttl=7).acquire()
+        assert locks.inspect("x").holders[0].ttl == 7
         with closing(sqlite3.connect(tmp_path / "locks.db", isolation_level=None)) as older:
             older.execute("UPDATE holdfast_claims SET bell = NULL")
         assert locks.inspect("x").holders[0].ttl == 0
+        lease.release()

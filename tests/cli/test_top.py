@@ -282,6 +282,26 @@ def test_a_deadlock_comes_first_and_is_told_in_words(url: str, locks: holdfast.L
             thread.join(PATIENCE)
 
 
+def test_a_store_that_goes_away_is_told_on_the_page_of_one_lock_too(
+    url: str, locks: holdfast.Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: Looking) -> None:
+        raise holdfast.Unavailable("nobody is there")
+
+    async def scene() -> None:
+        with locks.lock("x"):
+            async with sitting(url) as seat:
+                await seat.until(lambda: seat.names() == ["x"], "the lock")
+                await seat.press("enter")
+                await seat.shows("Inside")
+                with monkeypatch.context() as patch:
+                    patch.setattr(Looking, "_look", away)
+                    await seat.shows("What follows may be old: nobody is there")
+                await seat.until(lambda: "may be old" not in seat.screen(), "its coming back")
+
+    played(scene)
+
+
 def test_a_store_that_does_not_answer_is_told_and_ridden_out_and_its_password_stays_secret(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     url = f"sqlite://{folder}/locks.db"

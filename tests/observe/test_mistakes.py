@@ -9,6 +9,8 @@ import pytest
 from ..mutants.spoiling import Mutant, must_be_clean, must_be_found
 
 ADVICE = "tests/cli/test_advise_ttl.py::"
+STORY = "tests/cli/test_story.py::"
+BOARD = "tests/dashboard/test_board.py::"
 TRACES = "tests/observe/test_opentelemetry.py::"
 
 MUTANTS = [
@@ -95,6 +97,36 @@ MUTANTS = [
             ),
         ),
         ADVICE + "test_numbers_that_are_none_are_passed_over",
+    ),
+    # ---- what is seen of holders
+    Mutant(
+        "what an entry in SQLite asked for is not written down",
+        "stores/sqlite/statements.sql",
+        (("note = ?10, bell = ?11\n", "note = ?10\n"),),
+        STORY + "test_what_an_older_holdfast_wrote_tells_no_ttl",
+    ),
+    Mutant(
+        "a store that cannot tell is taken for one whose holder is late",
+        "cli/story.py",
+        (("    if not one.ttl:\n", "    if one.ttl < 0:\n"),),
+        STORY + "test_a_store_that_cannot_tell_says_so",
+    ),
+    Mutant(
+        "a page that was away shows ghosts",
+        "dashboard/board.py",
+        (("            version = 0 if version < self._forgotten else version\n", ""),),
+        BOARD + "test_a_page_that_was_away_while_too_many_went_is_told_all_anew",
+    ),
+    Mutant(
+        "each grave is looked for on its own",
+        "dashboard/board.py",
+        (
+            (
+                "                self._bury(key)\n",
+                "                self._bury(key)\n                self._forget_old_graves()\n",
+            ),
+        ),
+        BOARD + "test_many_that_go_at_once_are_buried_in_one_go",
     ),
     # ---- the context of a trace
     Mutant(

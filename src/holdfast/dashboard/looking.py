@@ -75,6 +75,11 @@ class Looking:
     def graph(self) -> WaitGraph:
         return WaitGraph(self._seen.values())
 
+    @property
+    def error(self) -> str:
+        """Why it could not be looked at the last time; "" if it could."""
+        return str(self._facts["error"])
+
     def seen(self, name: str) -> Snapshot | None:
         """As it was at the last look, if it was in use then."""
         return self._seen.get(name)

@@ -119,6 +119,8 @@ class One(Screen[None]):
         text.append(f"  {kind}\n", _DIM)
         for why in lock["attention"] if lock else ():
             text.append(f"{why}\n", Style(color="red", bold=True))
+        if self._looking.error:
+            text.append(f"What follows may be old: {line(self._looking.error)}\n", Style(color="red"))
         _part(text, "Inside")
         if lock is None or not lock["holders"]:
             text.append("  nobody\n", _DIM)
