@@ -101,8 +101,8 @@ MUTANTS = [
     # ---- what is seen of holders
     Mutant(
         "what an entry in SQLite asked for is not written down",
-        "stores/sqlite/statements.sql",
-        (("note = ?10, bell = ?11\n", "note = ?10\n"),),
+        "stores/sqlite/store.py",
+        (("token, now, now + ttl, note, ttl)", "token, now, now + ttl, note, None)"),),
         STORY + "test_what_an_older_holdfast_wrote_tells_no_ttl",
     ),
     Mutant(
