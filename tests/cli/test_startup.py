@@ -19,6 +19,8 @@ def test_run_imports_nothing_that_it_can_do_without(run: Commands) -> None:
     )
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time")}
     assert done.returncode == 0
-    assert "holdfast.cli.child" in imported  # by holdfast.cli.run, which is not told of: what import_module() brings never is
+    assert (
+        "holdfast.cli.child" in imported
+    )  # by holdfast.cli.run, which is not told of: what import_module() brings never is
     assert imported & HEAVY == set()
     assert not any(name.startswith("holdfast.aio") or name == "holdfast.cli.manual" for name in imported)
