@@ -10,13 +10,9 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from playwright.sync_api import Page, sync_playwright
-from tests.dashboard.serving import Served, until
+from tests.dashboard.serving import Served, churning, until
 
 import holdfast
 from holdfast.testing.servers.needs import CHROMIUM
@@ -45,37 +41,6 @@ def frames(page: Page, seconds: float = SECONDS) -> tuple[list[float], list[floa
     return seen["frames"], seen["tasks"]
 
 
-@contextmanager
-def busy(locks: holdfast.Locks) -> Iterator[None]:
-    """Out and in again: two events."""
-    leases = [locks.lock(f"n:{number:04}", ttl=600).acquire() for number in range(MANY)]
-    end, changed = threading.Event(), 0
-
-    def churn() -> None:
-        nonlocal changed
-        due = time.monotonic()
-        while not end.is_set():
-            at = changed % MANY
-            leases[at].release()
-            leases[at] = locks.lock(f"n:{at:04}", ttl=600).acquire()
-            changed += 1
-            due += 2 / EVENTS
-            time.sleep(max(0.0, due - time.monotonic()))
-
-    working = threading.Thread(target=churn)
-    working.start()
-    began = time.monotonic()
-    try:
-        yield
-    finally:
-        took = time.monotonic() - began
-        end.set()
-        working.join()
-        for lease in leases:
-            lease.release()
-        print(f"{2 * changed / took:.0f} events a second; load {os.getloadavg()[0]:.1f}")
-
-
 def main() -> bool:
     program = CHROMIUM.find()
     assert program, "no browser here: python -m holdfast.testing.servers install chromium"
@@ -84,13 +49,15 @@ def main() -> bool:
         playwright.chromium.launch(executable_path=program, args=["--no-sandbox"]) as browser,
         holdfast.connect(URL, label="worker") as locks,
         Served(URL, interval=1.0) as served,
-        busy(locks),
+        churning(locks, MANY, EVENTS) as happened,
     ):
         page = browser.new_page(viewport={"width": 1280, "height": 760})
         floor, _ = frames(page, SECONDS / 2)
         page.goto(served.url)
         until(lambda: f"{MANY} locks" in page.inner_text("body"), "the page to show all")
+        before = happened()
         ours, tasks = frames(page)
+        print(f"{(happened() - before) / SECONDS:.0f} events a second; load {os.getloadavg()[0]:.1f}")
     told = f"median {statistics.median(ours):.0f}, of {len(ours)}; of an empty page {max(floor):.0f}; {len(tasks)} tasks over 50"
     return report(
         "The dashboard's page",

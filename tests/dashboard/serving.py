@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
 
+import holdfast
 from holdfast.dashboard import asgi
 from holdfast.testing.ports import LOOPBACK, shared_socket
 
@@ -60,3 +62,31 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < give_up, f"not within {PATIENCE:g} s: {what}"
         time.sleep(0.01)
+
+
+@contextmanager
+def churning(locks: holdfast.Locks, many: int, events: int) -> Iterator[Callable[[], int]]:
+    """So many names, of which some go and come again: so many events a second. Yields how many there were."""
+    leases = [locks.lock(f"n:{number:04}", ttl=600).acquire() for number in range(many)]
+    end, changed = threading.Event(), 0
+
+    def churn() -> None:
+        nonlocal changed
+        due = time.monotonic()
+        while not end.is_set():  # out and in again: two events
+            at = changed % many
+            leases[at].release()
+            leases[at] = locks.lock(f"n:{at:04}", ttl=600).acquire()
+            changed += 1
+            due += 2 / events
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    working = threading.Thread(target=churn)
+    working.start()
+    try:
+        yield lambda: 2 * changed
+    finally:
+        end.set()
+        working.join()
+        for lease in leases:
+            lease.release()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from typing import Literal
 
@@ -13,7 +12,7 @@ import pytest
 import holdfast
 
 from ..browsing import Browser, Page, accessible, browser, expect, watched
-from .serving import Served, until
+from .serving import Served, churning, until
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.server  # of its kind: a browser is started, and once is enough
@@ -240,34 +239,18 @@ MANY, EVENTS = 2000, 200
 
 def test_with_two_thousand_names_and_two_hundred_events_a_second_no_frame_takes_long(browser: Browser) -> None:
     """In time of the processor, by the browser's own tracing: how long a frame takes by the clock, others decide here."""
-    end = threading.Event()
-    with holdfast.connect("memory://much", label="worker") as locks, Served("memory://much", interval=1.0) as served:
-        leases = [locks.lock(f"n:{number:04}", ttl=600).acquire() for number in range(MANY)]
-        changed = 0
-
-        def churn() -> None:
-            nonlocal changed
-            due = time.monotonic()
-            while not end.is_set():  # out and in again: two events
-                at = changed % MANY
-                leases[at].release()
-                leases[at] = locks.lock(f"n:{at:04}", ttl=600).acquire()
-                changed += 1
-                due += 2 / EVENTS
-                time.sleep(max(0.0, due - time.monotonic()))
-
+    with (
+        holdfast.connect("memory://much", label="worker") as locks,
+        Served("memory://much", interval=1.0) as served,
+        churning(locks, MANY, EVENTS) as happened,
+    ):
         page = browser.new_page(viewport={"width": 1280, "height": 760})
         page.goto(served.url)
         expect(page.locator(".many")).to_contain_text(f"{MANY} locks")
-        working = threading.Thread(target=churn)
-        working.start()
-        try:
-            browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
-            until(lambda: changed >= 2 * EVENTS, "four seconds of events")
-            trace = json.loads(browser.stop_tracing())["traceEvents"]
-        finally:
-            end.set()
-            working.join()
+        browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
+        enough = happened() + 4 * EVENTS
+        until(lambda: happened() >= enough, "four seconds of events")
+        trace = json.loads(browser.stop_tracing())["traceEvents"]
         page.close()
     mains = {(one["pid"], one["tid"]) for one in trace if one.get("args", {}).get("name") == "CrRendererMain"}
     tasks = [
