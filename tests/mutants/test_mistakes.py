@@ -231,13 +231,12 @@ MUTANTS = [
         "leaving.py",
         (
             (
-                "self._workers -= 1  # under the same lock as the decision: nothing is left to nobody\n"
-                "                        return\n",
+                "self._workers -= 1  # under the same lock as the decision: nothing is left to nobody\n",
                 "break\n",
             ),
             (
-                "                    await self._driver.sleep(min(pause, 0.25))\n        except",
-                "                    await self._driver.sleep(min(pause, 0.25))\n"
+                "                        self._idle.remove(bell)\n        except",
+                "                        self._idle.remove(bell)\n"
                 "            with self._mutex:\n                self._workers -= 1\n        except",
             ),
         ),
