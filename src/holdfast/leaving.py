@@ -121,7 +121,9 @@ class Leaving:
         self._last_handed = self._driver.now()
         self.owe(Owed(claim, until, token, going=going))
         self.go_on()
-        return True
+        if not self._workers:  # no thread, or no loop, to be had: it is done twice, which harms nobody
+            self.disregard(claim)
+        return self._workers > 0
 
     async def turn(self, name: str, within: float) -> None:
         """Until the release of this name that is on its way from here has been tried."""
