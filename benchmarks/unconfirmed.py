@@ -1,6 +1,6 @@
 """`confirm=False` against the same confirmed and against the floor: beside the server, and as far from it as users are.
 
-Names differ from cycle to cycle, as they do where `confirm=False` is for: whoever takes the same name again waits for its release.
+Names differ from cycle to cycle, as they do where `confirm=False` is of use: who takes the same name again waits for its release.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import multiprocessing
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import holdfast
 from holdfast import Locks
@@ -28,33 +28,24 @@ _NAMES = 64
 Cycle = Callable[[], object]
 
 
-class Place(NamedTuple):
-    """Where a Redis is reached."""
-
-    address: tuple[str, int]
-    execute: Callable[..., Any]
-
-    @property
-    def url(self) -> str:
-        return f"redis://{self.address[0]}:{self.address[1]}"
-
-
 def on_redis(redis: Redis) -> list[Verdict]:
     """One thread."""
     with _far(redis.address) as far:
         return [
-            *_against_two_round_trips("Redis beside us", Place(redis.address, redis.execute), 40),
-            *_against_two_round_trips(f"Redis {AWAY * 1e3:g} ms away", Place(far, redis.execute), 10),
+            *_against_two_round_trips("Redis beside us", redis, redis.address, 40),
+            *_against_two_round_trips(f"Redis {AWAY * 1e3:g} ms away", redis, far, 10),
         ]
 
 
-def _against_two_round_trips(where: str, place: Place, batch: int) -> list[Verdict]:
-    with holdfast.connect(place.url) as locks:
-        tasks = {"floor": floor(place), "confirmed": cycle(locks, True), "confirm=False": cycle(locks, False)}
+def _against_two_round_trips(where: str, redis: Redis, address: tuple[str, int], batch: int) -> list[Verdict]:
+    with holdfast.connect("redis://{}:{}".format(*address)) as locks:
+        tasks = {"floor": floor(redis, address), "confirmed": cycle(locks, True), "confirm=False": cycle(locks, False)}
         times, shown = in_turns(tasks, batch)
     return [
         Verdict(f"{where}: confirm=False against the same, confirmed", times("confirm=False", "confirmed"), 0.65),
-        Verdict(f"{where}: confirm=False against two raw round trips", times("confirm=False", "floor"), 1.0, detail=shown),
+        Verdict(
+            f"{where}: confirm=False against two raw round trips", times("confirm=False", "floor"), 1.0, detail=shown
+        ),
     ]
 
 
@@ -73,7 +64,9 @@ def on_disk() -> list[Verdict]:
 def _against_two_transactions(where: str, floor_there: Cycle, locks: Locks) -> Verdict:
     tasks = {"floor": floor_there, "confirmed": cycle(locks, True), "confirm=False": cycle(locks, False)}
     times, shown = in_turns(tasks, 10)
-    return Verdict(f"{where}: confirm=False against two raw transactions", times("confirm=False", "floor"), 0.7, detail=shown)
+    return Verdict(
+        f"{where}: confirm=False against two raw transactions", times("confirm=False", "floor"), 0.7, detail=shown
+    )
 
 
 def cycle(locks: Locks, confirm: bool) -> Cycle:

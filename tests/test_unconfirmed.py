@@ -1,4 +1,4 @@
-"""`confirm=False` on a store that is far away: the release is a worker's, and whoever left has gone on. With the clock in hand."""
+"""`confirm=False` on a store that is far away: a worker releases, and whoever left has gone on. With the clock in hand."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Locks, Unavailable, events
+from holdfast import LeaseLost, Locks, Unavailable, events
 from holdfast.claim import Traits
 from holdfast.events import Event
 from holdfast.leaving import _MOST
 from holdfast.testing.conformance.tampering import Tampered
-from holdfast.testing.manual import Manual
+from holdfast.testing.manual import Manual, ManualBell
 
 SOON = 20.0
 
@@ -65,7 +65,14 @@ def test_a_store_that_is_near_is_asked_at_once(locks: Locks) -> None:
     assert locks.names() == []
 
 
-def test_one_that_is_not_answered_is_repeated_until_its_end_and_then_told(driver: Manual, locks: Locks, hand: Far) -> None:
+def test_the_end_of_a_body_is_looked_at_here(driver: Manual, locks: Locks, hand: Far) -> None:
+    with pytest.raises(LeaseLost), locks.lock("x", ttl=30, renew=False, confirm=False):
+        driver.move(31)
+
+
+def test_one_that_is_not_answered_is_repeated_until_its_end_and_then_told(
+    driver: Manual, locks: Locks, hand: Far
+) -> None:
     told = heard(locks, events.RELEASE_FAILED, events.LOST)
     lease = locks.lock("x", ttl=30, confirm=False).acquire()
     hand.fail("release", times=10**6)
@@ -115,7 +122,28 @@ def test_whoever_wants_it_again_waits_for_the_release_and_not_in_line(driver: Ma
     lease = locks.lock("x").try_acquire()
     assert lease is not None
     assert hand.calls == ["claim", "release", "claim"]
-    assert lease.remaining() == lease.ttl
+
+
+def test_a_lease_counts_from_when_its_turn_had_come(driver: Manual, locks: Locks, hand: Far) -> None:
+    locks.lock("x", confirm=False).acquire().release()
+
+    def meanwhile(seconds: float) -> None:
+        driver.waiting = driver.move
+        driver.move(0.3)
+        driver.renew()
+
+    driver.waiting = meanwhile
+    with locks.lock("x", ttl=30) as lease:
+        assert lease.remaining() == 30
+
+
+def test_whoever_waits_for_a_release_is_told_when_it_is_done(driver: Manual, locks: Locks, hand: Far) -> None:
+    leaving = locks._engine.leaving
+    locks.lock("x", confirm=False).acquire().release()
+    bell = ManualBell(driver)
+    leaving.going["x"].bells.append(bell)
+    driver.renew()
+    assert bell.rung
 
 
 def test_whoever_wants_it_again_waits_for_a_silent_store_no_longer_than_for_any_other_answer(
