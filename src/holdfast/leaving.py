@@ -224,7 +224,7 @@ class Leaving:
             while self._owed and self._idle:
                 if self._idle.pop().ring():
                     return
-            if self._workers >= min(self._most_workers, max(len(self._owed), bool(self._posted))):
+            if self._workers >= min(self._most_workers, max(len(self._owed) + self._under_way, bool(self._posted))):
                 return
             self._workers += 1
             self._seen = now
