@@ -82,11 +82,11 @@ class Leaving:
         self._seen = 0.0  # when a worker was last heard of
         self._under_way = 0
         self._closing = False
-        # Releases that nobody waits for: sent by the store itself, and the answer not read yet, by holder, the oldest first;
+        # Releases that nobody waits for: sent by the store itself, and the answer not read yet, by holder;
         self._posted: dict[str, tuple[float, Claim, int, float]] = {}
         self.going: dict[str, Going] = {}  # and handed to a worker of ours, by name.
         self._most = _MOST_LIGHTLY if driver.spawns_lightly else _MOST
-        self._last_handed = -_LINGER
+        self._last = -_LINGER  # when the last of them came
 
     async def leave(self, claim: Claim, keep_until: float, within: float = ROUND) -> bool:
         """Leave, but not before `keep_until`: the claim is repeated with what is left as its ttl, and ends by itself."""
@@ -102,7 +102,7 @@ class Leaving:
         posting: Posting | None = getattr(self._store, "post", None)
         if posting is None or len(self._posted) >= self._most:
             return self._hand_in(claim, token, until)
-        now = self._driver.now()
+        self._last = now = self._driver.now()
         holder = claim.holder
         self._posted[holder] = now, claim, token, until
         if not posting(claim, partial(self._answered, holder)):
@@ -118,7 +118,7 @@ class Leaving:
         if self._store.traits.scope != "network" or name in self.going or len(self._owed) >= self._most:
             return False
         self.going[name] = going = Going()
-        self._last_handed = self._driver.now()
+        self._last = self._driver.now()
         self.owe(Owed(claim, until, token, going=going))
         self.go_on()
         if not self._workers:  # no thread, or no loop, to be had: it is done twice, which harms nobody
@@ -164,18 +164,9 @@ class Leaving:
 
     def _ask_again(self, before: float = float("inf")) -> None:
         """For those whose answers nobody has read. Mostly whoever uses the connection next does."""
-        while (oldest := self._oldest()) < before:
-            for holder, (at, *_) in list(self._posted.items()):
-                if at == oldest:
-                    self._answered(holder, None)
-
-    def _oldest(self) -> float:
-        """When that was sent whose answer has been awaited longest."""
-        while True:
-            try:
-                return next(iter(self._posted.values()), (float("inf"),))[0]
-            except RuntimeError:  # somebody has just left, or read one
-                continue
+        for holder, (at, *_) in list(self._posted.items()):
+            if at < before:
+                self._answered(holder, None)
 
     async def withdraw(self, claim: Claim, within: float, *, keep_until: float = 0.0, unanswered: bool = False) -> None:
         """No ghost: take back a claim that may have arrived, whatever we know of it; after `within` in the background."""
@@ -249,8 +240,8 @@ class Leaving:
             return self._next_due()
 
     def _next_due(self) -> float:
-        owed = self._owed[0][0] if self._owed else float("inf")
-        return min(owed, self._oldest() + _UNREAD) if self._posted else owed
+        unread = [at + _UNREAD for at, *_ in list(self._posted.values())]
+        return min([*unread, self._owed[0][0]] if self._owed else unread, default=float("inf"))
 
     async def _work(self) -> None:
         bell = self._driver.bell()
@@ -262,7 +253,7 @@ class Leaving:
                     self._seen = now = self._driver.now()
                     pause = self._next_due() - now
                     if not self._closing and pause == float("inf") and not self._driver.spawns_lightly:
-                        pause = self._last_handed + _LINGER - now  # there may soon be another
+                        pause = self._last + _LINGER - now  # there may soon be another
                         if pause <= 0:
                             pause = float("inf")
                     if self._closing or pause == float("inf"):
