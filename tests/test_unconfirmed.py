@@ -102,6 +102,16 @@ def test_one_that_arrived_and_is_repeated_is_no_loss(driver: Manual, locks: Lock
     assert told == []
 
 
+def test_one_whose_claim_may_land_late_is_waited_for(driver: Manual, locks: Locks, hand: Far) -> None:
+    """It is looked for again after the release, and by somebody else: who would tell them apart?"""
+    told = heard(locks, events.LOST)
+    hand.fail("claim", times=1, reply_only=True)
+    locks.lock("x", confirm=False).acquire().release()
+    assert releases(hand) == 1
+    driver.pass_time(10)
+    assert told == []
+
+
 def test_there_are_so_many_at_once_and_then_whoever_leaves_waits(driver: Manual, locks: Locks, hand: Far) -> None:
     leases = [locks.lock(f"x{number}", confirm=False).acquire() for number in range(_MOST + 3)]
     for lease in leases:

@@ -333,7 +333,9 @@ class Engine:
             try:
                 if lease._keep_until:
                     there = await self.leaving.leave(claim, lease._keep_until)
-                elif not lease._confirm and self.leaving.post(claim, lease.token, lease._deadline):
+                elif lease._confirm or lease._strays:  # what is looked for again after this must not come before it
+                    there = await self.store.release(claim, ROUND)
+                elif self.leaving.post(claim, lease.token, lease._deadline):
                     there = True
                 else:
                     there = await self.store.release(claim, ROUND)

@@ -27,6 +27,12 @@ MUTANTS = [
         FAR + "test_one_that_arrived_and_is_repeated_is_no_loss",
     ),
     Mutant(
+        "a claim that may land late is looked for before it was released",
+        "engine.py",
+        (("elif lease._confirm or lease._strays:", "elif lease._confirm:"),),
+        FAR + "test_one_whose_claim_may_land_late_is_waited_for",
+    ),
+    Mutant(
         "there is no end to those that nobody waits for",
         "leaving.py",
         ((" or len(self._owed) >= self._most", ""),),
