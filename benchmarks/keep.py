@@ -1,4 +1,4 @@
-"""`keep=` and `confirm=False`, against the floor of two round trips, against ourselves, and against redis-py."""
+"""`keep=` against the floor of two round trips, against ourselves, and against redis-py; and `confirm=False`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast import aio
 from holdfast.testing import servers
 from holdfast.testing.servers.redis import Redis
 
-from . import etcd
+from . import etcd, unconfirmed
 from .measure import Verdict, interleaved, report
 from .redis import PROCESSES, TASKS, _counted, crowd, floor
 
@@ -29,6 +29,7 @@ def main() -> bool:
     with servers.start("redis", "--appendonly", "no") as redis:
         verdicts = [
             *alone(redis),
+            *unconfirmed.on_redis(redis),
             *asyncio.run(together(redis)),
             *apart(redis),
             strangers(redis),
@@ -39,6 +40,7 @@ def main() -> bool:
         verdicts.append(
             Verdict("etcd: two raw transactions against a kept name", taken("floor", "kept"), 200, at_least=True)
         )
+    verdicts += unconfirmed.on_disk()
     return report("Past the floor", verdicts)
 
 
@@ -56,21 +58,12 @@ def _in_turns(tasks: dict[str, Callable[[], object]], batch: int = 40) -> Callab
 def alone(redis: Redis) -> list[Verdict]:
     """One thread, nobody else."""
     with holdfast.connect(redis.url) as locks:
-        kept, plain, posted = locks.lock("kept", keep=60), locks.lock("plain"), locks.lock("posted", confirm=False)
-        times = _in_turns(
-            {
-                "floor": floor(redis),
-                "kept": lambda: kept.acquire().release(),
-                "plain": lambda: plain.acquire().release(),
-                "posted": lambda: posted.acquire().release(),
-            }
-        )
-    typical = ", ".join(f"{one} {times(one, 'µs'):.0f} µs" for one in ("floor", "plain", "posted"))
+        kept = locks.lock("kept", keep=60)
+        times = _in_turns({"floor": floor(redis), "kept": lambda: kept.acquire().release()})
+    typical = f"floor {times('floor', 'µs'):.0f} µs"
     return [
         Verdict("a kept name, taken again and left", times("kept", "µs"), 7, "µs", detail=typical),
         Verdict("two raw round trips to Redis against a kept name", times("floor", "kept"), 10, at_least=True),
-        Verdict("confirm=False against the same, confirmed", times("posted", "plain"), 0.65),
-        Verdict("confirm=False against two raw round trips", times("posted", "floor"), 1.0),
     ]
 
 

@@ -45,15 +45,15 @@ def main() -> bool:
 # ---- one thread, nobody else
 
 
-def _plain_socket(redis: Redis) -> socket.socket:
-    plain = socket.create_connection(redis.address)
+def _plain_socket(redis: Redis, address: tuple[str, int] | None = None) -> socket.socket:
+    plain = socket.create_connection(address or redis.address)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return plain
 
 
-def floor(redis: Redis) -> Callable[[], object]:
+def floor(redis: Redis, address: tuple[str, int] | None = None) -> Callable[[], object]:
     """The least that two round trips take: a plain socket, and bytes packed beforehand."""
-    plain = _plain_socket(redis)
+    plain = _plain_socket(redis, address)
     redis.execute("SCRIPT", "LOAD", _DELETE)
     nonce = "x" * 32
     take = pack("SET", "floor", nonce, "NX", "PX", 30000)

@@ -224,7 +224,7 @@ def test_what_comes_while_the_last_worker_goes_home_is_not_left_to_nobody(driver
         def __exit__(self, *_: object) -> None:
             self.inner.release()
             self.idle += self.at_work and not leaving._owed and not leaving._under_way
-            if self.idle == 2 and claims:  # the first was the end of the last release
+            if self.idle == 3 and claims:  # after the end of the last release, and a look that found nothing
                 leaving.later(claims.pop(), driver.now() + 30)
 
         at_work = False

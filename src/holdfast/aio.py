@@ -487,7 +487,7 @@ class Locks:
         word to the store; somebody elsewhere who waits is told of, and gets it when the section under way ends. Sections that are
         lent one grant share its token, which orders processes and not the threads of one.
 
-        `confirm=False`: leaving sends the release and does not wait for the answer, where the store can do that; if none comes,
+        `confirm=False`: leaving does not wait for the answer to the release, if the store is behind a network; if none comes,
         it is repeated in the background. What only the answer could have told (an eviction at the last moment) is an event.
         """
         if foreign:

@@ -127,6 +127,10 @@ class Engine:
         try:
             self._under_way[claim.holder] = False
             within = ROUND if timeout is None or timeout >= ROUND - FIND_OUT else timeout + FIND_OUT
+            if self.leaving.going and name in self.leaving.going:
+                await self.leaving.turn(name, FIND_OUT / 2)
+                sent = now()
+                within -= sent - started
             try:
                 answer = await self.store.claim(claim, within)
             except Unavailable as error:  # once more: the answer may have been lost, and repeating finds it
@@ -342,7 +346,9 @@ class Engine:
             try:
                 if lease._keep_until:
                     there = await self.leaving.leave(claim, lease._keep_until)
-                elif not lease._confirm and self.leaving.post(claim, lease.token, lease._deadline):
+                elif lease._confirm or lease._strays:  # what is looked for again after this must not come before it
+                    there = await self.store.release(claim, ROUND)
+                elif self.leaving.post(claim, lease.token, lease._deadline):
                     there = True
                 else:
                     there = await self.store.release(claim, ROUND)
@@ -383,6 +389,7 @@ class Engine:
         """The release failed, or was interrupted: take it up again if there is a chance, else in the background."""
         left = False
         try:
+            self.leaving.disregard(claim)
             with self.mutex:
                 self.renewer.remove(lease)
                 if lease._key is not None:

@@ -4,6 +4,8 @@ Rule 1: a release is as harmless to repeat as a claim, so one that was not answe
 Rule 2: nothing is repeated past the moment at which the claim ends by itself; only then it is told as failed.
 Rule 3: a claim that was never answered may land after its release. It is looked for a few times more.
 Rule 4: a release that nobody waits for (`confirm=False`) is one that was not answered, until somebody has read its answer.
+Rule 5: of those there are so many at once, and no more: whoever leaves then waits for the answer. And whoever wants a name
+again whose release is on its way from here, waits for that first: nobody stands in line behind himself.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from . import events
 from .claim import ROUND, Claim, Grant
-from .drivers.base import Driver
+from .drivers.base import Bell, Driver
 from .events import Hook
 from .stores.base import Store
 
@@ -23,6 +26,9 @@ _WORKERS = 4  # one node that hangs must not keep the releases on the others wai
 _TRY = 1.0  # seconds for a try in the background
 _GONE = 10.0  # a worker that was not heard of for so long is none: no try and no pause takes as long
 _UNREAD = 1.0  # seconds after which an answer that nobody has read is asked for
+_MOST = 16  # releases that nobody waits for, at once, where a thread is needed for each that is under way
+_MOST_LIGHTLY = 256  # and where a task is
+_LINGER = 5.0  # so long a thread stays that had one to send: to start another takes longer than most releases
 _LATECOMERS = (0.3, 1.0, 3.0)  # after so long, look again whether a claim that was never answered has landed after all
 
 
@@ -37,6 +43,15 @@ class Posting(Protocol):
     def __call__(self, claim: Claim, answered: Callable[[bool | None], None]) -> bool: ...
 
 
+class Going:
+    """A release that is on its way, and who of this process wants the name next."""
+
+    __slots__ = ("bells",)
+
+    def __init__(self) -> None:
+        self.bells: list[Bell] = []
+
+
 class Owed(NamedTuple):
     """A claim that the store has to be told the end of."""
 
@@ -48,6 +63,7 @@ class Owed(NamedTuple):
     done: Callable[[], object] = _nothing
     pause: float = 0.05
     left: bool = False  # the store has agreed: what is asked after that is only whether something has landed since
+    going: Going | None = None  # nobody waits for it, and it was not yet tried
 
 
 class Leaving:
@@ -61,11 +77,16 @@ class Leaving:
         self._owed: list[tuple[float, int, Owed]] = []  # a heap: when to try next; a number, to tell two apart
         self._number = 0
         self._workers = 0
+        self._most_workers = _MOST_LIGHTLY if driver.spawns_lightly else _WORKERS
+        self._idle: list[Bell] = []  # of workers who have nothing to do just now
         self._seen = 0.0  # when a worker was last heard of
         self._under_way = 0
         self._closing = False
-        self._posted: dict[str, tuple[float, Owed]] = {}  # sent, and the answer not read yet; by holder
-        self._waits_for_answers = False
+        # Releases that nobody waits for: sent by the store itself, and the answer not read yet, by holder;
+        self._posted: dict[str, tuple[float, Claim, int, float]] = {}
+        self.going: dict[str, Going] = {}  # and handed to a worker of ours, by name.
+        self._most = _MOST_LIGHTLY if driver.spawns_lightly else _MOST
+        self._last = -_LINGER  # when the last of them came
 
     async def leave(self, claim: Claim, keep_until: float, within: float = ROUND) -> bool:
         """Leave, but not before `keep_until`: the claim is repeated with what is left as its ttl, and ends by itself."""
@@ -75,46 +96,77 @@ class Leaving:
         return type(await self._store.claim(claim._replace(ttl=left, queue=False), within)) is Grant
 
     def post(self, claim: Claim, token: int, until: float) -> bool:
-        """Send a release, and leave its answer to whoever reads it. False: it was not sent."""
+        """See that it leaves, and leave the answer to whoever reads it. False: the caller has to wait for it."""
+        if self._closing:
+            return False
         posting: Posting | None = getattr(self._store, "post", None)
-        if posting is None or self._closing:
-            return False
+        if posting is None or len(self._posted) >= self._most:
+            return self._hand_in(claim, token, until)
+        self._last = now = self._driver.now()
         holder = claim.holder
-        self._posted[holder] = self._driver.now(), Owed(claim, until, token)
-        if not posting(claim, lambda there: self._answered(holder, there)):
+        self._posted[holder] = now, claim, token, until
+        if not posting(claim, partial(self._answered, holder)):
             self._posted.pop(holder, None)
+            return self._hand_in(claim, token, until)
+        if not self._workers or now > self._seen + _GONE:  # somebody has to ask for what nobody reads
+            self.go_on()
+        return True
+
+    def _hand_in(self, claim: Claim, token: int, until: float) -> bool:
+        """To the background, at once; where the store is far away, since elsewhere it would take longer than to leave."""
+        name = claim.name
+        if self._store.traits.scope != "network" or name in self.going or len(self._owed) >= self._most:
             return False
-        if not self._waits_for_answers:
-            self._waits_for_answers = True
-            try:
-                self._driver.spawn(self._wait_for_answers, "holdfast-leaving")
-            except RuntimeError:  # no thread, or no loop, to be had: the next one tries again, and close() asks
-                self._waits_for_answers = False
+        self.going[name] = going = Going()
+        self._last = self._driver.now()
+        self.owe(Owed(claim, until, token, going=going))
+        self.go_on()
+        if not self._workers:  # no thread, or no loop, to be had: it is done twice, which harms nobody
+            self.disregard(claim)
+        return self._workers > 0
+
+    async def turn(self, name: str, within: float) -> None:
+        """Until the release of this name that is on its way from here has been tried."""
+        going = self.going.get(name)
+        if going is not None:
+            bell = self._driver.bell()
+            going.bells.append(bell)
+            if self.going.get(name) is going:  # else it was told a moment ago, and nobody rings
+                await bell.wait(within)
+
+    def disregard(self, claim: Claim) -> None:
+        """Whoever left was interrupted, and leaves anew: what comes of the first time tells nothing."""
+        self._posted.pop(claim.holder, None)
+        self._gone(claim.name, self.going.get(claim.name))
+
+    def _gone(self, name: str, going: Going | None) -> bool:
+        """False: nobody is interested any more."""
+        if going is None or self.going.get(name) is not going:
+            return False
+        del self.going[name]
+        for bell in going.bells:
+            bell.ring()
         return True
 
     def _answered(self, holder: str, there: bool | None) -> None:
-        _, owed = self._posted.pop(holder, (0.0, None))
-        if owed is None:
+        posted = self._posted.pop(holder, None)
+        if posted is None or there:
             return
+        _, claim, token, until = posted
         if there is None:
-            self.owe(owed)
+            self.owe(Owed(claim, until, token))
             self.go_on()
-        elif not there:
-            self._tell(events.LOST, owed, "the store no longer had it when it was released")
+        else:
+            self._lost(Owed(claim, until, token))
 
-    async def _wait_for_answers(self) -> None:
-        """For as long as any are awaited. Mostly they are read by whoever uses the connection next; else we ask."""
-        try:
-            while self._posted and not self._closing:
-                await self._driver.sleep(_UNREAD / 2)
-                self._ask_again(self._driver.now() - _UNREAD)
-        finally:
-            self._waits_for_answers = False
+    def _lost(self, owed: Owed) -> None:
+        self._tell(events.LOST, owed, "the store no longer had it when it was released")
 
     def _ask_again(self, before: float = float("inf")) -> None:
-        late = [holder for holder, (at, _) in list(self._posted.items()) if at < before]
-        for holder in late:
-            self._answered(holder, None)
+        """For those whose answers nobody has read. Mostly whoever uses the connection next does."""
+        for holder, (at, *_) in list(self._posted.items()):
+            if at < before:
+                self._answered(holder, None)
 
     async def withdraw(self, claim: Claim, within: float, *, keep_until: float = 0.0, unanswered: bool = False) -> None:
         """No ghost: take back a claim that may have arrived, whatever we know of it; after `within` in the background."""
@@ -157,7 +209,13 @@ class Leaving:
             now = self._driver.now()
             if now > self._seen + _GONE:
                 self._workers = 0  # their loop is gone, and they with it
-            if self._closing or self._workers >= min(_WORKERS, len(self._owed)):
+                self._idle.clear()
+            if self._closing:
+                return
+            while self._owed and self._idle:
+                if self._idle.pop().ring():
+                    return
+            if self._workers >= min(self._most_workers, max(len(self._owed) + self._under_way, bool(self._posted))):
                 return
             self._workers += 1
             self._seen = now
@@ -179,26 +237,48 @@ class Leaving:
 
     def next_due(self) -> float:
         with self._mutex:
-            return self._owed[0][0] if self._owed else float("inf")
+            return self._next_due()
+
+    def _next_due(self) -> float:
+        unread = [at + _UNREAD for at, *_ in list(self._posted.values())]
+        return min([*unread, self._owed[0][0]] if self._owed else unread, default=float("inf"))
 
     async def _work(self) -> None:
+        bell = self._driver.bell()
         try:
             while True:
+                if not self._closing and await self.step() == 0.0:
+                    continue
                 with self._mutex:
-                    self._seen = self._driver.now()
-                    if self._closing or not self._owed:
+                    self._seen = now = self._driver.now()
+                    pause = self._next_due() - now
+                    if not self._closing and pause == float("inf") and not self._driver.spawns_lightly:
+                        pause = self._last + _LINGER - now  # there may soon be another
+                        if pause <= 0:
+                            pause = float("inf")
+                    if self._closing or pause == float("inf"):
                         self._workers -= 1  # under the same lock as the decision: nothing is left to nobody
-                        return
-                pause = await self.step()
-                if pause:
-                    await self._driver.sleep(min(pause, 0.25))
+                        if self._closing or not self._posted:  # which is changed without it, and then looked at
+                            return
+                        self._workers += 1
+                        continue
+                    self._idle.append(bell)
+                if pause > 0:
+                    await bell.wait(min(pause, 0.25 if self._owed else _UNREAD))
+                with self._mutex:
+                    if bell in self._idle:
+                        self._idle.remove(bell)
         except BaseException:
             with self._mutex:
                 self._workers -= 1
+                if bell in self._idle:
+                    self._idle.remove(bell)
             raise
 
     async def step(self, within: float = _TRY) -> float | None:
         """Try the first, if it is its turn. Returns how long there is nothing to do; None: nothing is owed."""
+        if self._posted:
+            self._ask_again(self._driver.now() - _UNREAD)
         with self._mutex:
             if not self._owed:
                 return None
@@ -223,18 +303,21 @@ class Leaving:
             self._tell(events.RELEASE_FAILED, owed, "the store did not answer before it ended by itself")
             return
         try:
-            await self.leave(owed.claim, owed.keep_until, within)
+            there = await self.leave(owed.claim, owed.keep_until, within)
         except Exception as error:
+            self._gone(owed.claim.name, owed.going)
             if events.STORE_FAILED in self._hook.by_kind:
                 self._tell(events.STORE_FAILED, owed, f"release: {error}")
             now = self._driver.now()
             if now < owed.until:
                 at = now + self._driver.uniform(owed.pause, 2 * owed.pause)
-                self.owe(owed._replace(pause=min(0.25, 2 * owed.pause)), min(at, owed.until))
+                self.owe(owed._replace(pause=min(0.25, 2 * owed.pause), going=None), min(at, owed.until))
                 return
             detail = f"{error}; it ends by itself now"
             self._tell(events.RELEASE_FAILED, owed, detail)
             return
+        if self._gone(owed.claim.name, owed.going) and not there:
+            self._lost(owed)
         if owed.latecomers and not self._closing:
             wait, *rest = owed.latecomers
             self.owe(owed._replace(latecomers=tuple(rest), left=True), self._driver.now() + wait)
@@ -247,6 +330,9 @@ class Leaving:
         self._ask_again()
         with self._mutex:
             self._owed = sorted((0.0, number, owed) for _, number, owed in self._owed)  # the numbers differ
+            idle, self._idle = self._idle, []
+        for bell in idle:  # they go home
+            bell.ring()
         interruption: BaseException | None = None
         while (left := deadline - self._driver.now()) > 0:
             try:
@@ -281,4 +367,5 @@ class Leaving:
         self._ask_again()
         with self._mutex:
             rest, self._owed = self._owed, []
+        self.going.clear()
         return [owed for _, _, owed in rest]

@@ -92,13 +92,13 @@ MUTANTS = [
     Mutant(
         "the answer to a release is taken for that to the next claim",
         "stores/redis/wire.py",
-        (("            connection.settle(deadline)\n            reply", "            reply"),),
+        (("data = data[4:] or self._rest(connection, now + within)", "data = data[:4]"),),
         UNCONFIRMED + "test_its_answer_is_read_by_who_uses_the_connection_next",
     ),
     Mutant(
         "an answer that nobody reads is never asked for",
         "leaving.py",
-        (("                self._ask_again(self._driver.now() - _UNREAD)\n", ""),),
+        (("            self._ask_again(self._driver.now() - _UNREAD)\n", "            pass\n"),),
         UNCONFIRMED + "test_one_that_nobody_reads_is_asked_for",
     ),
     Mutant(

@@ -18,7 +18,8 @@ class Store(Protocol):
     somebody may be waiting for what this grant holds (True), or `timeout` (False). Early is fine, never is not: it listens first,
     then looks whether somebody has come before, then waits. `wake_waiters` ends it. Nobody who does not use it pays for it.
 
-    A store that can send a release without waiting for its answer has `post(claim, answered) -> bool`: see leaving.Posting.
+    A store that can send a release without waiting for its answer, in less time than it takes to have somebody else wait, has
+    `post(claim, answered) -> bool`: see leaving.Posting.
     """
 
     @property

@@ -31,7 +31,6 @@ BROKEN = (OSError, EOFError, ProtocolError, MemoryError, ValueError)
 _WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _CONNECTING, _SHAKING_HANDS, _OPEN = "connecting", "shaking hands", "open"
-_LOW_WATER: int | None = getattr(socket, "SO_RCVLOWAT", None)  # not on Windows
 _clock = time.monotonic
 _UNIX = getattr(socket, "AF_UNIX", None)
 # The last is how Windows says it.
@@ -55,7 +54,7 @@ class Connection:
         self.quick = False  # ready, and plain: put, poll and get may be used by hand
         self.most = MOST  # bytes of a reply
         self.patience = 0.0
-        self.owed: Callable[[Reply], None] | None = None  # who is to be told the answer that nobody waited for
+        self.owed: Callable[[bool | None], None] | None = None  # who is to be told the answer that nobody waited for
         self._patient: socket.socket | None = None
         self._target = target
         self._reader = Reader()
@@ -212,23 +211,14 @@ class Connection:
             self.step()
         return reply
 
-    def owe(self, read: Callable[[Reply], None]) -> None:
-        """Something was asked whose answer nobody waits for."""
-        self.owed = read
-        self.quick = False  # whoever is next looks at it first
-
     def settle(self, deadline: float) -> None:
-        """Read that answer."""
-        reply = self.take(deadline)
-        read, self.owed = self.owed, None
-        self.quick = True
-        if read is not None:
-            read(reply)
+        """Read the answer that nobody waited for."""
+        self.settled(self.take(deadline))
 
-    def heed(self, bytes_at_least: int) -> None:
-        """With fewer than these, nobody is woken: for an answer that is of no use without the next."""
-        if _LOW_WATER is not None:
-            self._socket.setsockopt(socket.SOL_SOCKET, _LOW_WATER, bytes_at_least)
+    def settled(self, reply: Reply) -> None:
+        answered, self.owed = self.owed, None
+        if answered is not None:
+            answered(bool(reply) if type(reply) is int else None)
 
     def take(self, deadline: float) -> Reply:
         """The next reply, with all that was put asked already."""
@@ -315,9 +305,7 @@ class Connection:
         self._socket.close()
         if self._patient is not None:
             self._patient.close()
-        read, self.owed = self.owed, None
-        if read is not None:
-            read(None)
+        self.settled(None)
 
 
 class Talk:

@@ -144,11 +144,7 @@ class RedisStore:
         posting = getattr(self._wire, "post", None)
         if posting is None:  # a cluster, which may answer that it is to be asked elsewhere
             return False
-
-        def read(reply: Reply) -> None:
-            answered(bool(reply) if type(reply) is int else None)
-
-        sent: bool = posting(self._release_of(claim), read)
+        sent: bool = posting(self._release_of(claim), answered)
         return sent
 
     def _release_of(self, claim: Claim) -> bytes:

@@ -20,7 +20,7 @@ from .replies import MOST, MOST_OF_LOOKING, Reply
 from .url import Target
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
-_TWO_ANSWERS = 5  # bytes, at least: one more than `:1` and the end of its line
+_LEFT = b":1\r\n"  # what a release is told
 _clock = time.monotonic
 
 
@@ -49,8 +49,6 @@ class BlockingWire:
         except IndexError:
             return self.converse((request,), within, repeat=False)[0]
         if not connection.quick or now - connection.used > _FRESH:
-            if connection.owed is not None and now - connection.used <= _FRESH:
-                return self._talk_after(connection, request, within)
             idle.append(connection)
             return self.converse((request,), within, repeat=False)[0]
         connection.used = now
@@ -62,7 +60,13 @@ class BlockingWire:
             if connection.put(request) != len(request):
                 raise BlockingIOError  # its buffers are full, though nothing is under way: no good
             data = connection.get(CHUNK)
-            if data == b":1\r\n":  # what a release is told
+            if connection.owed is not None and data[:4] == _LEFT:  # our answer is the second
+                connection.settled(1)
+                data = data[4:] or self._rest(connection, now + within)
+            if connection.owed is not None:
+                connection.settled(connection.finish(data, now + within))
+                reply = connection.take(now + within)
+            elif data == _LEFT:
                 reply = 1
             elif data[:1] == b":" and data[-1] == 10:  # a whole number, as a claim is told
                 reply = int(data[1:-2])
@@ -78,51 +82,38 @@ class BlockingWire:
             idle.append(connection)
         return reply
 
-    def post(self, request: bytes, read: Callable[[Reply], None]) -> bool:
-        """Ask, and do not wait: whoever uses the connection next reads the answer first. None: it will not come."""
+    def post(self, request: bytes, answered: Callable[[bool | None], None]) -> bool:
+        """Ask, and do not wait: whoever uses the connection next reads the answer first. None: nobody knows."""
+        idle = self._idle
         try:
-            connection = self._idle.pop()
+            connection = idle.pop()
         except IndexError:
             return False
         now = _clock()
         sent = 0
-        if connection.quick and now - connection.used <= _FRESH:
+        if connection.quick and connection.owed is None and now - connection.used <= _FRESH:
             try:
                 sent = connection.put(request)
             except OSError:
                 sent = -1
-        if sent == len(request):
-            connection.used = now
-            connection.owe(read)
-        elif sent:
-            connection.close()
-            return False
-        self._idle.append(connection)
+            except BaseException:  # interrupted
+                connection.close()
+                raise
+            if sent == len(request):
+                connection.used = now
+                connection.owed = answered
+            elif sent:
+                connection.close()
+                return False
+        idle.append(connection)
         return sent > 0
 
-    def _talk_after(self, connection: Connection, request: bytes, within: float) -> Reply:
-        """`talk`, on a connection whose last user did not wait for the answer: ours is the second."""
-        now = _clock()
-        deadline = now + max(0.0, min(within, self._timeout))
-        try:
-            if connection.patience != deadline - now:
-                connection.be_patient(deadline - now)
-            if connection.put(request) != len(request):
-                raise BlockingIOError
-            connection.heed(_TWO_ANSWERS)
-            connection.settle(deadline)
-            reply = connection.take(deadline)
-            connection.heed(1)
-        except BaseException as error:
-            if (trouble := self._trouble(connection, error, within)) is error:
-                raise
-            raise trouble from error
-        connection.used = now
-        if self._closed:
-            connection.close()
-        else:
-            self._idle.append(connection)
-        return reply
+    def _rest(self, connection: Connection, deadline: float) -> bytes:
+        """More, of which nothing is there yet: the one answer came before the other."""
+        left = deadline - _clock()
+        if left < connection.patience - 0.05:  # to change it costs a call of the system's
+            connection.be_patient(left)
+        return connection.get(CHUNK)
 
     def _trouble(self, connection: Connection, error: BaseException, within: float) -> BaseException:
         """What is to be told of a conversation that failed; nobody else uses this connection."""

@@ -50,14 +50,15 @@ class AioWire:
             return self.ask_once(request, within)
         return pipe.ask(request)  # a future, as it is: another coroutine around it would only cost time
 
-    def post(self, request: bytes, read: Callable[[Reply], None]) -> bool:
-        """Ask, and do not wait: the answer is read when it comes. None: it will not."""
+    def post(self, request: bytes, answered: Callable[[bool | None], None]) -> bool:
+        """Ask, and do not wait: the answer is read when it comes. None: nobody knows."""
         pipe = self.ready()
         if pipe is None:
             return False
 
         def done(reply: asyncio.Future[Reply]) -> None:
-            read(None if reply.cancelled() or reply.exception() is not None else reply.result())
+            told = None if reply.cancelled() or reply.exception() is not None else reply.result()
+            answered(bool(told) if type(told) is int else None)
 
         pipe.ask(request).add_done_callback(done)
         return True

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from ... import events
 from ...errors import LeaseLost
+from .tampering import tamper
 from .world import World, inside, settled
 
 
@@ -55,3 +57,41 @@ class Unconfirmed:
         a.do(lambda locks: inside(locks.lock("x", ttl=60, confirm=False), lambda _: None))
         a.do(lambda locks: locks.close())
         assert world.names() == []
+
+    def test_whoever_wants_it_again_does_not_stand_in_line_behind_his_own_release(self, world: World) -> None:
+        a = world.actor("a")
+
+        async def again(locks: Any) -> None:
+            lock = locks.lock("x", ttl=60, confirm=False)
+            for _ in range(20):
+                lease = await settled(lock.try_acquire())
+                assert lease is not None, "it waited for itself"
+                assert await settled(lease.release()) is True
+
+        a.do(lambda locks: inside(locks.lock("x"), lambda _: None))
+        a.do(again)
+
+    def test_a_release_that_nobody_waits_for_is_repeated_until_it_is_answered(self, world: World) -> None:
+        a = world.actor("a")
+        told: list[str] = []
+        a.do(lambda locks: locks.subscribe(lambda event: told.append(event.kind), [events.LOST]))
+        hand = tamper(a.locks)
+        for reply_only in (False, True):
+            hand.fail("release", times=3, reply_only=reply_only)
+            a.do(lambda locks: inside(locks.lock("x", ttl=60, confirm=False), lambda _: None))
+            world.until_nothing_is_left()
+            world.until(lambda: hand.calls.count("release") >= 4)
+            hand.heal()
+            hand.calls.clear()
+        assert told == [], "who repeats finds nothing, since the first one arrived: that is no loss"
+
+    def test_who_was_put_out_is_told_though_nobody_waits_for_the_release(self, world: World) -> None:
+        a = world.actor("a")
+        told: list[tuple[str, int]] = []
+        a.do(lambda locks: locks.subscribe(lambda event: told.append((event.name, event.token)), [events.LOST]))
+        lease = a.do(lambda locks: locks.lock("x", ttl=60, renew=False, confirm=False).acquire())
+        assert world.looker.do(lambda locks: locks.force_release("x", token=lease.token))
+        there = a.do(lambda _: lease.release())
+        assert a.do(lambda locks: locks.inspect("x")).holders == ()  # reads what nobody has read yet
+        if there:  # nobody knew yet
+            world.until(lambda: told == [("x", lease.token)])

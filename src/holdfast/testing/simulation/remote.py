@@ -38,7 +38,7 @@ class Remote:
 
     @property
     def traits(self) -> Traits:
-        return self._store.traits
+        return self._store.traits._replace(scope="network")
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         told = Duplicate(self._process.name, claim)

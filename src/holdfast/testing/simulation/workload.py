@@ -34,6 +34,7 @@ HANDOFF = 0.3  # seconds: a few messages, far less than a third of any ttl below
 
 MUTEX, SEMAPHORE, RWLOCK, ALL_OF, ONCE, ELECTION = "mutex", "semaphore", "rwlock", "all of", "once", "election"
 KEPT = "kept"  # a mutex that stays with its process for a while
+UNCONFIRMED = "unconfirmed"  # a mutex of whose release nobody waits to be told
 
 _runs = itertools.count()
 
@@ -71,6 +72,7 @@ class Plan(NamedTuple):
 
 # Several at once in each process, who are lent what stays there.
 LENDING = Plan(processes=3, at_once=3, kinds=(KEPT, KEPT, KEPT, MUTEX))
+LEAVING = Plan(processes=3, at_once=2, kinds=(UNCONFIRMED, UNCONFIRMED, UNCONFIRMED, MUTEX))
 
 
 class Report(NamedTuple):
@@ -324,6 +326,9 @@ class Workload:
         kind = self.random.choice(self.plan.kinds)
         if kind == MUTEX:
             return [recipes.lock_ask(MUTEX, ttl, fair, reentrant=False, renew=True)], {MUTEX}
+        if kind == UNCONFIRMED:
+            ask = recipes.lock_ask(UNCONFIRMED, ttl, fair, reentrant=False, renew=True)
+            return [ask._replace(confirm=False)], {UNCONFIRMED}
         if kind == KEPT:
             ask = recipes.lock_ask(KEPT, ttl, fair, reentrant=False, renew=True)
             return [ask._replace(keep=self.plan.keep)], {KEPT}
