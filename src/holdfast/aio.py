@@ -214,8 +214,8 @@ class Takeable(recipes.Guard[Lease], AsyncExits):
         """Wait for it, and return the lease. Raises NotAcquired, never returns without.
 
         `timeout`: how many seconds to wait: None for ever, 0 not at all; without it, what the lock was made with.
-        `cancel`: anything with `is_set()`, such as a threading.Event; once it is set, the wait is given up within a second, and
-        NotAcquired raised.
+        `cancel`: anything with `is_set()`, such as a threading.Event; once it is set, the wait is given up within a
+        second, and NotAcquired raised.
 
         >>> lease = await locks.lock("report").acquire(timeout=5)
         >>> await lease.release()
@@ -277,10 +277,11 @@ class Lock(Takeable):
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]: ...
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """As a decorator: every call of `function` runs under the lock; one that cannot get it in time raises NotAcquired.
+        """As a decorator: every call of `function` runs under the lock; one that cannot get it in time raises
+        NotAcquired.
 
-        A function with a parameter `lease` is given the lease, for its token; as the first parameter, it is not one of the
-        result's.
+        A function with a parameter `lease` is given the lease, for its token; as the first parameter, it is not one of
+        the result's.
         """
         return self._guarded(function)
 
@@ -372,7 +373,8 @@ class AllOf(recipes.Several, AsyncExits):
     ) -> Acquiring[Leases]:
         """Wait for all of them, under one deadline. Raises NotAcquired, and then has none of them.
 
-        `timeout`: how many seconds to wait for all together: None for ever, 0 not at all; without it, what `all_of()` was told.
+        `timeout`: how many seconds to wait for all together: None for ever, 0 not at all; without it, what `all_of()`
+        was told.
         `cancel`: anything with `is_set()`; once it is set, the wait is given up.
 
         >>> async with locks.all_of("bob", "alice").acquire(timeout=5) as leases:
@@ -503,9 +505,10 @@ class Election(electing.Office[Lease]):
     ) -> R | None:
         """Lead until the work is done, and return what it returned; None if `cancel` was set before.
 
-        `lead`: called with the lease, as the leader, and again in a later term if that one was lost. It may raise what it likes: the
-        term is given back first, then it is raised.
-        `on_lost`: called with the lease of a term that was lost, before it stands again. A LeaseLost is no reason to end.
+        `lead`: called with the lease, as the leader, and again in a later term if that one was lost. It may raise what
+        it likes: the term is given back first, then it is raised.
+        `on_lost`: called with the lease of a term that was lost, before it stands again. A LeaseLost is no reason to
+        end.
         `cancel`: anything with `is_set()`; once it is set, it stands no more.
 
         >>> async def lead(lease):
@@ -579,21 +582,22 @@ class Locks:
     ) -> Lock | LockOr[Any]:
         """One at a time.
 
-        `name`: any text of up to 512 bytes. As a decorator it may be made of the arguments, `"invoice:{invoice_id}"`; without one it is
-        the function's own name.
+        `name`: any text of up to 512 bytes. As a decorator it may be made of the arguments, `"invoice:{invoice_id}"`;
+        without one it is the function's own name.
         `key`: of a decorator: a function of the arguments that returns the name.
         `ttl`: how many seconds the lock outlives a holder that died; while it lives, it renews it.
         `timeout`: how many seconds to wait (None: for ever, 0: not at all).
         `fair`: first come, first served; False: whoever comes when it is free.
         `renew`: False: it ends with its ttl, unless you `extend()` it.
         `reentrant`: True lets the same task in again, with the same token.
-        `keep`: released, the grant stays with this process for so many seconds after its last use, and is lent again without a word
-        to the store; somebody elsewhere who waits is told of, and gets it when the section under way ends. Sections that are lent one
-        grant share its token, which orders processes and not the threads of one.
-        `confirm`: False: leaving sends the release and does not wait for the answer, where the store can do that; if none comes, it is
-        repeated in the background. What only the answer could have told (an eviction at the last moment) is an event.
-        `otherwise`: of a decorated call that does not get the lock: "raise" NotAcquired, "skip" it and return None, or a function that
-        is called with the NotAcquired, and whose result is returned.
+        `keep`: released, the grant stays with this process for so many seconds after its last use, and is lent again
+        without a word to the store; somebody elsewhere who waits is told of, and gets it when the section under way
+        ends. Sections that are lent one grant share its token, which orders processes and not the threads of one.
+        `confirm`: False: leaving sends the release and does not wait for the answer, where the store can do that; if
+        none comes, it is repeated in the background. What only the answer could have told (an eviction at the last
+        moment) is an event.
+        `otherwise`: of a decorated call that does not get the lock: "raise" NotAcquired, "skip" it and return None, or
+        a function that is called with the NotAcquired, and whose result is returned.
 
         >>> async with locks.lock("invoice:42", ttl=10, timeout=5) as lease:
         ...     lease.check()
@@ -754,12 +758,14 @@ class Locks:
         otherwise: Otherwise = "skip",
         **foreign: object,
     ) -> Lock | LockOr[Any]:
-        """For a job that several schedulers start at the same moment: one runs it, the others skip, and say so in the log.
+        """For a job that several schedulers start at the same moment: one runs it, the others skip, and say so in the
+        log.
 
         `name` and `key`: as in `lock()`.
         `at_least`: the lock stays taken for so many seconds, however short the job, so that a late scheduler skips too.
         `at_most`: it is over after so many seconds, however long the job.
-        `otherwise`: of a call that comes second: "skip", "raise", or a function, as in `lock()`. In `async with`, it gets NotAcquired.
+        `otherwise`: of a call that comes second: "skip", "raise", or a function, as in `lock()`. In `async with`, it
+        gets NotAcquired.
 
         >>> @locks.once("bill:{month}", at_least=60)
         ... async def bill(month: str) -> str:
@@ -796,7 +802,8 @@ class Locks:
         """Evict the holder of one token, and only that one. Returns a token past it, to seal the storage with.
 
         `name`: of the lock.
-        `token`: of the holder that you looked at, as `inspect()` tells it. None is returned if nobody holds it any more.
+        `token`: of the holder that you looked at, as `inspect()` tells it. None is returned if nobody holds it any
+        more.
 
         The evicted holder is told at its next renewal, at the latest.
 
@@ -816,7 +823,8 @@ class Locks:
         return await recipes.wait_graph(self._engine)
 
     async def ping(self) -> float:
-        """Ask the store something, and return the seconds that it took. Raises what the first acquire would: Unavailable, say.
+        """Ask the store something, and return the seconds that it took. Raises what the first acquire would:
+        Unavailable, say.
 
         >>> await locks.ping() < 60
         True
@@ -842,7 +850,8 @@ class Locks:
     # ---- the end
 
     async def close(self, timeout: float = CLOSING) -> None:
-        """Release what is held and disconnect, in at most `timeout` seconds. What is left then ends by its ttl, and is told.
+        """Release what is held and disconnect, in at most `timeout` seconds. What is left then ends by its ttl, and is
+        told.
 
         >>> other = connect("memory://")
         >>> await other.close(timeout=1)
@@ -875,8 +884,8 @@ def connect(
 ) -> Locks:
     """Open a store for asyncio, and return its locks. Everything is as in `holdfast.connect`.
 
-    `url`: which store, and where: `redis://localhost:6379`, `postgresql://…`, `sqlite:///path`, `memory://` and others. Without it:
-    HOLDFAST_URL, or an SQLite file of this user.
+    `url`: which store, and where: `redis://localhost:6379`, `postgresql://…`, `sqlite:///path`, `memory://` and others.
+    Without it: HOLDFAST_URL, or an SQLite file of this user.
     `label`: shown to whoever asks who holds a lock.
     `check`: True asks the store something on entering `async with`, and raises there what is wrong.
     `observe`: who is to be told what happens, as in `observe=["prometheus"]`.
