@@ -91,7 +91,7 @@ def hovered() -> Iterator[tuple[str, Any, list[str]]]:
                 continue
             # What people make themselves, or take apart: a record's fields, an error's arguments. The rest comes from connect().
             made = issubclass(thing, tuple | Exception) and "__init__" in vars(thing)
-            yield where, thing, [*getattr(thing, "_fields", ()), *(named(thing.__init__) if made else ())]
+            yield where, thing, [*getattr(thing, "_fields", ()), *(named(vars(thing)["__init__"]) if made else ())]
             ours = {
                 each: one
                 for each, one in public(thing).items()

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from .errors import NotOwner as NotOwner
     from .errors import Unstorable as Unstorable
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "connect",
