@@ -22,8 +22,12 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.claim import Claim
+from holdfast.drivers.base import finish
+from holdfast.drivers.threads import Threads
 from holdfast.stores import also
 from holdfast.stores.also import nodes
+from holdfast.stores.also.old import Names
 from holdfast.testing.conformance.lines import Tracer
 from holdfast.testing.proxy.proxy import Proxy
 
@@ -184,6 +188,60 @@ def test_a_cut_while_it_ends_is_no_ghost(remote_rival: Rival, wire: tuple[str, P
         proxy.accept()
         until(remote_rival.take)
         remote_rival.give_back()
+
+
+@pytest.mark.parametrize("remote", ["kazoo"], indirect=True)
+def test_what_could_not_be_let_go_during_a_cut_is_let_go_after_it(
+    remote_rival: Rival, wire: tuple[str, Proxy], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, remove = threading.Event(), nodes.Nodes._remove
+
+    def removing(self: nodes.Nodes, node: nodes.Node) -> None:
+        try:
+            remove(self, node)
+        except Exception:
+            failed.set()
+            raise
+
+    monkeypatch.setattr(nodes.Nodes, "_remove", removing)
+    through, proxy = wire
+    with holdfast.connect(url, also=through) as locks:
+        lease = locks.lock(NAME, ttl=1, renew=False).acquire(timeout=DEADLINE)
+        monkeypatch.setattr(nodes, "_SECONDS", 0.1)
+        proxy.refuse()
+        proxy.cut()
+        assert failed.wait(DEADLINE)
+        assert not lease.held
+        monkeypatch.setattr(nodes, "_SECONDS", 3.0)
+        proxy.accept()
+        until(remote_rival.take)
+        remote_rival.give_back()
+
+
+@pytest.mark.parametrize("form", ["kazoo"], indirect=True)
+def test_a_node_that_was_made_unknown_to_us_is_let_go(
+    form: Format, rival: Rival, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its creation was not answered, and nobody gave it back: it is not left to stand while this process lives."""
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import ConnectionLoss
+
+    create = KazooClient.create_async
+
+    def unanswered(*args: Any, **kwargs: Any) -> Any:
+        made = create(*args, **kwargs)
+        if not kwargs.get("ephemeral"):
+            return made
+        made.get(timeout=DEADLINE)
+        raise ConnectionLoss
+
+    monkeypatch.setattr(KazooClient, "create_async", unanswered)
+    old = nodes.open_format("kazoo", form.also.partition("+")[2].partition("?")[0], Names("/jobs/{name}"), Threads())
+    with pytest.raises(holdfast.Unavailable, match="ConnectionLoss"):
+        finish(old.take(Claim(NAME, "a holder", "host/1/thread", 1.0), DEADLINE))
+    until(rival.take)
+    rival.give_back()
+    finish(old.close())
 
 
 def test_a_silent_server_keeps_neither_close_nor_others_waiting(

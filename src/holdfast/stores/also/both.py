@@ -56,7 +56,8 @@ class Both:
             lives = await self._old.take(claim, self._left(until))
         except HoldfastError:
             if not claim.queue:
-                await self.release(claim, self._left(until))
+                with contextlib.suppress(Unavailable):  # what it was that failed is to be told
+                    await self.release(claim, self._left(until))
             raise
         if lives:
             self._unblock(claim)
