@@ -92,9 +92,9 @@ def blocks() -> Iterator[tuple[str, str, str]]:
 
 def test_every_block_on_every_page_is_run_or_says_why_not() -> None:
     """Python is run by test_docs.py, unless the block says `skip: ` and why; all of docs/start by test_start.py."""
-    for page in (DOCS.parent / "README.md", *DOCS.glob("**/*.md")):
-        indented = re.search(r"\n\n    [^\n]*", BLOCK.sub("", page.read_text()))
-        assert not indented, f"{page.name}: a block without a fence is not looked at: {indented}"
+    for path in (DOCS.parent / "README.md", *DOCS.glob("**/*.md")):
+        indented = re.search(r"\n\n    [^\n]*", BLOCK.sub("", path.read_text()))
+        assert not indented, f"{path.name}: a block without a fence is not looked at: {indented}"
     silent, left_out = [], set()
     for page, info, body in blocks():
         language, _, rest = info.partition(" ")
