@@ -1,5 +1,6 @@
 """The site: `make docs`. Built without network; whatever is not found is an error."""
 
+import re
 from importlib.metadata import version as version_of
 from typing import Any
 
@@ -40,5 +41,22 @@ def literal_blocks(app: Any, what: str, name: str, of: Any, options: Any, lines:
     lines[:] = told
 
 
+_PARAMETER = re.compile(r"\s(?=`\w+`(?:, `\w+`)*(?::| and `\w+`:) )")
+
+
+def parameters(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]) -> None:
+    """In our docstrings a paragraph that begins with a name and a colon tells of parameters: here each is an item of a list."""
+    told: list[str] = []
+    for paragraph in "\n".join(lines).split("\n\n"):
+        items = _PARAMETER.split(" " + paragraph)
+        if not items[0] and len(items) > 1:
+            told += ["* " + " ".join(item.split()) for item in items[1:]]
+        else:
+            told += paragraph.split("\n")
+        told.append("")
+    lines[:] = told
+
+
 def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", parameters, priority=400)
     app.connect("autodoc-process-docstring", literal_blocks)

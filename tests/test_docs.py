@@ -29,6 +29,17 @@ SERVERS = {
     "CONSUL_URL": ("consul", "{url}"),
     "S3_URL": ("seaweedfs", "{url}"),
 }
+# How an example writes an address as a reader has it, and who serves it here. Those of Redlock are three Redis.
+ADDRESSES = {
+    "localhost:6379": "redis",
+    "localhost:6380": "redis",
+    "localhost:6381": "redis",
+    "app@localhost:5432/app": "postgresql",
+    "app@localhost:3306/app": "mariadb",
+    "localhost:2379": "etcd",
+    "localhost:2181": "zookeeper",
+    "localhost:8500": "consul",
+}
 ENDS_IN_LEASE_LOST = "force_release("
 
 
@@ -52,19 +63,19 @@ def needs(code: str) -> list[str]:
 
 def serves(code: str) -> bool:
     """Does it need a server, ours or one that it starts itself?"""
-    return bool(needs(code)) or "servers.start(" in code
+    return bool(needs(code)) or any(one in code for one in ADDRESSES) or "servers.start(" in code
 
 
 @pytest.fixture(scope="module")
 def urls() -> Iterator[Callable[[str], str]]:
-    """The URL of a server, by the variable that examples read; each is started when it is first asked for."""
+    """Where a server is, by the variable or the address that examples have; each is started when it is first asked for."""
     with contextlib.ExitStack() as running:
 
         @functools.cache
-        def url(variable: str) -> str:
-            kind, address = SERVERS[variable]
+        def url(name: str) -> str:
+            kind, address = SERVERS[name] if name in SERVERS else (ADDRESSES[name], "{place}")
             server = running.enter_context(servers.start(kind))
-            return address.format(url=server.url, port=server.port)
+            return address.format(url=server.url, port=server.port, place=server.url.partition("://")[2])
 
         yield url
 
@@ -74,6 +85,9 @@ def urls() -> Iterator[Callable[[str], str]]:
     [pytest.param(code, id=name, marks=[pytest.mark.server] if serves(code) else []) for name, code in examples()],
 )
 def test_an_example_runs_as_written(code: str, tmp_path: Path, urls: Callable[[str], str]) -> None:
+    variables = {variable: urls(variable) for variable in needs(code)}
+    for address in [one for one in ADDRESSES if one in code]:
+        code = code.replace(address, urls(address))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=tmp_path,
@@ -82,7 +96,7 @@ def test_an_example_runs_as_written(code: str, tmp_path: Path, urls: Callable[[s
             "HOME": str(tmp_path),
             "XDG_STATE_HOME": str(tmp_path / "state"),
             "XDG_CACHE_HOME": str(cache_folder().parents[1]),  # where the servers are
-            **{variable: urls(variable) for variable in needs(code)},
+            **variables,
         },
         capture_output=True,
         text=True,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -33,6 +34,11 @@ def public(cls: type) -> dict[str, Any]:
     return {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
 
 
+def words(function: Callable[..., Any]) -> str:
+    """What is said of it, without the example, and however the lines are broken."""
+    return " ".join((inspect.getdoc(function) or "").partition(">>>")[0].split())
+
+
 def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, str]]:
     return [(one.name, one.kind, repr(one.default)) for one in inspect.signature(function).parameters.values()]
 
@@ -55,8 +61,8 @@ def test_both_surfaces_say_the_same_of_themselves(name: str) -> None:
     theirs = public(getattr(aio, name))
     for method, function in public(getattr(sync, name)).items():
         if inspect.isfunction(function) and function is not theirs[method]:
-            swapped = re.sub(r"\bthread\b", "task", function.__doc__ or "").replace("`with", "`async with")
-            assert swapped == (theirs[method].__doc__ or ""), method
+            swapped = re.sub(r"\bthread\b", "task", words(function)).replace("`with", "`async with")
+            assert swapped == words(theirs[method]), method
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -74,9 +80,57 @@ def test_both_connect_alike() -> None:
     assert parameters(sync.connect) == parameters(aio.connect)
 
 
-def test_everything_public_has_something_to_say() -> None:
-    for name in holdfast.__all__:
-        assert getattr(holdfast, name).__doc__, name
+def hovered() -> Iterator[tuple[str, Any, list[str]]]:
+    """Everything that an editor shows a text for, and the parameters that it has to name."""
+    for module in (holdfast, aio):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            where = f"{module.__name__}.{name}"
+            if not isinstance(thing, type):
+                yield where, thing, [] if inspect.ismodule(thing) else named(thing)
+                continue
+            # What people make themselves, or take apart: a record's fields, an error's arguments. The rest comes from connect().
+            made = issubclass(thing, tuple | Exception) and "__init__" in vars(thing)
+            yield where, thing, [*getattr(thing, "_fields", ()), *(named(vars(thing)["__init__"]) if made else ())]
+            ours = {
+                each: one
+                for each, one in public(thing).items()
+                if not hasattr(tuple, each) and not hasattr(OSError, each)
+            }
+            for method, one in ours.items():
+                if isinstance(one, property):
+                    yield f"{where}.{method}", one, []
+                elif inspect.isroutine(one) and not hasattr(Coroutine, method):
+                    yield f"{where}.{method}", one, named(one)
+
+
+def named(function: Callable[..., Any]) -> list[str]:
+    return [one for one in inspect.signature(function).parameters if one not in {"self", "foreign", "args", "kwargs"}]
+
+
+@pytest.mark.parametrize(("thing", "parameters"), [pytest.param(*rest, id=where) for where, *rest in hovered()])
+def test_whoever_hovers_is_told_of_every_parameter(thing: Any, parameters: list[str]) -> None:
+    said = inspect.getdoc(thing) or ""
+    assert said
+    assert not [one for one in parameters if f"`{one}`" not in said]
+
+
+def test_whoever_hovers_sees_an_example() -> None:
+    """Of what is called on a connection, and of what that returns; test_doctests.py runs them."""
+    without = [
+        where
+        for where, thing, parameters in hovered()
+        if parameters and inspect.isfunction(thing) and thing.__module__ in {"holdfast.sync", "holdfast.aio"}
+        if ">>>" not in (thing.__doc__ or "")
+    ]
+    assert not without
+
+
+def test_help_reads_like_a_page() -> None:
+    page = pydoc.plain(pydoc.render_doc(holdfast))
+    start = page[: page.index("PACKAGE CONTENTS")]
+    assert all(f"locks.{one}" in start for one in ("lock(", "semaphore(", "rwlock(", "all_of(", "election(", "once("))
+    assert max(len(line) for line in start.splitlines()) < 140
 
 
 def test_asyncio_is_not_imported_by_those_who_use_threads() -> None:

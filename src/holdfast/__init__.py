@@ -2,13 +2,45 @@
 
 Two clients may both believe that they hold a lock; no stale token changes fenced state.
 
->>> import holdfast
->>> locks = holdfast.connect("memory://")
->>> with locks.lock("invoice:42") as lease:
-...     print(lease.name, lease.token > 0)
-invoice:42 True
+START
+    >>> import holdfast
+    >>> locks = holdfast.connect("memory://")
+    >>> with locks.lock("invoice:42") as lease:
+    ...     print(lease.name, lease.token > 0)
+    invoice:42 True
 
-For asyncio the same names are in `holdfast.aio`.
+    The URL says which store: `connect()` is an SQLite file of this user; "redis://localhost:6379", "postgresql://user@host/app",
+    "mysql://…", "etcd://…", "zookeeper://…", "consul://…" and "redlock://…" are servers. Everything else stays as it is.
+    For asyncio the same names are in `holdfast.aio`; they differ by `await` only.
+
+WHAT THERE IS
+    locks.lock(name)                one at a time; a decorator, too: @locks.lock("invoice:{invoice_id}")
+    locks.semaphore(name, 4)        four units, of which everybody takes one or more
+    locks.rwlock(name)              .read() for many, .write() for one
+    locks.all_of(name, name, …)     all or nothing
+    locks.election(name)            one leader at a time
+    locks.once(name, at_least=60)   of many schedulers, one runs the job
+    locks.inspect(name), names(), wait_graph(), force_release(name, token=…)
+
+    >>> with locks.semaphore("gpu", 4).acquire(units=2, timeout=5):
+    ...     print(locks.inspect("gpu").used, "of 4")
+    2 of 4
+
+WITH THE LEASE IN HAND
+    lease.token     pass it to the storage, which refuses an older one: see `holdfast.fenced`
+    lease.check()   raises LeaseLost, before the step that cannot be undone
+    lease.lost, lease.in_danger, lease.on_lost(callback)
+
+WHAT IS RAISED
+    NotAcquired (a TimeoutError), LeaseLost, StaleToken, Unavailable (a ConnectionError), Unsupported, Misuse (a ValueError)
+
+MORE
+    holdfast.fenced     storage that refuses a holder that was overtaken
+    holdfast.lockfree   what makes a lock unnecessary; `holdfast advise` says which
+    holdfast.sql        locks for people who are in a transaction already
+    holdfast.contrib    Django, FastAPI, Flask, Celery, APScheduler, Alembic, pytest
+    holdfast.compat     redis-py's Lock and filelock's FileLock, on any store
+    $ holdfast --help   run a command under a lock, see who holds what; `holdfast docs` says where the pages are
 """
 
 from typing import TYPE_CHECKING, Any
@@ -40,7 +72,7 @@ if TYPE_CHECKING:
     from .errors import NotOwner as NotOwner
     from .errors import Unstorable as Unstorable
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "connect",

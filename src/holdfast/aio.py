@@ -84,7 +84,14 @@ class Loss(CoreLoss):
         super().__init__(lease)
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Until the lease is lost (True), or released, or `timeout` (False)."""
+        """Until the lease is lost (True), or released, or `timeout` (False).
+
+        `timeout`: so many seconds at most; None: as long as the lease is held.
+
+        >>> async with locks.lock("report") as lease:
+        ...     await lease.lost.wait(timeout=0)
+        False
+        """
         if self._lease.held:  # otherwise nobody would tell
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -97,26 +104,38 @@ class Lease(CoreLease, AsyncExits):
 
     @property
     def lost(self) -> Loss:
+        """Set when the lease is lost: `lease.lost.wait()`, `lease.lost.is_set()`, or `if lease.lost:`."""
         if self._loss is None:
             self._loss = Loss(self)
         loss: Loss = self._loss
         return loss
 
     async def release(self) -> bool:
-        """Give it back. False: the store did not have it any more. Raises Unavailable, and may be repeated."""
+        """Give it back. False: the store did not have it any more. Raises Unavailable, and may be repeated.
+
+        >>> lease = await locks.lock("report").acquire()
+        >>> await lease.release()
+        True
+        """
         return await self._engine.release(self)
 
     async def renew(self) -> None:
         """Renew it now, for another ttl. Raises LeaseLost if it is gone, Unavailable if nobody knows.
 
         Only who passed `renew=False` needs it: other leases renew themselves.
+
+        >>> async with locks.lock("report", ttl=5, renew=False) as lease:
+        ...     await lease.renew()
         """
         await changing.renew(self._engine, self)
 
     async def extend(self, seconds: float) -> None:
-        """Of a lease with an end (`renew=False`, or `once`): keep it for so many seconds from now, and no longer.
+        """Of a lease with an end (`renew=False`, or `once`): keep it for so many `seconds` from now, and no longer.
 
         Raises LeaseLost if it is gone: what was lost is never brought back.
+
+        >>> async with locks.lock("report", ttl=5, renew=False) as lease:
+        ...     await lease.extend(20)
         """
         await changing.renew(self._engine, self, valid_ttl(seconds, "seconds"))
 
@@ -124,6 +143,9 @@ class Lease(CoreLease, AsyncExits):
         """Of a write lock: become a reader, without letting another writer in between. The token stays.
 
         Unavailable: it may have happened, so others may be reading. Do not write; it may be repeated.
+
+        >>> async with locks.rwlock("catalog").write() as lease:
+        ...     await lease.downgrade()
         """
         await changing.downgrade(self._engine, self)
 
@@ -189,16 +211,26 @@ class Takeable(recipes.Guard[Lease], AsyncExits):
     def acquire(
         self, timeout: float | Unset | None = UNSET, *, cancel: GiveUp | None = None, **foreign: Never
     ) -> Acquiring[Lease]:
-        """Wait for it: None for ever, 0 not at all, else so many seconds. Raises NotAcquired, never returns without.
+        """Wait for it, and return the lease. Raises NotAcquired, never returns without.
 
-        `cancel`: anything with `is_set()`, such as a threading.Event; once it is set, the wait is given up within a second,
-        and NotAcquired raised.
+        `timeout`: how many seconds to wait: None for ever, 0 not at all; without it, what the lock was made with.
+        `cancel`: anything with `is_set()`, such as a threading.Event; once it is set, the wait is given up within a
+        second, and NotAcquired raised.
+
+        >>> lease = await locks.lock("report").acquire(timeout=5)
+        >>> await lease.release()
+        True
         """
         wait = self._wait(timeout, foreign)
         return Acquiring(self._engine.acquire(self._ask, wait, self.lease_type, cancel))
 
     async def try_acquire(self) -> Lease | None:
-        """At once, or None."""
+        """The lease at once, or None.
+
+        >>> if lease := await locks.lock("report").try_acquire():
+        ...     await lease.release()
+        True
+        """
         return await self._try_acquire()
 
     def __aenter__(self) -> Coroutine[Any, Any, Lease]:
@@ -245,10 +277,11 @@ class Lock(Takeable):
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]: ...
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """As a decorator: every call runs under the lock; one that cannot get it in time raises NotAcquired.
+        """As a decorator: every call of `function` runs under the lock; one that cannot get it in time raises
+        NotAcquired.
 
-        A function with a parameter `lease` is given the lease, for its token; as the first parameter, it is not one of the
-        result's.
+        A function with a parameter `lease` is given the lease, for its token; as the first parameter, it is not one of
+        the result's.
         """
         return self._guarded(function)
 
@@ -265,7 +298,9 @@ class LockOr(Takeable, Generic[D]):
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R | D]]: ...
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """As a decorator: every call runs under the lock; one that cannot get it is skipped, or something else done instead."""
+        """As a decorator: every call of `function` runs under the lock; one that cannot get it is skipped, or something
+        else done instead.
+        """
         return self._guarded(function)
 
 
@@ -280,10 +315,25 @@ class Semaphore(Lock):
         cancel: GiveUp | None = None,
         **foreign: Never,
     ) -> Acquiring[Lease]:
-        """Wait for so many `units`. The rest is as in `Lock.acquire()`."""
+        """Wait for some of the units, and return the lease. Raises NotAcquired, never returns without.
+
+        `timeout`: how many seconds to wait: None for ever, 0 not at all; without it, what the semaphore was made with.
+        `units`: how many to take, all at once.
+        `cancel`: anything with `is_set()`; once it is set, the wait is given up.
+
+        >>> lease = await locks.semaphore("gpu", 4).acquire(timeout=5, units=2)
+        >>> await lease.release()
+        True
+        """
         return Acquiring(self._acquire(self._wait(timeout, foreign), units, cancel=cancel))
 
     async def try_acquire(self, units: int = 1) -> Lease | None:
+        """So many `units` at once, or None.
+
+        >>> if lease := await locks.semaphore("gpu", 4).try_acquire(units=2):
+        ...     await lease.release()
+        True
+        """
         return await self._try_acquire(units)
 
 
@@ -291,7 +341,11 @@ class Leases(recipes.Bundle[Lease], AsyncExits):
     """Several leases, in the order of their names. `leases["alice"].token` is the token for alice."""
 
     async def release(self) -> None:
-        """Give all back, also when one fails; then raise the first failure."""
+        """Give all back, also when one fails; then raise the first failure.
+
+        >>> leases = await locks.all_of("bob", "alice").acquire()
+        >>> await leases.release()
+        """
         failures = await recipes.release_all(self._engine, self._leases)
         if failures:
             raise failures[0]
@@ -317,7 +371,16 @@ class AllOf(recipes.Several, AsyncExits):
     def acquire(
         self, timeout: float | Unset | None = UNSET, *, cancel: GiveUp | None = None, **foreign: Never
     ) -> Acquiring[Leases]:
-        """Wait for all of them, under one deadline. The rest is as in `Lock.acquire()`."""
+        """Wait for all of them, under one deadline. Raises NotAcquired, and then has none of them.
+
+        `timeout`: how many seconds to wait for all together: None for ever, 0 not at all; without it, what `all_of()`
+        was told.
+        `cancel`: anything with `is_set()`; once it is set, the wait is given up.
+
+        >>> async with locks.all_of("bob", "alice").acquire(timeout=5) as leases:
+        ...     sorted(leases.tokens)
+        ['alice', 'bob']
+        """
         wait = self._wait(timeout, foreign)
         return Acquiring(self._acquire(wait, cancel))
 
@@ -325,6 +388,11 @@ class AllOf(recipes.Several, AsyncExits):
         return Leases(self._engine, await recipes.acquire_all(self._engine, self._asks, wait, Lease, cancel))
 
     async def try_acquire(self) -> Leases | None:
+        """All of them at once, or None.
+
+        >>> if leases := await locks.all_of("bob", "alice").try_acquire():
+        ...     await leases.release()
+        """
         try:
             return await self.acquire(0)
         except NotAcquired:
@@ -351,6 +419,7 @@ class _Leadership(Lock):
     def acquire(
         self, timeout: float | Unset | None = UNSET, *, cancel: GiveUp | None = None, **foreign: Never
     ) -> Acquiring[Lease]:
+        """Wait until it leads, and return the lease of its term. `timeout` and `cancel` are as in `Lock.acquire()`."""
         return Acquiring(self._acquire(self._wait(timeout, foreign), cancel=cancel))
 
     async def _acquire(
@@ -365,15 +434,33 @@ class Election(electing.Office[Lease]):
     """One leader at a time. Its `term` is the lease's token: pass it with everything the leader does."""
 
     def lead(self, timeout: float | None = None) -> Lock:
-        """Stand for election: `async with election.lead() as lease:` is entered as the leader."""
+        """Stand for election: `async with election.lead() as lease:` is entered as the leader.
+
+        `timeout`: how many seconds to stand: None for ever, 0 not at all.
+
+        >>> async with locks.election("scheduler").lead(timeout=5) as lease:
+        ...     lease.name
+        'scheduler'
+        """
         return _Leadership(self, self._engine, self._ask, timeout)
 
     async def leader(self) -> Leader | None:
-        """Who leads now, as the store sees it."""
+        """Who leads now, as the store sees it; None: nobody.
+
+        >>> election = locks.election("scheduler", address="10.0.0.7")
+        >>> async with election.lead():
+        ...     (await election.leader()).address
+        '10.0.0.7'
+        """
         return electing.leader_of(await self._engine.open_store().inspect(self.name))
 
     async def watch(self, timeout: float | None = None) -> AsyncIterator[Leader | None]:
-        """The leader now (None: nobody), and then every change. Ends after `timeout` seconds without one."""
+        """The leader now (None: nobody), and then every change. Ends after `timeout` seconds without one; None: never.
+
+        >>> async for leader in locks.election("scheduler").watch(timeout=0):
+        ...     print(leader)
+        None
+        """
         seen = -1
         while (found := await electing.next_leader(self._engine, self.name, seen, timeout)) is not electing.UNCHANGED:
             leader = found if isinstance(found, Leader) else None
@@ -384,7 +471,14 @@ class Election(electing.Office[Lease]):
         """Stand for election again and again: each round of the loop is one term, entered as the leader.
 
         Work while `lease.held`. What is still held when the round ends is given back, and after a term that was lost it
-        waits a moment before it stands again. A store that does not answer is ridden out. Ends when `cancel` is set.
+        waits a moment before it stands again. A store that does not answer is ridden out.
+
+        `cancel`: anything with `is_set()`, such as a threading.Event; once it is set, the loop ends.
+
+        >>> async for lease in locks.election("scheduler").terms():
+        ...     print(lease.held)
+        ...     break
+        True
         """
         pause = electing.Pause(self._engine)
         while cancel is None or not cancel.is_set():
@@ -409,10 +503,18 @@ class Election(electing.Office[Lease]):
         on_lost: Callable[[Lease], object] | None = None,
         cancel: GiveUp | None = None,
     ) -> R | None:
-        """Lead until the work is done: call `lead(lease)` as the leader, and again in a later term if that one was lost.
+        """Lead until the work is done, and return what it returned; None if `cancel` was set before.
 
-        Returns what `lead` returns, or None if `cancel` was set before. `lead` may raise what it likes: the term is given back
-        first, then it is raised. A LeaseLost is no reason to end: `on_lost(lease)` is called, and it stands again.
+        `lead`: called with the lease, as the leader, and again in a later term if that one was lost. It may raise what
+        it likes: the term is given back first, then it is raised.
+        `on_lost`: called with the lease of a term that was lost, before it stands again. A LeaseLost is no reason to
+        end.
+        `cancel`: anything with `is_set()`; once it is set, it stands no more.
+
+        >>> async def lead(lease):
+        ...     return lease.name
+        >>> await locks.election("scheduler").run(lead)
+        'scheduler'
         """
         async with contextlib.aclosing(self.terms(cancel=cancel)) as terms:
             async for lease in terms:
@@ -427,7 +529,11 @@ class Election(electing.Office[Lease]):
         return None
 
     async def resign(self) -> bool:
-        """Step down, if this object leads. False: it did not."""
+        """Step down, if this object leads. False: it did not.
+
+        >>> await locks.election("scheduler").resign()
+        False
+        """
         resigned = [await lease.release() for lease in self._terms.held()]
         return any(resigned)
 
@@ -474,21 +580,27 @@ class Locks:
         otherwise: Otherwise = "raise",
         **foreign: object,
     ) -> Lock | LockOr[Any]:
-        """One at a time. `reentrant=True` lets the same task in again, with the same token.
+        """One at a time.
 
-        As a decorator: the name may be made of the arguments, `"invoice:{invoice_id}"`, or by `key`, a function of them; without
-        either it is the function's own. `otherwise="skip"` returns None if the lock is not to be had; a function is called
-        with the NotAcquired instead, and its result returned.
+        `name`: any text of up to 512 bytes. As a decorator it may be made of the arguments, `"invoice:{invoice_id}"`;
+        without one it is the function's own name.
+        `key`: of a decorator: a function of the arguments that returns the name.
+        `ttl`: how many seconds the lock outlives a holder that died; while it lives, it renews it.
+        `timeout`: how many seconds to wait (None: for ever, 0: not at all).
+        `fair`: first come, first served; False: whoever comes when it is free.
+        `renew`: False: it ends with its ttl, unless you `extend()` it.
+        `reentrant`: True lets the same task in again, with the same token.
+        `keep`: released, the grant stays with this process for so many seconds after its last use, and is lent again
+        without a word to the store; somebody elsewhere who waits is told of, and gets it when the section under way
+        ends. Sections that are lent one grant share its token, which orders processes and not the threads of one.
+        `confirm`: False: leaving does not wait for the answer to the release, if the store is behind a network; if
+        none comes, it is repeated in the background. What only the answer could have told (an eviction at the last
+        moment) is an event.
+        `otherwise`: of a decorated call that does not get the lock: "raise" NotAcquired, "skip" it and return None, or
+        a function that is called with the NotAcquired, and whose result is returned.
 
-        `ttl`: how long the lock outlives a holder that died. `timeout`: how long to wait (None: for ever, 0: not at all).
-        `fair`: first come, first served. `renew=False`: it ends with its ttl, unless you `extend()` it.
-
-        `keep`: released, the grant stays with this process for so many seconds after its last use, and is lent again without a
-        word to the store; somebody elsewhere who waits is told of, and gets it when the section under way ends. Sections that are
-        lent one grant share its token, which orders processes and not the threads of one.
-
-        `confirm=False`: leaving does not wait for the answer to the release, if the store is behind a network; if none comes,
-        it is repeated in the background. What only the answer could have told (an eviction at the last moment) is an event.
+        >>> async with locks.lock("invoice:42", ttl=10, timeout=5) as lease:
+        ...     lease.check()
         """
         if foreign:
             words.refuse("lock()", foreign)
@@ -524,7 +636,20 @@ class Locks:
         otherwise: Otherwise = "raise",
         **foreign: object,
     ) -> Semaphore | LockOr[Any]:
-        """`capacity` units, of which everybody takes one or more. The rest is as in `lock()`."""
+        """Some units, of which everybody takes one or more.
+
+        `name`: any text of up to 512 bytes.
+        `capacity`: how many units there are; all who use the name have to agree.
+        `ttl`: how many seconds the lock outlives a holder that died; while it lives, it renews it.
+        `timeout`: how many seconds to wait (None: for ever, 0: not at all).
+        `fair`: first come, first served; False: whoever comes when it is free.
+        `renew`: False: it ends with its ttl, unless you `extend()` it.
+        `otherwise`: of a decorated call that gets none: "raise", "skip", or a function, as in `lock()`.
+
+        >>> async with locks.semaphore("gpu", 4, timeout=5).acquire(units=2):
+        ...     (await locks.inspect("gpu")).used
+        2
+        """
         if foreign:
             words.refuse("semaphore()", foreign)
         ask = recipes.semaphore_ask(name, capacity, ttl, fair, renew)
@@ -554,7 +679,18 @@ class Locks:
         otherwise: Otherwise = "raise",
         **foreign: object,
     ) -> RWLock[Any]:
-        """Many readers or one writer. The rest is as in `lock()`."""
+        """Many readers or one writer: `read()` and `write()` are locks.
+
+        `name`: any text of up to 512 bytes.
+        `ttl`: how many seconds the lock outlives a holder that died; while it lives, it renews it.
+        `timeout`: how many seconds to wait (None: for ever, 0: not at all).
+        `fair`: first come, first served; False: whoever comes when it is free.
+        `renew`: False: it ends with its ttl, unless you `extend()` it.
+        `otherwise`: of a decorated call that does not get it: "raise", "skip", or a function, as in `lock()`.
+
+        >>> async with locks.rwlock("catalog", timeout=5).read() as lease:
+        ...     lease.check()
+        """
         if foreign:
             words.refuse("rwlock()", foreign)
         read, write = (
@@ -571,11 +707,30 @@ class Locks:
         fair: bool = True,
         renew: bool = True,
     ) -> AllOf:
-        """Several locks at once, all or nothing."""
+        """Several locks at once, all or nothing, in one order for everybody: two of these cannot deadlock.
+
+        `names`: of the locks, in any order.
+        `ttl`: how many seconds the lock outlives a holder that died; while it lives, it renews it.
+        `timeout`: how many seconds to wait (None: for ever, 0: not at all).
+        `fair`: first come, first served; False: whoever comes when it is free.
+        `renew`: False: it ends with its ttl, unless you `extend()` it.
+
+        >>> async with locks.all_of("bob", "alice", timeout=5) as leases:
+        ...     leases["alice"].check()
+        """
         return AllOf(self._engine, recipes.all_of_asks(names, ttl, fair, renew), timeout)
 
     def election(self, name: str, *, address: str = "", ttl: float = DEFAULT_TTL) -> Election:
-        """One leader at a time; `address` is what the others are told."""
+        """One leader at a time.
+
+        `name`: of what is led; any text of up to 512 bytes.
+        `address`: what the others are told of the leader.
+        `ttl`: how many seconds a leader that died stays in office.
+
+        >>> election = locks.election("scheduler", address="10.0.0.7", ttl=10)
+        >>> async with election.lead() as lease:
+        ...     lease.check()
+        """
         return Election(self._engine, recipes.election_ask(name, address, ttl))
 
     @overload
@@ -603,11 +758,21 @@ class Locks:
         otherwise: Otherwise = "skip",
         **foreign: object,
     ) -> Lock | LockOr[Any]:
-        """For a job that several schedulers start at the same moment: one runs it, the others skip, and say so in the log.
+        """For a job that several schedulers start at the same moment: one runs it, the others skip, and say so in the
+        log.
 
-        The lock stays taken for `at_least` seconds, however short the job (so that a late scheduler skips too), and is
-        over after `at_most`, however long. Name, `key` and `otherwise` are as in `lock()`; in `async with`, who comes second gets
-        NotAcquired.
+        `name` and `key`: as in `lock()`.
+        `at_least`: the lock stays taken for so many seconds, however short the job, so that a late scheduler skips too.
+        `at_most`: it is over after so many seconds, however long the job.
+        `otherwise`: of a call that comes second: "skip", "raise", or a function, as in `lock()`. In `async with`, it
+        gets NotAcquired.
+
+        >>> @locks.once("bill:{month}", at_least=60)
+        ... async def bill(month: str) -> str:
+        ...     return f"billed {month}"
+        >>> await bill("2026-11")
+        'billed 2026-11'
+        >>> await bill("2026-11")  # None: it was skipped
         """
         if foreign:
             words.refuse("once()", foreign)
@@ -617,26 +782,53 @@ class Locks:
     # ---- looking and intervening
 
     async def inspect(self, name: str) -> Snapshot:
-        """Who is inside and who waits."""
+        """Who is inside and who waits, for the lock `name`: a Snapshot.
+
+        >>> (await locks.inspect("invoice:42")).holders
+        ()
+        """
         return await self._engine.open_store().inspect(valid_name(name))
 
     async def names(self, prefix: str = "") -> Sequence[str]:
-        """The names that are held or waited for."""
+        """The names that are held or waited for, and begin with `prefix`.
+
+        >>> async with locks.lock("invoice:42"):
+        ...     await locks.names(prefix="invoice:")
+        ['invoice:42']
+        """
         return await self._engine.open_store().names(valid_prefix(prefix))
 
     async def force_release(self, name: str, *, token: int) -> int | None:
-        """Evict the holder of `token`, and only that one. Returns a token past it, to seal the storage with.
+        """Evict the holder of one token, and only that one. Returns a token past it, to seal the storage with.
 
-        The evicted holder is told at its next renewal, at the latest. None: nobody holds that token any more.
+        `name`: of the lock.
+        `token`: of the holder that you looked at, as `inspect()` tells it. None is returned if nobody holds it any
+        more.
+
+        The evicted holder is told at its next renewal, at the latest.
+
+        >>> lease = await locks.lock("stuck").acquire()
+        >>> seal = await locks.force_release("stuck", token=lease.token)
+        >>> seal > lease.token
+        True
         """
         return await recipes.force_release(self._engine, name, token)
 
     async def wait_graph(self) -> waitfor.WaitGraph:
-        """Who waits for whom, over all locks of this store; `graph.deadlocks()` names the cycles."""
+        """Who waits for whom, over all locks of this store; `graph.deadlocks()` names the cycles.
+
+        >>> (await locks.wait_graph()).deadlocks()
+        ()
+        """
         return await recipes.wait_graph(self._engine)
 
     async def ping(self) -> float:
-        """Ask the store something, and return the seconds that it took. Raises what the first acquire would: Unavailable, say."""
+        """Ask the store something, and return the seconds that it took. Raises what the first acquire would:
+        Unavailable, say.
+
+        >>> await locks.ping() < 60
+        True
+        """
         return await recipes.ping(self._engine)
 
     @property
@@ -645,13 +837,25 @@ class Locks:
         return self._engine.store.traits
 
     def subscribe(self, subscriber: events.Subscriber, kinds: Iterable[str] = events.KINDS) -> Callable[[], None]:
-        """Be told of events; returns what ends it. A subscriber that raises breaks nothing."""
+        """Be told of events; returns what ends it. A subscriber that raises breaks nothing.
+
+        `subscriber`: called with each Event, where it happened; so it should be quick.
+        `kinds`: which ones, of `holdfast.events.KINDS`.
+
+        >>> stop = locks.subscribe(print, kinds=["lost", "in danger"])
+        >>> stop()
+        """
         return self._engine.hook.subscribe(subscriber, kinds)
 
     # ---- the end
 
     async def close(self, timeout: float = CLOSING) -> None:
-        """Release what is held and disconnect, in at most `timeout` seconds. What is left then ends by its ttl, and is told."""
+        """Release what is held and disconnect, in at most `timeout` seconds. What is left then ends by its ttl, and is
+        told.
+
+        >>> other = connect("memory://")
+        >>> await other.close(timeout=1)
+        """
         await self._engine.close(valid_closing(timeout))
 
     async def __aenter__(self) -> Locks:
@@ -678,7 +882,19 @@ def connect(
     also: str | None = None,
     **foreign: Never,
 ) -> Locks:
-    """Open a store for asyncio; see `holdfast.connect`. With `check=True`, it is asked something on entering `async with`."""
+    """Open a store for asyncio, and return its locks. Everything is as in `holdfast.connect`.
+
+    `url`: which store, and where: `redis://localhost:6379`, `postgresql://…`, `sqlite:///path`, `memory://` and others.
+    Without it: HOLDFAST_URL, or an SQLite file of this user.
+    `label`: shown to whoever asks who holds a lock.
+    `check`: True asks the store something on entering `async with`, and raises there what is wrong.
+    `observe`: who is to be told what happens, as in `observe=["prometheus"]`.
+    `also`: a second lock, of another library or at another URL, that is taken as well while old code still runs.
+
+    >>> async with connect("memory://", label="billing", check=True) as locks:
+    ...     async with locks.lock("invoice:42") as lease:
+    ...         lease.check()
+    """
     if foreign:
         words.refuse("connect()", foreign)
     url = target = connecting.resolve(url)  # a secret, also in this frame

@@ -73,7 +73,12 @@ class Place(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """Somebody who is inside. Times are seconds, by the store's clock."""
+    """Somebody who is inside. Times are seconds, by the store's clock.
+
+    `owner`: host/pid/thread/label. `token`: the fencing token. `units`: how many of the capacity. `age`: since it came
+    in. `left`: until it is over unless it is renewed. `note`: what it said of itself, such as a leader's address. `ttl`:
+    what it asked for; 0: this store does not say.
+    """
 
     owner: str
     token: int
@@ -81,11 +86,15 @@ class Holding(NamedTuple):
     age: float
     left: float
     note: str = ""
-    ttl: float = 0.0  # what it asked for; 0: this store does not say
+    ttl: float = 0.0
 
 
 class Waiting(NamedTuple):
-    """Somebody who is in line."""
+    """Somebody who is in line. Times are seconds.
+
+    `owner`: host/pid/thread/label. `units`: how many it wants. `age`: since it came. `left`: until its place is over
+    unless it is heard of. `fair`: False: it comes in whenever there is room.
+    """
 
     owner: str
     units: int
@@ -95,7 +104,11 @@ class Waiting(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """The last forced release of a name: who was put out, by whom, and the token that outranks them."""
+    """The last forced release of a name.
+
+    `owner`: who was put out. `evicted_token`: theirs. `token`: one that outranks it. `by`: whoever did it. `age`: how
+    many seconds ago.
+    """
 
     owner: str
     evicted_token: int
@@ -105,16 +118,21 @@ class Eviction(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Who is inside and who waits, first in line first."""
+    """Who is inside and who waits.
+
+    `name`: of the lock. `capacity`: how many units there are; 0: not in use. `holders`: who is inside. `waiters`: who is
+    in line, the first first. `eviction`: the last forced release, if one is remembered.
+    """
 
     name: str
-    capacity: int = 0  # 0: not in use
+    capacity: int = 0
     holders: tuple[Holding, ...] = ()
     waiters: tuple[Waiting, ...] = ()
     eviction: Eviction | None = None
 
     @property
     def used(self) -> int:
+        """How many units are taken."""
         return sum(holding.units for holding in self.holders)
 
 
@@ -122,16 +140,22 @@ Verdict = Grant | Unavailable | None  # of a renewal: kept, unknown (the store d
 
 
 class Traits(NamedTuple):
-    """What a store promises, and, as plainly, what it does not."""
+    """What a store promises, and, as plainly, what it does not.
+
+    `system`: which store. `scope`: how far exclusion reaches: "process", "machine", "network". `fenced`: how tokens keep
+    rising. `fair`: first come, first served. `bell`: a release wakes the next in line; False: waiting polls, with jitter.
+    `durable`: what outlives a crash of the store. `clock`: whose clock ends a lease. `survives`: which failures it stays
+    available and safe through. `min_ttl`, `max_ttl`: in seconds.
+    """
 
     system: str
-    scope: str  # how far exclusion reaches: "process", "machine", "network"
-    fenced: str  # how tokens keep rising
-    fair: bool  # first come, first served
-    bell: bool  # a release wakes the next in line; False: waiting polls, with jitter
-    durable: str  # what outlives a crash of the store
-    clock: str  # whose clock ends a lease
-    survives: str  # which failures it stays available and safe through
+    scope: str
+    fenced: str
+    fair: bool
+    bell: bool
+    durable: str
+    clock: str
+    survives: str
     min_ttl: float = MIN_TTL
     max_ttl: float = MAX_TTL
 

@@ -18,7 +18,11 @@ L = TypeVar("L", bound=Lease)
 
 
 class Leader(NamedTuple):
-    """Who leads, as the others see it. `term` is the fencing token of that leadership."""
+    """Who leads, as the others see it.
+
+    `address`: what the leader said of itself. `term`: the fencing token of that leadership. `owner`:
+    host/pid/thread/label. `age`: seconds since it leads.
+    """
 
     address: str
     term: int
@@ -75,6 +79,7 @@ class Office(Generic[L]):
 
     @property
     def name(self) -> str:
+        """Of what is led."""
         return self._ask.name
 
     def __repr__(self) -> str:

@@ -33,7 +33,10 @@ class HoldfastError(Exception):
 
 
 class NotAcquired(HoldfastError, TimeoutError):
-    """The lock was not to be had in the time given. `snapshot` says who was in the way, where that could be found out."""
+    """The lock was not to be had in the time given.
+
+    `message`: in words. `name`: of the lock. `snapshot`: who was in the way, where that could be found out.
+    """
 
     def __init__(self, message: str, name: str = "", snapshot: Snapshot | None = None) -> None:
         super().__init__(message)
@@ -45,7 +48,10 @@ class NotAcquired(HoldfastError, TimeoutError):
 
 
 class LeaseLost(HoldfastError):
-    """The lease ran out, was taken away, or belongs to another process: stop, and do not write."""
+    """The lease ran out, was taken away, or belongs to another process: stop, and do not write.
+
+    `message`: in words. `name`: of the lock. `token`: of the lease that is lost.
+    """
 
     def __init__(self, message: str, name: str = "", token: int = 0) -> None:
         super().__init__(message)
@@ -57,7 +63,11 @@ class LeaseLost(HoldfastError):
 
 
 class StaleToken(HoldfastError):
-    """Fenced storage has seen a newer token: somebody else was given the lock since."""
+    """Fenced storage has seen a newer token: somebody else was given the lock since.
+
+    `message`: in words. `resource`: what was to be written. `seen`: the newest token there. `presented`: the one that
+    came. `since`: when `seen` was first seen, in Unix seconds by the storage's clock; None where it keeps none.
+    """
 
     def __init__(
         self, message: str, resource: str = "", seen: int = 0, presented: int = 0, since: float | None = None
@@ -66,9 +76,7 @@ class StaleToken(HoldfastError):
         self.resource = resource
         self.seen = seen
         self.presented = presented
-        self.since = (
-            since  # when `seen` was first seen, in Unix seconds by the storage's clock; None where it keeps none
-        )
+        self.since = since
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.resource, self.seen, self.presented, self.since)

@@ -51,6 +51,13 @@ LOGGED = (*ALARMING, SKIPPED)  # even if nobody asked for it
 
 
 class Event(NamedTuple):
+    """Something happened to a lock.
+
+    `kind`: one of `KINDS`. `name`: of the lock. `owner`: host/pid/thread/label. `token`: of the lease, if there is one.
+    `seconds`: how long; of what, depends on the kind. `detail`: in words. `lock`: mutex, semaphore, read or write.
+    `system`: redis, etcd, …. `took`: how many seconds the call took. `ttl`: of the lease.
+    """
+
     kind: str
     name: str
     owner: str = ""

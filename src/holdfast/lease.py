@@ -61,11 +61,13 @@ class Loss:
         lease.on_lost(lambda _: self._event.set())
 
     def is_set(self) -> bool:
+        """Is the lease lost?"""
         return self._lease._is_lost()
 
     __bool__ = is_set
 
     def over(self) -> None:
+        """For the engine: wakes whoever waits, since the lease was released."""
         self._event.set()
 
     def __repr__(self) -> str:
@@ -164,6 +166,7 @@ class Lease(Enterable):
 
     @property
     def name(self) -> str:
+        """Of the lock."""
         return self._grant.claim.name
 
     @property
@@ -203,7 +206,7 @@ class Lease(Enterable):
             raise self._over()
 
     def on_lost(self, callback: Callable[[Any], object]) -> None:
-        """Call `callback(lease)` when the lease is lost: at once, if it already is.
+        """Call `callback` with the lease when it is lost: at once, if it already is.
 
         It runs in a thread of its own (asyncio: in the loop). One that raises is logged and breaks nothing.
         """

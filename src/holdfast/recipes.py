@@ -148,6 +148,7 @@ class Guard(Generic[L]):
 
     @property
     def name(self) -> str:
+        """Of the lock; of one that only decorates, as it was written."""
         return self._ask.name
 
     def _wait(self, timeout: float | Unset | None, foreign: Mapping[str, object]) -> float | None:
@@ -254,6 +255,7 @@ class Bundle(Enterable, Generic[L]):
 
     @property
     def tokens(self) -> dict[str, int]:
+        """By name: the token of each."""
         return {lease.name: lease.token for lease in self._leases}
 
     def __getitem__(self, name: str) -> L:
@@ -304,13 +306,15 @@ class RWLock(Generic[G]):
 
     @property
     def name(self) -> str:
+        """Of the lock, for readers and writers."""
         return self._read.name
 
     def read(self) -> G:
+        """To read: beside other readers, and no writer."""
         return self._read
 
     def write(self) -> G:
-        """Asked for by a thread or task that reads already, it is refused: the reader would wait for itself."""
+        """To write: alone. Asked for by a thread or task that reads already, it is refused: the reader would wait for itself."""
         return self._write
 
     def __repr__(self) -> str:

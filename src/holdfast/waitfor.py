@@ -21,7 +21,10 @@ class Edge(NamedTuple):
 
 
 class WaitGraph:
-    """Who waits for whom, in all the locks that were looked at: `edges`, and `deadlocks()`, the circles among them."""
+    """Who waits for whom, in all the locks that were looked at: `edges`, and `deadlocks()`, the circles among them.
+
+    `snapshots`: what was found at each of them.
+    """
 
     def __init__(self, snapshots: Iterable[Snapshot]) -> None:
         self.snapshots = tuple(snapshots)
@@ -31,6 +34,7 @@ class WaitGraph:
 
     @property
     def edges(self) -> tuple[Edge, ...]:
+        """Who waits for whom, and for which lock."""
         return tuple(
             Edge(waiting.owner, holding.owner, snapshot.name)
             for snapshot in self.snapshots

@@ -86,8 +86,8 @@ def test_the_command_has_a_flag_for_each_question() -> None:
         "--store",
         "--graph",
         "--code",
-        "--from",
-        "--ttl",
+        *("--from", "--ttl"),  # of `advise ttl`
+        *("--have", "--need", "--machines", "--data"),  # of `advise store`
     }
 
 

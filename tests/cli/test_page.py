@@ -1,4 +1,4 @@
-"""Every console example of docs/cli.md is run, and gives what the page says, numbers and host names aside."""
+"""Every console example of docs/cli.md and docs/which-store.md gives what the page says, numbers and host names aside."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-EXAMPLES = re.findall(r"^```console\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).parents[2] / "docs"
+EXAMPLES = [
+    example
+    for page in ("cli.md", "which-store.md")
+    for example in re.findall(r"^```console\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
+]
 
 # On the page, time passes. Here things happen: instead of sleeping, one waits until the store knows as many claims as there are
 # background jobs, and these run until their end is waited for.

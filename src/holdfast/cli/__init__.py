@@ -83,6 +83,10 @@ def _dispatch(options: Options) -> int:
         from .demo import demo
 
         return demo(options)
+    if options.command == "docs":
+        from .docs import docs
+
+        return docs(options)
     if options.command == "fence":
         from .fence import fence
 

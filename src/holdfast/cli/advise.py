@@ -30,6 +30,10 @@ _DRAWN = ("mermaid", "svg")
 def advise(options: Options) -> int:
     if options.name == "ttl":
         return _ttl(options)
+    if options.name == "store":
+        from .advise_store import advise_store
+
+        return advise_store(options)
     if drawn := options.get("graph"):
         return _draw(drawn)
     answers = {key: options.get(key) for key in QUESTIONS if options.get(key) is not None}

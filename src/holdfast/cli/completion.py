@@ -7,7 +7,7 @@ from .options import COMMANDS, EVERYWHERE, SHELLS
 WORDS = {
     "observe": "grafana alerts",
     "fence": "install remove table",
-    "advise": "ttl",
+    "advise": "store ttl",
     "completion": " ".join(SHELLS),
     "help": " ".join(COMMANDS),
 }

@@ -20,9 +20,11 @@ grant
   lab                     a page: failures of locks, run step by step
   observe grafana|alerts  print a Grafana board, or alert rules for Prometheus
   advise                  do you need the lock at all? Ends in code to run
+  advise store            which store, of those that you run
   advise ttl NAME         how long its ttl should be, from what was seen of it
   fence install|remove    print or apply the trigger that refuses stale tokens
   migrate --sql|--acl     print what a SQL store creates; the rights it needs
+  docs [PAGE]             the pages of the documentation; one of them
   demo                    see updates get lost, and then not (10 s)
   completion SHELL        print what makes bash, zsh or fish complete all this
   version                 print the version
@@ -190,8 +192,16 @@ ADVISE = """\
 holdfast advise [answers] [--store S] [--code | --json]
     do you need the lock at all?
 holdfast advise --graph mermaid|svg                       the whole tree, drawn
+holdfast advise store --have S,S [--need N,N] [--machines one|many] [--data S]
+    which store, with its URL and what to install
 holdfast advise ttl NAME --from WHERE [--ttl S] [--json]
     how long its ttl should be, from what was seen of it
+
+`advise store`: --have names what you run (sqlite, postgresql, mysql, etcd,
+zookeeper, consul, redis, redlock; or nothing), --need what the lock must give:
+failover (it stays held when a server dies), short-ttl (a second or two), fair
+(first come, first served), windows. --data S: where the data is that the lock
+protects. Exit code 1: none of what you run gives all of it.
 
 `advise ttl` reads the metrics of a process that runs with
 HOLDFAST_OBSERVE=prometheus (--from http://host:9464/metrics, or a file of
@@ -200,7 +210,7 @@ them), or a history (the dashboard's --history FILE, or JSON lines of `watch
 long one that is not renewed. --ttl S: what the ttl is now. Exit code 1: NAME
 was not seen.
 
-Without `ttl`: asks a few questions, says what each answer means, and ends in a
+Without either: asks a few questions, says what each answer means, and ends in a
 recommendation with code that runs on your own store; or in "this design needs
 changing", when nothing would be safe. On a terminal it asks; elsewhere, answer
 by options:
@@ -227,6 +237,7 @@ Examples:
   holdfast advise --idempotent no --conflicts rare --storage-check version
   holdfast advise --idempotent yes --code | python
   holdfast advise --graph svg > tree.svg
+  holdfast advise store --have redis,postgresql --need failover
   holdfast advise ttl invoice:42 --from http://billing:9464/metrics --ttl 30"""
 
 MIGRATE = """\
@@ -449,6 +460,16 @@ Examples:
   holdfast completion zsh > ~/.zfunc/_holdfast         with ~/.zfunc in fpath
   holdfast completion fish > ~/.config/fish/completions/holdfast.fish"""
 
+DOCS = """\
+holdfast docs [PAGE] [--json]
+    the pages of the documentation, which come with the package; or one of them,
+    as Markdown
+
+Examples:
+  holdfast docs
+  holdfast docs redis | less
+  holdfast docs start/fastapi"""
+
 PAGES = {
     "completion": COMPLETION,
     "help": OVERVIEW,
@@ -471,6 +492,7 @@ PAGES = {
     "why": WHY,
     "release": RELEASE,
     "demo": DEMO,
+    "docs": DOCS,
 }
 
 

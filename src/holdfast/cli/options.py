@@ -126,6 +126,10 @@ ADVISE: Spec = {  # the answers are looked at by the tree, which need not be imp
             "ttl-predictable",
             "store",
             "graph",
+            "have",
+            "need",
+            "machines",
+            "data",
         )
     },
     "--code": ("code", None),
@@ -181,6 +185,7 @@ COMMANDS: dict[str, Spec] = {
     "why": {},
     "release": RELEASE,
     "demo": {},
+    "docs": {},
     "fence": FENCE,
     "advise": ADVISE,
     "migrate": MIGRATE,
@@ -294,7 +299,7 @@ def _check(options: Options) -> None:
             if options.get(key) is not None:
                 raise Usage(f"--{key} goes with --watch")
     if options.command == "advise" and options.named:
-        _check_ttl(options)
+        _check_advice(options)
     if options.command == "fence" and not options.name:
         raise Usage("what is to be done? Say `fence install`, `fence remove` or `fence table`")
     if options.command == "release" and options.get("token") is None:
@@ -323,9 +328,13 @@ def _check(options: Options) -> None:
         raise Usage("--shared, --exclusive and --slots are three kinds of lock: say one of them, or none for a mutex")
 
 
-def _check_ttl(options: Options) -> None:
+def _check_advice(options: Options) -> None:
+    if options.name == "store":
+        if options.get("lock") is not None:
+            raise Usage(f"`advise store` takes no name: {options.get('lock')!r}")
+        return
     if options.name != "ttl":
-        raise Usage(f"advise what? Say `advise` alone, or `advise ttl NAME`, not {options.name!r}")
+        raise Usage(f"advise what? Say `advise` alone, `advise store`, or `advise ttl NAME`, not {options.name!r}")
     if options.get("lock") is None:
         raise Usage("which lock? Its NAME is missing, as in: holdfast advise ttl NAME --from http://host:9464/metrics")
     if options.get("from") is None:

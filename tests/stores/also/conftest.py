@@ -15,7 +15,7 @@ from holdfast.testing import servers
 from . import rivals
 from .rivals import Format, Rival
 
-FORMATS = ("redis-py", "python-redis-lock", "kazoo", "curator", "advisory", "shedlock", "holdfast")
+FORMATS = ("redis-py", "python-redis-lock", "kazoo", "curator", "advisory", "shedlock", "shedlock-mysql", "holdfast")
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +46,9 @@ def of(whose: str, server: Callable[[str], Any]) -> Format:
     if whose == "shedlock":
         url = server("postgresql").url
         return Format(f"shedlock+{url}", lambda: rivals.ShedLock(url))
+    if whose == "shedlock-mysql":
+        url = server("mariadb").url
+        return Format(f"shedlock+{url}", lambda: rivals.ShedLockOnMySQL(url))
     url = f"memory://{uuid.uuid4().hex}"
     return Format(url, lambda: rivals.Holdfast(url))
 
@@ -53,6 +56,19 @@ def of(whose: str, server: Callable[[str], Any]) -> Format:
 @pytest.fixture(params=FORMATS)
 def form(request: pytest.FixtureRequest, server: Callable[[str], Any]) -> Format:
     return of(request.param, server)
+
+
+@pytest.fixture(params=FORMATS[:-1])
+def remote(request: pytest.FixtureRequest, server: Callable[[str], Any]) -> Format:
+    """On a server; all but two stores in the memory of one process."""
+    return of(request.param, server)
+
+
+@pytest.fixture
+def remote_rival(remote: Format) -> Iterator[Rival]:
+    one = remote.rival()
+    yield one
+    one.close()
 
 
 @pytest.fixture

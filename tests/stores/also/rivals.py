@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -149,9 +150,56 @@ class ShedLock:
 
     def _until_now(self, where: str) -> None:
         self._connection.execute(
-            f"UPDATE shedlock SET lock_until = timezone('utc', CURRENT_TIMESTAMP) WHERE {where}",  # noqa: S608 ours
+            f"UPDATE shedlock SET lock_until = timezone('utc', CURRENT_TIMESTAMP) WHERE {where}",
             (NAME,),
         )
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class ShedLockOnMySQL:
+    """The same with usingDbTime() on MySQL and MariaDB: its MySqlServerTimeStatementsSource."""
+
+    TABLE = (
+        "CREATE TABLE IF NOT EXISTS shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP(3) NOT NULL, locked_at "
+        "TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name))"
+    )
+    UNTIL = "TIMESTAMPADD(MICROSECOND, 60000000, UTC_TIMESTAMP(3))"
+    INSERT = (
+        "INSERT IGNORE INTO shedlock(name, lock_until, locked_at, locked_by) "
+        f"VALUES(%(name)s, {UNTIL}, UTC_TIMESTAMP(3), 'old host')"
+    )
+    UPDATE = (
+        f"UPDATE shedlock SET lock_until = {UNTIL}, locked_at = UTC_TIMESTAMP(3), locked_by = 'old host' "
+        "WHERE name = %(name)s AND lock_until <= UTC_TIMESTAMP(3)"
+    )
+
+    def __init__(self, url: str) -> None:
+        import pymysql
+
+        from holdfast.stores.mysql.url import parse
+
+        target = parse(url)
+        self._connection: Any = pymysql.connect(
+            host=target.host, port=target.port, user=target.user, database=target.database, autocommit=True
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the table is there
+            self._run(self.TABLE)
+
+    def take(self) -> bool:
+        return any(self._run(one) for one in (self.INSERT, self.UPDATE))
+
+    def give_back(self) -> None:
+        self._run("UPDATE shedlock SET lock_until = UTC_TIMESTAMP(3) WHERE name = %(name)s AND locked_by = 'old host'")
+
+    def rob(self) -> None:
+        self._run("UPDATE shedlock SET lock_until = UTC_TIMESTAMP(3) WHERE name = %(name)s")
+
+    def _run(self, statement: str) -> bool:
+        with self._connection.cursor() as cursor:
+            return bool(cursor.execute(statement, {"name": NAME}))
 
     def close(self) -> None:
         self._connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from holdfast import aio
 from .rivals import NAME, Format, Rival
 
 pytestmark = pytest.mark.server
-DEADLINE = 60.0
+DEADLINE = float(os.environ.get("HOLDFAST_PATIENCE", "60"))
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -28,8 +28,8 @@ MISTAKES = {
     ),
     "who does not wait stays in the new store": (
         both,
-        "await self._new.release(claim, self._left(until))\n        return Place",
-        "pass\n        return Place",
+        "await self._new.release(claim, self._left(until))\n        elif",
+        "pass\n        elif",
         "redis-py",
         test_also.test_who_does_not_wait_leaves_nothing_behind,
     ),
@@ -65,7 +65,7 @@ MISTAKES = {
         errands,
         "self._let_go(holder)",
         "pass",
-        "advisory",
+        "kazoo",
         test_also.test_what_is_left_to_end_ends_in_the_old_one_too,
     ),
 }

@@ -21,7 +21,7 @@ FORMATS = {
     "kazoo": ("nodes", ("zookeeper", "zookeepers")),
     "curator": ("nodes", ("zookeeper", "zookeepers")),
     "advisory": ("advisory", ("postgresql", "postgres")),
-    "shedlock": ("shedlock", ("postgresql", "postgres")),
+    "shedlock": ("shedlock", ("postgresql", "postgres", "mysql", "mariadb")),
 }
 
 

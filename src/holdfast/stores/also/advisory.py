@@ -1,5 +1,8 @@
 """pg_advisory_lock(id): a lock that lives with a connection of its own.
 
+The server ends a connection that has been silent for a ttl (PostgreSQL 14 and later): a holder that hangs, or whose network is
+cut, keeps nobody out for longer.
+
 The id is the name, if that is a number; else `?hash=` says how the old code makes one of a text.
 """
 
@@ -13,7 +16,7 @@ from ...drivers.base import Driver
 from ...errors import Misuse
 from .errands import Errands
 from .old import Kept, Names
-from .postgres import connect, place
+from .sql import PostgreSQL
 
 HASHES = {"hashtext": "hashtext(%s)", "hashtextextended": "hashtextextended(%s, 0)"}
 
@@ -33,12 +36,12 @@ class Advisory:
     mutexes_only = True
 
     def __init__(self, url: str, names: Names, how: str | None, driver: Driver) -> None:
-        self._url = url
+        self._database = PostgreSQL(url)
         self._names = names
         self._id = HASHES[how] if how else "%s::bigint"
         self._how = how
         self._connections: dict[str, Any] = {}  # one per holder: the lock is the connection's
-        self._errands = Errands(driver, f"PostgreSQL at {place(url)}", self._let_go)
+        self._errands = Errands(driver, self._database.where, self._let_go)
 
     async def take(self, claim: Claim, within: float) -> float:
         key = self._key(claim.name)
@@ -55,13 +58,13 @@ class Advisory:
         return await self._errands.do(lambda: self._is_taken(key), within)
 
     def forked(self) -> None:
-        self._connections = {}  # psycopg closes no connection of another process
+        for connection in self._connections.values():
+            self._database.disown(connection)
+        self._connections = {}
         self._errands.forked()
 
     async def close(self) -> None:
-        if self._connections:
-            await self._errands.do(self._hang_up, 1.0)
-        self._errands.stop()
+        await self._errands.close(self._hang_up, 1.0)
 
     def _key(self, name: str) -> str | int:
         old = self._names.of(name)
@@ -81,12 +84,9 @@ class Advisory:
     # ---- in the thread
 
     def _take(self, claim: Claim, key: str | int) -> float:
-        connection = self._connections.get(claim.holder)
-        if connection is not None and _answers(connection):
-            self._errands.hold(claim.holder, claim.ttl)
+        if self._keep(claim):
             return claim.ttl
-        self._drop(claim.holder)
-        connection = connect(self._url)
+        connection = self._database.connect(claim.ttl)
         try:
             (got,) = connection.execute(f"SELECT pg_try_advisory_lock({self._id})", (key,)).fetchone()
         except BaseException:
@@ -101,7 +101,11 @@ class Advisory:
 
     def _keep(self, claim: Claim) -> float:
         connection = self._connections.get(claim.holder)
-        if connection is None or not _answers(connection):
+        try:
+            if connection is None:
+                return 0.0
+            self._database.patience(connection, claim.ttl)  # it answers, so the lock is still there
+        except Exception:
             self._drop(claim.holder)
             return 0.0
         self._errands.hold(claim.holder, claim.ttl)
@@ -128,18 +132,10 @@ class Advisory:
             self._let_go(holder)
 
     def _is_taken(self, key: str | int) -> bool:
-        with connect(self._url) as connection:
+        with self._database.connect() as connection:
             found = connection.execute(
                 "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND "
                 f"((classid::bigint << 32) | objid::bigint) = {self._id}::bigint",
                 (key,),
             ).fetchone()
         return found is not None
-
-
-def _answers(connection: Any) -> bool:
-    try:
-        connection.execute("SELECT 1")
-    except Exception:
-        return False
-    return True

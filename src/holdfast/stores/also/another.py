@@ -31,14 +31,16 @@ class Another:
     async def keep(self, claims: Sequence[Claim], within: float) -> Sequence[Kept]:
         held = [grant for claim in claims if (grant := self._grants.get(claim.holder)) is not None]
         verdicts = dict(zip((one.claim.holder for one in held), await self._store.renew(held, within), strict=True))
-        return [self._lives(verdicts.get(claim.holder)) for claim in claims]
+        return [self._lives(claim, verdicts.get(claim.holder)) for claim in claims]
 
-    def _lives(self, verdict: Verdict) -> Kept:
+    def _lives(self, claim: Claim, verdict: Verdict) -> Kept:
+        if verdict is None:
+            self._grants.pop(claim.holder, None)
         return verdict if isinstance(verdict, Unavailable) else verdict.ttl if verdict is not None else 0.0
 
     async def give_back(self, claim: Claim, within: float) -> None:
+        self._grants.pop(claim.holder, None)  # first: nobody may come back to it
         await self._store.release(claim, within)
-        self._grants.pop(claim.holder, None)
 
     async def is_taken(self, name: str, within: float) -> bool:
         return bool((await self._store.inspect(name, within)).holders)

@@ -15,7 +15,7 @@ from ...claim import ROUND, Claim, Grant, Holding, Place, Snapshot, Traits, Verd
 from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError, Unavailable, Unsupported
 from ..base import Store
-from .old import Old
+from .old import Kept, Old
 
 _LOOK_AGAIN = (0.05, 0.15)  # seconds: the old lock rings no bell
 _LEAST = 0.05
@@ -46,20 +46,26 @@ class Both:
         until = self._driver.now() + within
         answer = await self._new.claim(claim, within)
         if type(answer) is not Grant:
+            if (
+                claim.holder in self._blocked
+            ):  # put out of the new store: whoever is inside there now is next in the old one
+                self._unblock(claim)
+                await self._let_go(claim, until)
             return answer
         try:
             lives = await self._old.take(claim, self._left(until))
         except HoldfastError:
             if not claim.queue:
-                await self.release(claim, self._left(until))
+                with contextlib.suppress(Unavailable):  # what it was that failed is to be told
+                    await self.release(claim, self._left(until))
             raise
         if lives:
             self._unblock(claim)
             return answer._replace(ttl=min(answer.ttl, lives))
-        if claim.queue:
-            self._blocked.setdefault(claim.holder, self._driver.bell())
-        else:
+        if not claim.queue:
             await self._new.release(claim, self._left(until))
+        elif claim.holder not in self._blocked:
+            self._blocked[claim.holder] = self._driver.bell()
         return Place(claim, self._driver.uniform(*_LOOK_AGAIN))
 
     async def wait(self, place: Place, timeout: float) -> None:
@@ -72,19 +78,27 @@ class Both:
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         until = self._driver.now() + within
         verdicts = list(await self._new.renew(grants, within / 2))
-        for lost, verdict in zip(grants, verdicts, strict=True):
-            if verdict is None:  # nobody gives back what is lost: without this the old lock would live on for a ttl
-                await self._let_go(lost.claim, until)
         kept = [index for index, verdict in enumerate(verdicts) if isinstance(verdict, Grant)]
-        if kept:
-            also = await self._old.keep([grants[index].claim for index in kept], self._left(until))
-            for index, lives in zip(kept, also, strict=True):
-                grant = verdicts[index]
-                if isinstance(lives, Unavailable):
-                    verdicts[index] = lives
-                elif isinstance(grant, Grant):
-                    verdicts[index] = grant._replace(ttl=min(grant.ttl, lives)) if lives else None
+        for index, lives in zip(kept, await self._keep([grants[one].claim for one in kept], until), strict=True):
+            grant = verdicts[index]
+            if isinstance(lives, Unavailable):
+                verdicts[index] = lives
+            elif isinstance(grant, Grant):
+                verdicts[index] = grant._replace(ttl=min(grant.ttl, lives)) if lives else None
+        for lost in [grant for grant, verdict in zip(grants, verdicts, strict=True) if verdict is None]:
+            if self._driver.now() >= until:
+                break
+            with contextlib.suppress(
+                Unavailable
+            ):  # nobody gives back what is lost: the other half would live on for a ttl
+                await self.release(lost.claim, self._left(until))
         return verdicts
+
+    async def _keep(self, claims: Sequence[Claim], until: float) -> Sequence[Kept]:
+        try:
+            return await self._old.keep(claims, self._left(until)) if claims else ()
+        except Unavailable as error:
+            return [error] * len(claims)
 
     async def _let_go(self, claim: Claim, until: float) -> None:
         with contextlib.suppress(Unavailable):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from ...claim import Claim
@@ -16,6 +17,17 @@ from .old import Kept, Names, mark
 # Whoever has one stands in this line, a reader or a writer of theirs included. In Curator's names the dash before it is no sign.
 _NUMBER = re.compile(r"((?:(?<=__)-)?\d{10})$")
 _SESSION = 30.0  # seconds to ask for; the server may give less, and then a lease lives no longer
+
+
+_SECONDS = 3.0  # for one question: kazoo keeps them until it is connected again, which may be never
+
+
+class Node(NamedTuple):
+    """What stands in the line for one claim, or may: a creation that was not answered is found by its prefix."""
+
+    parent: str
+    prefix: str
+    name: str = ""
 
 
 def open_format(whose: str, url: str, names: Names, driver: Driver) -> Nodes:
@@ -38,7 +50,7 @@ class Nodes:
         self._hosts = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")
         self._login = unquote(parts.netloc.rpartition("@")[0])
         self._client: Any = None
-        self._paths: dict[str, str] = {}  # by holder: the node that is ours
+        self._nodes: dict[str, Node] = {}  # by holder
         self._errands = Errands(driver, f"ZooKeeper at {self._hosts}", self._let_go)
 
     async def take(self, claim: Claim, within: float) -> float:
@@ -55,69 +67,86 @@ class Nodes:
 
     def forked(self) -> None:
         self._client = None  # its threads and its session are the parent's
-        self._paths = {}
+        self._nodes = {}
         self._errands.forked()
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._errands.do(self._hang_up, 3.0)  # with its session go its nodes
-        self._errands.stop()
+        await self._errands.close(self._hang_up, _SECONDS)  # with its session go its nodes
 
     # ---- in the thread
 
     def _take(self, claim: Claim) -> float:
-        client, parent = self._connected(), self._parent(claim.name)
-        client.ensure_path(parent)
-        prefix = self._prefix(claim)
-        line = self._line(parent)
-        mine = next((node for node in line if node.startswith(prefix)), None)
-        if mine is None:  # else it was made before, and perhaps the answer was lost
-            mine = client.create(f"{parent}/{prefix}", b"", ephemeral=True, sequence=True).rpartition("/")[2]
-            line = self._line(parent)
-        self._paths[claim.holder] = f"{parent}/{mine}"
+        client, node = self._connected(), Node(self._parent(claim.name), self._prefix(claim))
+        # First: what is not answered may have happened, and would stand in the line for as long as this process lives.
+        self._nodes[claim.holder] = node
         self._errands.hold(claim.holder, claim.ttl)
-        if line and line[0] == mine:
+        self._ask(client.ensure_path_async(node.parent))
+        line = self._line(node.parent)
+        node = node._replace(name=self._found(node, line))
+        if not node.name:
+            made = self._ask(client.create_async(f"{node.parent}/{node.prefix}", b"", ephemeral=True, sequence=True))
+            node = node._replace(name=made.rpartition("/")[2])
+            line = self._line(node.parent)
+        self._nodes[claim.holder] = node
+        if line and line[0] == node.name:
             return self._lives(claim)
         if not claim.queue:
             self._give_back(claim)
         return 0.0
 
+    def _found(self, node: Node, line: Sequence[str]) -> str:
+        """Ours, if it was made before, and perhaps the answer was lost. One of a session that is over is about to vanish."""
+        for name in [one for one in line if one.startswith(node.prefix)]:
+            if self._is_ours(node._replace(name=name)):
+                return name
+            self._delete(f"{node.parent}/{name}")
+        return ""
+
+    def _is_ours(self, node: Node) -> bool:
+        found = self._ask(self._connected().exists_async(f"{node.parent}/{node.name}"))
+        session = self._connected().client_id
+        return found is not None and session is not None and found.ephemeralOwner == session[0]
+
     def _keep(self, claim: Claim) -> float:
-        path = self._paths.get(claim.holder)
-        found = path and self._connected().exists(path)
-        if not found or found.ephemeralOwner != self._connected().client_id[0]:
+        node = self._nodes.get(claim.holder)
+        if node is None or not node.name or not self._is_ours(node):
             return 0.0
         self._errands.hold(claim.holder, claim.ttl)
         return self._lives(claim)
 
     def _give_back(self, claim: Claim) -> None:
-        """By its name: a node whose creation was not answered is found, too."""
-        from kazoo.exceptions import NoNodeError
-
-        client, parent, prefix = self._connected(), self._parent(claim.name), self._prefix(claim)
-        for node in self._line(parent):
-            if node.startswith(prefix):
-                try:
-                    client.delete(f"{parent}/{node}")
-                except NoNodeError:
-                    continue
+        self._remove(Node(self._parent(claim.name), self._prefix(claim)))
         self._errands.forget(claim.holder)
-        self._paths.pop(claim.holder, None)
+        self._nodes.pop(claim.holder, None)
 
     def _let_go(self, holder: str) -> None:
-        path = self._paths.pop(holder, None)
-        if path is not None:
-            self._connected().delete(path)
+        if (node := self._nodes.get(holder)) is not None:
+            self._remove(node)
+            del self._nodes[holder]
+
+    def _remove(self, node: Node) -> None:
+        for name in self._line(node.parent):
+            if name.startswith(node.prefix):
+                self._delete(f"{node.parent}/{name}")
+
+    def _delete(self, path: str) -> None:
+        from kazoo.exceptions import NoNodeError
+
+        with contextlib.suppress(NoNodeError):
+            self._ask(self._connected().delete_async(path))
 
     def _line(self, parent: str) -> list[str]:
         from kazoo.exceptions import NoNodeError
 
         try:
-            children = self._connected().get_children(parent)
+            children = self._ask(self._connected().get_children_async(parent))
         except NoNodeError:
             return []
         numbered = [(int(found[1]), child) for child in children if (found := _NUMBER.search(child))]
         return [child for _, child in sorted(numbered)]
+
+    def _ask(self, question: Any) -> Any:
+        return question.get(timeout=_SECONDS)
 
     def _lives(self, claim: Claim) -> float:
         """The server has just heard of us, so the session lasts for its timeout at least, from before we asked."""

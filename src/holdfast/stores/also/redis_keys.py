@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ...claim import Claim
@@ -78,7 +79,7 @@ class RedisKeys:
         return pack("EVAL", script, len(keys), *keys, mark(claim.holder), *more)
 
     def _ms(self, claim: Claim) -> int:
-        return max(1, int(claim.ttl * 1000))
+        return math.ceil(claim.ttl * 1000)
 
     async def _ask(self, request: bytes, within: float) -> Reply:
         """Once more if the connection breaks: all that is asked is harmless to repeat."""

@@ -1,0 +1,125 @@
+"""Blocking connections to the databases in which other libraries keep their locks: by psycopg, and by PyMySQL."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from typing import Any
+
+from ...errors import Misuse, NotInstalled
+
+_SECONDS = 3  # for one conversation
+_IDLE = 60.0  # seconds
+_LONGEST = 2**31 - 1  # milliseconds that PostgreSQL can count
+_inherited: list[Any] = []  # kept: what a driver does when they are collected is the parent's business
+
+
+class PostgreSQL:
+    def __init__(self, url: str) -> None:
+        try:
+            import psycopg
+        except ImportError as error:
+            raise NotInstalled(f"PostgreSQL needs psycopg ({error}): pip install 'holdfast[postgresql]'") from None
+        self._url = url
+        self.mistakes: tuple[type[Exception], ...] = (psycopg.DataError, psycopg.ProgrammingError)
+        self.already_there: type[Exception] = psycopg.IntegrityError
+        self.broken: type[Exception] = psycopg.OperationalError
+        self.where = f"PostgreSQL at {_place(url)}"
+
+    def connect(self, patience: float = _IDLE) -> Any:
+        import psycopg
+
+        connection: Any = psycopg.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=_SECONDS,
+            options=f"-c statement_timeout={_SECONDS * 1000}",
+            # A server that is gone without a word is noticed in ten seconds: until then the thread waits for it.
+            keepalives_idle=_SECONDS,
+            keepalives_interval=_SECONDS,
+            keepalives_count=2,
+            tcp_user_timeout=_SECONDS * 1000,
+        )
+        try:
+            self.patience(connection, patience)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def patience(self, connection: Any, seconds: float) -> None:
+        """So long without a word, and the server ends the connection: who waits for an answer that was lost hears of it then."""
+        if connection.info.server_version >= 140000:
+            ms = min(math.ceil(seconds * 1000), _LONGEST)
+            connection.execute("SELECT set_config('idle_session_timeout', %s, false)", (str(ms),))
+        else:
+            connection.execute("SELECT 1")
+
+    def disown(self, connection: Any) -> None:
+        _void(connection, lambda: connection.pgconn.socket)
+
+
+class MySQL:
+    def __init__(self, url: str) -> None:
+        from ..mysql.url import parse
+
+        self._target = parse(url)
+        try:
+            import pymysql
+        except ImportError as error:
+            raise NotInstalled(f"MySQL needs PyMySQL ({error}): pip install 'holdfast[mysql]'") from None
+        self.mistakes: tuple[type[Exception], ...] = (pymysql.err.DataError, pymysql.err.ProgrammingError)
+        self.already_there: type[Exception] = pymysql.err.IntegrityError
+        self.broken: type[Exception] = pymysql.err.OperationalError
+        self.where = f"MySQL at {self._target.shown()}"
+
+    def connect(self) -> Any:
+        import pymysql
+
+        from ..mysql.connection import refused_logins, tls_context_of
+
+        target = self._target
+        return pymysql.connect(
+            host=target.host,
+            port=target.port,
+            unix_socket=target.socket or None,
+            user=target.user,
+            password=target.password.plain,
+            database=target.database,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=_SECONDS,
+            read_timeout=_SECONDS,
+            write_timeout=_SECONDS,
+            client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # else a row that stays as it is counts as none
+            init_command="SET SESSION sql_mode = 'STRICT_ALL_TABLES'",  # a name that is too long is refused, and not cut
+            auth_plugin_map=refused_logins(target),
+            **({"ssl": tls_context_of(target)} if target.tls else {"ssl_disabled": True}),
+        )
+
+    def disown(self, connection: Any) -> None:
+        _void(connection, lambda: connection._sock.fileno())
+
+
+def open_database(url: str) -> PostgreSQL | MySQL:
+    return MySQL(url) if url.startswith(("mysql:", "mariadb:")) else PostgreSQL(url)
+
+
+def refused(whose: str, error: Exception) -> Misuse:
+    """What no repetition mends: no such table, a name that is too long."""
+    return Misuse(f"the lock of {whose} cannot be taken: {str(error).strip()}")
+
+
+def _void(connection: Any, number: Any) -> None:
+    """In a forked child: its end of the socket is gone, or the server would not hear of the parent's."""
+    _inherited.append(connection)
+    with contextlib.suppress(Exception):  # closed, or broken
+        void = os.open(os.devnull, os.O_RDWR)
+        os.dup2(void, number())
+        os.close(void)
+
+
+def _place(url: str) -> str:
+    """Without user, password and options."""
+    return url.partition("://")[2].partition("?")[0].rpartition("@")[2] or "localhost"
