@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
+from ...drivers.sockets import void
 from ...drivers.threads import ThreadBell
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
@@ -396,10 +397,7 @@ class BlockingConnection:
         """Not closed: a thread of the parent's may have been reading it at the fork, and its buffer stays locked."""
         if self._watched >= 0:
             self._unwatch()
-        if self.fileno() >= 0:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, self.fileno())
-            os.close(nothing)
+        void(self)
 
 
 def bear(plug: Any, seconds: float) -> None:

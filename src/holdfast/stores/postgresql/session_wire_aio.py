@@ -57,7 +57,7 @@ class AioSession:
 
     @property
     def alive(self) -> bool:
-        return self.lane.open
+        return not self.lane.is_stale()
 
     async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
         try:
@@ -132,7 +132,7 @@ class AioSession:
 
     def close(self) -> None:
         self.idle()
-        self.lane.fail(Unavailable("closed"))
+        self.lane.close()
 
     def disown(self) -> None:
         self.lane.disown()
