@@ -162,6 +162,17 @@ MUTANTS = [
         "tests/stores/test_looking_up.py::test_in_asyncio[mysql://root@nobody.example/holdfast]",
     ),
     Mutant(
+        "the nodes of a cluster are gone through while others find more of them",
+        "stores/redis/cluster.py",
+        (
+            (
+                "        for wire in (self._home, *self._wires.copy().values()):\n            wire.reset()\n",
+                "        for wire in self._wires.values():\n            wire.reset()\n",
+            ),
+        ),
+        "tests/stores/redis/test_cluster_wire.py::test_a_node_that_another_thread_finds_meanwhile_breaks_nothing",
+    ),
+    Mutant(
         "where a slot was found is not remembered",
         "stores/redis/cluster.py",
         (("                        self._slots[slots[index]] = address\n", "                        pass\n"),),

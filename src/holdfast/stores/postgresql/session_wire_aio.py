@@ -57,7 +57,7 @@ class AioSession:
 
     @property
     def alive(self) -> bool:
-        return not self.lane.is_stale()
+        return self.lane.open
 
     async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
         try:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ... import aio
+from ... import aio, events
 from .processes import run
 from .world import LOOPS, World
 
@@ -138,6 +138,10 @@ class Loops:
             async with asyncio.TaskGroup() as group:  # two at once, so that one waits for the connection of the other
                 for name in "ab":
                     group.create_task(_in_and_out(locks, name))
+            renewed = asyncio.Event()
+            locks.subscribe(lambda event: renewed.set(), [events.RENEWED])
+            async with asyncio.timeout(30), locks.lock("r", ttl=world.ttl_kept):
+                await renewed.wait()
             before.append(await locks.lock("x").acquire(timeout=5))
             before.append(asyncio.create_task(locks.lock("x").acquire(timeout=20)))
             await asyncio.to_thread(world.until, lambda: len(world.waiters("x")) == 1 or not world.traits.fair)
