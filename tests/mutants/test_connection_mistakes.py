@@ -173,6 +173,18 @@ MUTANTS = [
         "tests/stores/redis/test_cluster_wire.py::test_a_node_that_another_thread_finds_meanwhile_breaks_nothing",
     ),
     Mutant(
+        "a server that hangs up at once is a mistake of the user",
+        "stores/mysql/connection.py",
+        (('if "socket instance" in str(error):', "if False:"),),
+        "tests/stores/mysql/test_dialling.py",
+    ),
+    Mutant(
+        "who would not wait waits for a silent server to take it back",
+        "cli/run.py",
+        (("FIND_OUT if isinstance(error, Unavailable) else CLOSING", "CLOSING"),),
+        "tests/cli/test_exit_codes.py::test_a_silent_server_does_not_keep_who_would_not_wait[redis]",
+    ),
+    Mutant(
         "where a slot was found is not remembered",
         "stores/redis/cluster.py",
         (("                        self._slots[slots[index]] = address\n", "                        pass\n"),),

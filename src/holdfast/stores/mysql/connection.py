@@ -208,6 +208,8 @@ def connecting(target: Target, kind: type[Exception]) -> Iterator[None]:
     except NONSENSE as error:
         raise Unavailable(f"what answers at {target.shown()} does not speak as MySQL does: {error!r:.200}") from error
     except (ValueError, RuntimeError) as error:  # a login that wants TLS
+        if "socket instance" in str(error):  # asyncmy, of one that was cut off as soon as it was there; on uvloop
+            raise Unavailable(f"cannot connect to MySQL at {target.shown()}: the server closed it") from error
         raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
 
 
