@@ -22,7 +22,9 @@ ROWS = {
 
 # Found by attack: by item, its cells; a test is named with its file, or with its theme of the conformance suite.
 ITEMS = {
-    cells[1].strip(): cells for line in PAGE.splitlines() if re.match(r"\| [ABC]\d+[ |]", line) and (cells := line.split("|"))
+    cells[1].strip(): cells
+    for line in PAGE.splitlines()
+    if re.match(r"\| [ABC]\d+[ |]", line) and (cells := line.split("|"))
 }
 EVERY_ITEM = {f"A{n}" for n in range(1, 8)} | {f"B{n}" for n in range(1, 11)} | {f"C{n}" for n in range(1, 12)}
 MENTIONED = re.compile(r"`([\w/.]+)::(\w+)`")

@@ -18,7 +18,12 @@ MUTANTS = [
     Mutant(
         "the number of a socket is used that uvloop has closed with itself",
         "drivers/transports.py",
-        (("self._plain = plain  #", "self._plain: Any = type('', (), {'fileno': lambda _, n=plain.fileno(): n})()  #"),),
+        (
+            (
+                "self._plain = plain  #",
+                "self._plain: Any = type('', (), {'fileno': lambda _, n=plain.fileno(): n})()  #",
+            ),
+        ),
         f"tests/conformance/test_etcd.py::TestEtcd::{NEXT}[uvloop]",
     ),
     Mutant(
