@@ -47,7 +47,7 @@ MUTANTS = [
     Mutant(
         "PostgreSQL: an ear in a loop that is over is thought to listen",
         "stores/postgresql/ear_aio.py",
-        ((" and not self._lane.loop.is_closed()", ""),),
+        ((" and not lane.loop.is_closed()", ""),),
         POSTGRESQL,
     ),
     Mutant(

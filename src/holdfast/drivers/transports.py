@@ -20,9 +20,7 @@ class TransportStream(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, plain: socket.socket) -> None:
         self._loop = loop
-        self._plain = (
-            plain  # asked for its number each time: uvloop closes it with the loop, and the number is free then
-        )
+        self._plain = plain  # asked for its number each time: uvloop closes it with the loop, and the number is free
         self._transport: asyncio.Transport | None = None
         self._unread = bytearray()
         self._ended = False
