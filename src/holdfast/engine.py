@@ -290,10 +290,13 @@ class Engine:
         key = lease._key and lease._key[0]
         where = lease._where()
         lease._failed()
-        stay, lease._stay = lease._stay, None
-        self.renewer.drop(
-            Dropped(self, lease._grant, key, lease._keep_until, lease._deadline, where, lease._loss, told, over, stay)
-        )
+        loss, stay = lease._loss, lease._stay
+        dropped = (Dropped(self, lease._grant, key, lease._keep_until, lease._deadline, where, loss, told, over, stay),)
+        # All at once: nothing is called here, so no interruption falls in between. Before, it is tried again; after, it is done.
+        self.renewer.dropped += dropped
+        lease._state = RELEASED
+        lease._stay = None
+        self.renewer.ring()
 
     async def _not_acquired(self, claim: Claim, timeout: float | None, waited: float) -> NotAcquired:
         self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=waited, lock=claim.lock, took=waited)

@@ -114,21 +114,32 @@ class Lease(Enterable):
 
     def __del__(self) -> None:
         """Nobody has it any more: what a file does then, a lease does too."""
-        state = self._state
-        if state is RELEASED or state is LOST or self._handed_over or self._deadline == 0.0:
-            return
-        held = self.held
-        if self._let_go(told=held) and held:  # a release that was cut short was asked for, and needs no warning
+        try:
+            if not self._is_owed():
+                return
+            held = self.held
+            dropped = self._let_go(told=held)
+        except BaseException:  # raised by a signal handler. Python prints it and goes on, and so do we
+            if self._is_owed():
+                self._let_go(told=self.held)
+            elif self._deadline:
+                self._engine.renewer.ring()
+            raise
+        if dropped and held:  # a release that was cut short was asked for, and needs no warning
             import warnings
 
             what = f"the lease of {self.name!r} was dropped without a release (acquired {self._where()})"
             warnings.warn(what, ResourceWarning, source=self, stacklevel=2)
 
+    def _is_owed(self) -> bool:
+        state = self._state
+        return not (state is RELEASED or state is LOST or self._handed_over or self._deadline == 0.0)
+
     def _let_go(self, told: bool) -> bool:
         """In the background: called by the collector, at any moment and in any thread, so it takes no lock."""
         engine = self._engine
-        self._state = RELEASED
         if engine.closed or sys.is_finalizing():
+            self._state = RELEASED
             return False
         over = engine.driver.now() >= self._deadline
         engine._dropped(self, told, over)

@@ -72,7 +72,7 @@ class Renewer:
         self._by_ttl: dict[float, dict[int, ref[Lease]]] = {}
         self._latest: dict[float, float] = {}  # a ttl's latest due time so far
         self._odd: dict[int, ref[Lease]] = {}
-        self._dropped: deque[Dropped] = deque()
+        self.dropped: deque[Dropped] = deque()
         self._bell: Any = None  # there while the renewer runs
         self._runner: object = None  # in which thread or task, once it has begun
         self._home: Bell | None = None  # rung when it has gone home, if somebody waits for that
@@ -121,9 +121,8 @@ class Renewer:
         with self._mutex:
             return list(self._all())
 
-    def drop(self, dropped: Dropped) -> None:
-        """Nobody has that lease any more. Called by the collector: in any thread, at any moment, so it takes no lock."""
-        self._dropped.append(dropped)
+    def ring(self) -> None:
+        """Somebody has dropped a lease. Called by the collector: in any thread, at any moment, so it takes no lock."""
         bell = self._bell
         if bell is not None:
             bell.ring()
@@ -233,7 +232,7 @@ class Renewer:
 
     def let_go(self) -> None:
         """Release in the background what was dropped, and say so."""
-        if not self._dropped:
+        if not self.dropped:
             return
         gone: list[Dropped] = []
         with self._mutex:
@@ -242,12 +241,12 @@ class Renewer:
                     n for n, one in some.items() if (lease := one()) is None or lease._state is not HELD
                 ):
                     del some[number]
-            while self._dropped:
+            while self.dropped:
                 # From one list to the other in one piece: whoever closes meanwhile finds it in the one or in the other.
-                gone.append(dropped := self._dropped[0])
+                gone.append(dropped := self.dropped[0])
                 if not dropped.over and dropped.stay is None:
                     self._leaving.owe(dropped.owed())
-                self._dropped.popleft()
+                self.dropped.popleft()
         for dropped in gone:
             claim, token = dropped.grant.claim, dropped.grant.token
             dropped.engine.mine.forget_dropped(dropped.key)

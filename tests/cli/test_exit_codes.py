@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -49,6 +50,17 @@ def test_waiting_so_long_and_no_longer(run: Commands, locks: holdfast.Locks) -> 
         assert run("run", "-w", "0.3", "x", "--", "true").returncode == 75
         assert time.monotonic() - started >= 0.3
         assert locks.inspect("x").waiters == ()
+
+
+@pytest.mark.parametrize("kind", ["redis", "etcd", "postgresql", "mysql", "zookeeper"])
+def test_a_silent_server_does_not_keep_who_would_not_wait(run: Commands, kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are accepted, and nothing comes back
+        database = "/holdfast" if kind == "mysql" else ""
+        run.environment["HOLDFAST_URL"] = f"{kind}://127.0.0.1:{silent.getsockname()[1]}{database}"
+        started = time.monotonic()
+        done = run("run", "-n", "x", "--", "echo", "inside")
+        assert (done.returncode, done.stdout) == (125, "")
+        assert time.monotonic() - started < 5, "a second to find out, another to take it back, and the start of Python"
 
 
 def test_waiting_until_it_is_free(run: Commands, locks: holdfast.Locks) -> None:

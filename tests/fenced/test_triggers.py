@@ -239,3 +239,26 @@ def test_a_django_migration(shop: Shop) -> None:
     assert operations[1].deconstruct() == ("InstallFence", [shop.table, "fence"], {})
     assert "stale" in operations[1].describe()
     connection.close()
+
+
+@pytest.mark.server
+def test_a_session_that_plays_the_replica_passes_the_trigger_and_only_who_may(postgresql: str) -> None:
+    """As the page says: what PostgreSQL does not run, refuses nothing. An ordinary role may not say so."""
+    import psycopg
+
+    shop = Shop("postgresql", postgresql)
+    for statement in triggers.install(shop.dialect, shop.table):
+        shop.run(statement)
+    shop.set("9")
+    assert shop.refuses("8") is not None
+    shop.run("DROP ROLE IF EXISTS plain")
+    shop.run("CREATE ROLE plain")
+    shop.run("SET ROLE plain")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        shop.run("SET session_replication_role = replica")
+    shop.run("RESET ROLE")
+    shop.run("SET session_replication_role = replica")
+    assert shop.refuses("8") is None
+    shop.run("SET session_replication_role = origin")
+    assert shop.refuses("7") is not None
+    shop.connection.close()

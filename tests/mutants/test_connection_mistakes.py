@@ -162,6 +162,29 @@ MUTANTS = [
         "tests/stores/test_looking_up.py::test_in_asyncio[mysql://root@nobody.example/holdfast]",
     ),
     Mutant(
+        "the nodes of a cluster are gone through while others find more of them",
+        "stores/redis/cluster.py",
+        (
+            (
+                "        for wire in (self._home, *self._wires.copy().values()):\n            wire.reset()\n",
+                "        for wire in self._wires.values():\n            wire.reset()\n",
+            ),
+        ),
+        "tests/stores/redis/test_cluster_wire.py::test_a_node_that_another_thread_finds_meanwhile_breaks_nothing",
+    ),
+    Mutant(
+        "a server that hangs up at once is a mistake of the user",
+        "stores/mysql/connection.py",
+        (('if "socket instance" in str(error):', "if False:"),),
+        "tests/stores/mysql/test_dialling.py",
+    ),
+    Mutant(
+        "who would not wait waits for a silent server to take it back",
+        "cli/run.py",
+        (("FIND_OUT if isinstance(error, Unavailable) else CLOSING", "CLOSING"),),
+        "tests/cli/test_exit_codes.py::test_a_silent_server_does_not_keep_who_would_not_wait[redis]",
+    ),
+    Mutant(
         "where a slot was found is not remembered",
         "stores/redis/cluster.py",
         (("                        self._slots[slots[index]] = address\n", "                        pass\n"),),

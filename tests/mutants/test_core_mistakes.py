@@ -20,6 +20,17 @@ MUTANTS = [
         (("if due < self._wake_at or self._bell.gone:", "if due < self._wake_at:"),),
         "tests/test_renewal.py::test_a_loop_that_was_closed_does_not_take_renewal_with_it",
     ),
+    Mutant(
+        "what is interrupted while a lease is dropped is not done",
+        "lease.py",
+        (
+            (
+                "            if self._is_owed():\n                self._let_go(told=self.held)\n            elif",
+                "            if",
+            ),
+        ),
+        "tests/test_dropped.py::test_a_signal_handler_that_raises_while_a_lease_is_dropped_keeps_no_lock",
+    ),
     # ---- scopes
     Mutant(
         "a scope that is dropped without a word",

@@ -21,7 +21,7 @@ from ..claim import valid_name, valid_note
 from ..connecting import WITHHELD, open_store, resolve
 from ..drivers.base import boot_time, finish
 from ..drivers.threads import Threads
-from ..engine import Engine
+from ..engine import CLOSING, FIND_OUT, Engine
 from ..errors import LeaseLost, Misuse, NotAcquired, Unavailable
 from ..events import IN_DANGER, RENEWED, Event
 from ..recipes import DEFAULT_TTL, lock_ask, rwlock_asks, semaphore_ask
@@ -94,9 +94,10 @@ def _connected(options: Options, ask: Ask, child: Child, signals: Signals, watch
             raise _explained(error, options) from None
         engine.store = store
         return _Run(engine, lease, child, signals, watch, _withheld(options)).command()
-    except BaseException:
+    except BaseException as error:
         engine.store = store
-        finish(engine.close())  # whatever went wrong, nothing stays locked
+        # Whatever went wrong, nothing stays locked; but who said not to wait does not wait for a server that is silent.
+        finish(engine.close(FIND_OUT if isinstance(error, Unavailable) else CLOSING))
         raise
 
 

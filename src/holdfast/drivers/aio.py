@@ -115,11 +115,11 @@ class Asyncio:
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         loop = asyncio.get_running_loop()
 
-        def start(again: bool = False) -> None:
+        def start() -> None:
             # Not by the loop's task factory: an eager task would run at once, and the caller may hold a mutex.
             task = asyncio.Task(main(), loop=loop, name=name)
-            if again:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # the loop may be closing: no complaint
+            # The loop may be closing, and nobody else could wait for its end: no complaint.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
             self._background.add(task)  # the loop itself keeps only a weak reference
             task.add_done_callback(ended)
 
@@ -127,7 +127,7 @@ class Asyncio:
             self._background.discard(task)
             if needed() and (task.cancelled() or task.exception() is not None):
                 # A timer, not a task: if everything is cancelled because the loop is about to close, nothing is left.
-                loop.call_later(0.02, start, True)
+                loop.call_later(0.02, start)
 
         start()
 

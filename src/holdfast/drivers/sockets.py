@@ -35,6 +35,15 @@ def has_something(plain: Any) -> bool:
     return bool(ready.poll(0))
 
 
+def void(plain: Any) -> None:
+    """What others may still own becomes nothing: to close it would give its number away under them."""
+    number = -1 if plain is None else plain.fileno()
+    if number >= 0:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, number, inheritable=False)
+        os.close(nothing)
+
+
 class SocketStream:
     def __init__(self, plain: socket.socket) -> None:
         self._socket = plain

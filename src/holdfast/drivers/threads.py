@@ -64,9 +64,10 @@ def _started(work: Callable[[], None], name: str) -> None:
     except BaseException as error:
         # The interpreter remembers for ever whom it was about to start, and what for: so that is taken out.
         todo.clear()
-        # It may also say RuntimeError, since the mutex that it waited with is not locked: tell what really happened.
+        # It may also say RuntimeError, since the mutex that it waited with is not locked; or KeyError, since the thread was
+        # quicker to strike itself off: tell what really happened.
         cause = error.__context__
-        if isinstance(error, RuntimeError) and cause is not None and cause is not before:
+        if isinstance(error, RuntimeError | KeyError) and cause is not None and cause is not before:
             raise cause from None
         raise
 

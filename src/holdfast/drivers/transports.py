@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
 from typing import Any, cast
 
 from .base import Address, Bell, boot_time
 from .dialing import dial
-from .sockets import has_something
+from .sockets import has_something, void
 
 _MOST_UNREAD = 1 << 18  # bytes; above it, the server has to wait until somebody reads
 
@@ -21,7 +20,7 @@ class TransportStream(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, plain: socket.socket) -> None:
         self._loop = loop
-        self._descriptor = plain.fileno()
+        self._plain = plain  # asked for its number each time: uvloop closes it with the loop, and the number is free
         self._transport: asyncio.Transport | None = None
         self._unread = bytearray()
         self._ended = False
@@ -73,7 +72,7 @@ class TransportStream(asyncio.Protocol):
             return True
         # What the loop has not told us yet counts as well. (TLS has words of its own, which say nothing to us.)
         transport = self._transport
-        return transport is None or (transport.get_extra_info("ssl_object") is None and has_something(self._descriptor))
+        return transport is None or (transport.get_extra_info("ssl_object") is None and has_something(self._plain))
 
     def hang_up(self) -> None:
         self.close()
@@ -95,12 +94,8 @@ class TransportStream(asyncio.Protocol):
         The selector is the parent's as well: to take the socket off it would make the parent deaf. So the number goes to
         something harmless, which whoever still owns the transport may close, or take off, as it likes.
         """
-        if self._ended:
-            return  # the number may be somebody else's by now
         self._ended = True
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, self._descriptor, inheritable=False)
-        os.close(nothing)
+        void(self._plain)
 
     # ---- what the loop tells us
 

@@ -300,6 +300,28 @@ def what_arrives_after_a_try_that_failed_does_not_enter(stage: Stage, patch: Pat
         assert theirs.release()
 
 
+def doubt_about_one_claim_is_over_with_it(stage: Stage, patch: Patch) -> None:
+    """A lost answer is a reason to leave a trace behind for what may yet arrive; of that claim, and of no other."""
+    with Proxy(stage.cluster.members[0].address) as proxy:
+        prefix = stage.url.partition("//")[2].partition("/")[2]
+        far = open_store(f"etcd://127.0.0.1:{proxy.port}/{prefix}", Threads())
+        mine, other = claim_of("x", LONG), claim_of("y", LONG)
+        finish(far._sessions.fresh(LONG, far._by(3)))
+        proxy.to_client.hold()
+        with pytest.raises(Unavailable):
+            finish(far.claim(mine, 0.3))
+        proxy.cut()
+        proxy.flow()
+        assert finish(far.release(mine))  # it had arrived
+        traces: list[float] = []
+        patch.setattr(type(far._sessions), "for_late_arrivals", lambda _, deadline: traces.append(deadline))
+        assert isinstance(finish(far.claim(other)), Grant)
+        assert not far._records[other.holder].doubtful
+        assert finish(far.release(other))
+        assert traces == []
+        finish(far.close())
+
+
 # ---- the mistakes
 
 
@@ -428,6 +450,10 @@ def silence_is_a_no(patch: Patch) -> None:
     patch.setattr(Renewal, "renew", plainly)
 
 
+def in_doubt_for_ever(patch: Patch) -> None:
+    patch.setattr(claiming.Record, "doubtful", property(lambda self: True, lambda self, doubtful: None))
+
+
 MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Stage, Patch], None]]] = [
     (without_a_lease, a_dead_session_takes_its_locks_along),
     (without_the_line, nobody_overtakes),
@@ -447,6 +473,7 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Stage, Patch], None]]] =
     (turns_like_locks, who_was_interrupted_as_it_left_is_in_nobodys_way),
     (once_only, a_release_whose_connection_breaks_leaves_all_the_same),
     (silence_is_a_no, no_answer_is_no_loss),
+    (in_doubt_for_ever, doubt_about_one_claim_is_over_with_it),
 ]
 
 

@@ -97,6 +97,19 @@ def test_a_pooler_in_session_mode_is_as_good_as_none(connect: Connect) -> None:
             assert time.monotonic() - started < 20
 
 
+def test_behind_a_pooler_in_session_mode_a_wait_ends_when_it_was_told_to(connect: Connect) -> None:
+    """Here it took 3.5 s: what was cancelled was the pooler's number, and not the backend's."""
+    with servers.start("pgbouncer", "pool_mode = session", "ignore_startup_parameters = extra_float_digits") as pooler:
+        holder, waiter = (connect(pooler.url, "?mode=session") for _ in range(2))
+        with holder.lock("x").acquire(timeout=SOON):
+            waiter.lock("warm").acquire(timeout=SOON).release()
+            started = time.monotonic()
+            with pytest.raises(NotAcquired):
+                waiter.lock("x").acquire(timeout=0.5)
+            assert time.monotonic() - started < 3
+            assert [one.owner for one in holder.inspect("x").waiters] == []
+
+
 def test_31_a_role_whose_transactions_are_serializable_gets_its_turn_behind_a_pooler(connect: Connect) -> None:
     """There nothing can be SET, so the server refuses some of those who stand in each other's way: they ask again."""
     with servers.start("pgbouncer") as pooler:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -42,12 +42,20 @@ class Node:
     async def ask_all(self, requests: Sequence[bytes], within: float, *, once: bool = False) -> list[Reply]:
         return [once] * len(requests)
 
+    def reset(self) -> None:
+        """Somebody else finds out about a node in this very moment."""
+        _found_meanwhile()
+
+    async def close(self) -> None:
+        _found_meanwhile()
+
     @staticmethod
     async def ask_each_apart(asked: Sequence[tuple[Any, Sequence[bytes]]], within: float) -> list[list[Reply]]:
         return [[node.answer(request) for request in requests] for node, requests in asked]
 
 
 _NODES: dict[int, Node] = {}
+_found_meanwhile: Callable[[], object] = lambda: None  # noqa: E731
 
 
 def request_of(name: str) -> bytes:
@@ -76,3 +84,19 @@ def test_what_may_be_asked_only_once_is_asked_once_of_a_node_that_is_just_gettin
     wire = ClusterWire(parse("redis+cluster://127.0.0.1:1"), Node)  # type: ignore[arg-type]  # as much of a wire as is asked
     monkeypatch.setattr(Node, "answer", lambda *_: ReplyError("ASK 5 127.0.0.1:2"))
     assert finish(wire.ask(request_of("x"), 1.0)) is True
+
+
+@pytest.mark.parametrize("what", ["reset", "close"])
+def test_a_node_that_another_thread_finds_meanwhile_breaks_nothing(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here it broke: "dictionary changed size during iteration"."""
+    wire = ClusterWire(parse("redis+cluster://127.0.0.1:1"), Node)  # type: ignore[arg-type]  # as much of a wire as is asked
+    found = iter(range(2, 100))
+
+    def find() -> None:
+        monkeypatch.setattr(wire, "_closed", False)
+        wire._wire(("127.0.0.1", next(found)))
+
+    find()
+    monkeypatch.setitem(globals(), "_found_meanwhile", find)
+    wire.reset() if what == "reset" else finish(wire.close())
+    assert next(found) > 3

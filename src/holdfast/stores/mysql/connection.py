@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
+from ...drivers.sockets import void
 from ...drivers.threads import ThreadBell
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
@@ -207,6 +208,8 @@ def connecting(target: Target, kind: type[Exception]) -> Iterator[None]:
     except NONSENSE as error:
         raise Unavailable(f"what answers at {target.shown()} does not speak as MySQL does: {error!r:.200}") from error
     except (ValueError, RuntimeError) as error:  # a login that wants TLS
+        if "socket instance" in str(error):  # asyncmy, of one that was cut off as soon as it was there; on uvloop
+            raise Unavailable(f"cannot connect to MySQL at {target.shown()}: the server closed it") from error
         raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
 
 
@@ -396,10 +399,7 @@ class BlockingConnection:
         """Not closed: a thread of the parent's may have been reading it at the fork, and its buffer stays locked."""
         if self._watched >= 0:
             self._unwatch()
-        if self.fileno() >= 0:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, self.fileno())
-            os.close(nothing)
+        void(self)
 
 
 def bear(plug: Any, seconds: float) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
+from ...drivers.sockets import void
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
 from .faults import NONSENSE, ServerError
@@ -215,11 +216,8 @@ class AioConnection:
         """The loop is the parent's too, so it is not touched: our copies of its sockets become nothing."""
         self._open = False
         _inherited.append(self)
-        for plug in (self.transport.get_extra_info("socket"), self._watching):
-            if plug is not None and plug.fileno() >= 0:
-                nothing = os.open(os.devnull, os.O_RDWR)
-                os.dup2(nothing, plug.fileno())
-                os.close(nothing)
+        void(self.transport.get_extra_info("socket"))
+        void(self._watching)
 
 
 _inherited: list[AioConnection] = []  # kept, so that collecting them does not touch the parent's loop

@@ -20,6 +20,7 @@ import psycopg
 from psycopg import pq
 
 from ...drivers.base import boot_time
+from ...drivers.sockets import void
 from ...errors import Unavailable
 from .replies import ServerError
 from .statements import Params, Row, Statement, transposed
@@ -176,14 +177,9 @@ class LibpqConnection:
 
     def disown(self) -> None:
         """In a forked child: libpq would say goodbye on the parent's socket, so have it speak into the void."""
-        try:
-            number = self.pgconn.socket
-        except psycopg.Error:
-            return
-        void = os.open(os.devnull, os.O_RDWR)
-        os.dup2(void, number)
-        os.close(void)
-        _inherited.append(self)
+        with contextlib.suppress(psycopg.Error):
+            void(self)
+            _inherited.append(self)
 
 
 class BlockingConnection(LibpqConnection):

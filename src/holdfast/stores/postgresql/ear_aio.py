@@ -57,7 +57,8 @@ class LoopEar(ears_aio.LoopEar[str], Opening[EarLane]):
 
     @property
     def is_open(self) -> bool:
-        return self._connection is not None and self._connection.open
+        lane = self._connection
+        return lane is not None and lane.open and not lane.loop.is_closed()
 
     async def open(self, within: float) -> None:
         await super().open(within)

@@ -84,8 +84,8 @@ class Lane(LibpqConnection):
         return self._add(sql, (), deadline)
 
     def _add(self, what: Statement | str, params: Params, deadline: float) -> asyncio.Future[list[Row]]:
-        future: asyncio.Future[list[Row]] = self.loop.create_future()
-        if not self.open:
+        future: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()
+        if self.is_stale():
             future.set_exception(self.broken(Exception("it was closed")))
             return future
         self._waiting.append(Asked(what, params, future, boot_time(), deadline))

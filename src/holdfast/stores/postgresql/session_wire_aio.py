@@ -132,7 +132,7 @@ class AioSession:
 
     def close(self) -> None:
         self.idle()
-        self.lane.fail(Unavailable("closed"))
+        self.lane.close()
 
     def disown(self) -> None:
         self.lane.disown()

@@ -80,12 +80,12 @@ class LoopEar(ears_aio.LoopEar[bytes]):
 
     @property
     def is_open(self) -> bool:
-        return self._pipe is not None and self._pipe.open
+        return self._pipe is not None and self._pipe.open and not self._pipe.loop.is_closed()
 
     async def open(self, within: float) -> None:
         deadline = asyncio.get_running_loop().time() + min(within, self._wire.target.timeout)
         try:
-            async with asyncio.timeout_at(deadline), self._opening:
+            async with asyncio.timeout_at(deadline), self._opening():
                 if not self.is_open:
                     await self._subscribe(deadline)
         except TimeoutError as error:

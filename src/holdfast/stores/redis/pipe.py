@@ -8,10 +8,10 @@ future in the queue, so that its reply is still taken off, and given to nobody.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from typing import cast
 
+from ...drivers.sockets import void
 from ...errors import Unavailable
 from .connection import Disconnected
 from .replies import MOST, MOST_OF_LOOKING, Bounds, ProtocolError, Reader, Reply
@@ -96,6 +96,9 @@ class Pipe(asyncio.BufferedProtocol):
     def fail(self, error: Unavailable) -> None:
         if not self.open:
             return
+        if self.loop.is_closed():  # nobody waits there any more, and asyncio leaves the socket open
+            self.disown()
+            return
         self.open = False
         if self._watchdog is not None:
             self._watchdog.cancel()
@@ -110,11 +113,7 @@ class Pipe(asyncio.BufferedProtocol):
         """In a forked child: give up our copy of the socket. The loop is the parent's too, so it is not touched."""
         self.open = False
         if self._transport is not None:
-            inherited = self._transport.get_extra_info("socket")
-            if inherited is not None and inherited.fileno() >= 0:
-                nothing = os.open(os.devnull, os.O_RDWR)
-                os.dup2(nothing, inherited.fileno())
-                os.close(nothing)
+            void(self._transport.get_extra_info("socket"))
 
     # ---- called by the loop
 

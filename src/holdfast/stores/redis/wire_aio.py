@@ -14,6 +14,7 @@ from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
 from ...drivers.dialing import dial
 from ...errors import HoldfastError, Misuse, Unavailable
+from ..ears_aio import OneAtATime
 from ..kit.url import tls_context
 from .connection import Disconnected, no_tls
 from .dialing import as_sentinel, master_address, master_question
@@ -34,7 +35,7 @@ class AioWire:
         self._timeout = target.timeout
         self._shared: Pipe | None = None
         self._renewing: Pipe | None = None
-        self._dialing = asyncio.Lock()
+        self._dialing = OneAtATime()
         self._known = False
         self._closed = False
         self.ear = LoopEar(self, target.prefix)
@@ -144,7 +145,7 @@ class AioWire:
         return Pipe(address, 600.0)  # a renewal has a deadline of its own
 
     async def _connected(self, deadline: float) -> Pipe:
-        async with self._dialing:
+        async with self._dialing():
             return self.ready() or await self._dial_shared(deadline)
 
     async def _dial_shared(self, deadline: float) -> Pipe:
@@ -236,7 +237,7 @@ class AioWire:
                 pipe.disown()
                 _inherited.append(pipe)
         self._shared = self._renewing = None
-        self._dialing = asyncio.Lock()
+        self._dialing = OneAtATime()
         self.ear.forked()
 
     async def close(self) -> None:

@@ -132,9 +132,10 @@ class AioFan:
         self._slow_until = {}
 
     async def close(self) -> None:
-        if self._leaving:
-            await asyncio.wait(self._leaving, timeout=LAST)
-        for task in self._late:
+        loop = asyncio.get_running_loop()  # what a loop that is over was about to answer will not come
+        if leaving := [answer for answer in self._leaving if answer.get_loop() is loop]:
+            await asyncio.wait(leaving, timeout=LAST)
+        for task in [task for task in self._late if task.get_loop() is loop]:
             task.cancel()
         for wire in (*self._wires, *self._renewals):
             await wire.close()

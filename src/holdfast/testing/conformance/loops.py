@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
+import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
+from ... import aio, events
 from .processes import run
 from .world import LOOPS, World
 
@@ -115,9 +123,74 @@ class Loops:
         a.do(wait)
         world.until_nothing_is_left()
 
+    @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # asyncio's word for what its loop was left with
+    @pytest.mark.parametrize("world", LOOPS, indirect=True)
+    def test_what_was_connected_in_a_loop_that_is_over_goes_on_in_the_next(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """As a program does that calls asyncio.run() twice, or a suite of tests that has a loop a test."""
+        holder = world.actor("holder")
+        before: list[Any] = []
+        soon = 3 + world.slack
+
+        async def first() -> Any:
+            locks = aio.connect(world.url)
+            async with asyncio.TaskGroup() as group:  # two at once, so that one waits for the connection of the other
+                for name in "ab":
+                    group.create_task(_in_and_out(locks, name))
+            renewed = asyncio.Event()
+            locks.subscribe(lambda event: renewed.set(), [events.RENEWED])
+            async with asyncio.timeout(30), locks.lock("r", ttl=world.ttl_kept):
+                await renewed.wait()
+            before.append(await locks.lock("x").acquire(timeout=5))
+            before.append(asyncio.create_task(locks.lock("x").acquire(timeout=20)))
+            await asyncio.to_thread(world.until, lambda: len(world.waiters("x")) == 1 or not world.traits.fair)
+            return locks
+
+        async def second(locks: Any) -> None:
+            async with asyncio.timeout(6 * soon), asyncio.TaskGroup() as group:
+                for name in "ab":
+                    group.create_task(_in_and_out(locks, name))
+            await before.pop(0).release()
+            await _in_and_out(locks, "x", 6 * soon)
+            held = await asyncio.to_thread(holder.do, lambda locks: locks.lock("y").acquire())
+            waiting = asyncio.create_task(locks.lock("y", ttl=60).acquire(timeout=30))
+            await asyncio.to_thread(world.until, lambda: len(world.waiters("y")) == 1 or not world.traits.fair)
+            await asyncio.sleep(0.1)  # it sleeps by now, if there is no line to be seen in
+            await asyncio.to_thread(holder.do, lambda _: held.release())
+            async with asyncio.timeout(soon):
+                await (await waiting).release()
+            await locks.close()
+
+        with caplog.at_level(logging.WARNING, "asyncio"):
+            with asyncio.Runner(loop_factory=import_module(world.flavour).new_event_loop) as runner:
+                locks = runner.run(first())
+            with _files_of_others() as untouched:
+                with asyncio.Runner(loop_factory=import_module(world.flavour).new_event_loop) as runner:
+                    runner.run(second(locks))
+                del locks, runner
+                gc.collect()
+                assert untouched(), "a number of the loop that is over was used, though it was somebody else's by then"
+        assert [record.getMessage() for record in caplog.records] == []
+        world.until_nothing_is_left(6 * soon)
+
     @pytest.mark.skipif(not find_spec("gevent"), reason="gevent is not installed")
     def test_greenlets_take_turns(self, world: World) -> None:
         if world.asynchronous:
             return  # gevent brings its own
         assert run(_GEVENT, world.url) == "fine"
         world.until_nothing_is_left()
+
+
+async def _in_and_out(locks: Any, name: str, within: float = 10.0) -> None:
+    async with locks.lock(name).acquire(timeout=within):
+        pass
+
+
+@contextmanager
+def _files_of_others() -> Iterator[Any]:
+    """Files that get the numbers which are free now; afterwards each is the one that it was."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(40)]
+        were = [os.fstat(file.fileno()).st_ino for file in files]
+        yield lambda: [os.fstat(file.fileno()).st_ino for file in files] == were
