@@ -1,0 +1,377 @@
+"""A cluster of etcd on simulated machines: one log, members that lag behind it, leaders that come and go.
+
+What is modelled, since clients can see it: a member that is cut off, paused or down holds up whoever asks it; a leader that was
+deposed without noticing answers keep-alives out of its own memory, and nothing else; a new leader gives every lease its whole time
+anew, and an election timeout more; leases end at the leader only, twice a second; members tell watchers what they have applied,
+which may be later than others know of it. What is not: a disk that fails, a cluster that loses its data, old revisions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from .....drivers.base import Address
+from .....drivers.simulated import Process
+from .....drivers.simulated_streams import SimulatedStream, Streams
+from .....drivers.world import FOREVER, World
+from .....stores.etcd import requests
+from .....stores.etcd.channel import INVALID_ARGUMENT, UNAUTHENTICATED, UNAVAILABLE
+from .....stores.etcd.replies import fields
+from .....stores.etcd.requests import data, number
+from .frames import GOODBYE, Call, Conversation, Over
+from .space import Pair, Refused, Space
+
+ELECTION = 1.0  # seconds: the timeout
+_TICK = 0.5  # so often leases are looked at
+_PATIENCE = 7.0  # then whoever asks a member that has no leader is told so
+_LOOK = 0.05
+_RANDOMLY = (requests.TXN, requests.RANGE, requests.LEASE_KEEP_ALIVE, requests.LEASE_REVOKE, requests.LEASE_GRANT)
+
+
+class Watcher(NamedTuple):
+    stream: int
+    number: int
+    key: bytes
+    end: bytes
+
+    def concerns(self, key: bytes) -> bool:
+        return self.key <= key < self.end if self.end else key == self.key
+
+
+class Line:
+    """One connection of a client to a member."""
+
+    def __init__(self, stream: SimulatedStream) -> None:
+        self.stream = stream
+        self.talk = Conversation()
+        self.watchers: list[Watcher] = []
+
+    def flush(self) -> None:
+        if self.talk.outgoing:
+            self.stream.put(self.talk.taken())
+
+
+class Old(NamedTuple):
+    """What a leader that was deposed still believes."""
+
+    term: int
+    revision: int
+    leases: dict[int, int]  # and how long they live
+
+
+class Member:
+    def __init__(self, cluster: EtcdCluster, process: Process, streams: Streams, address: Address) -> None:
+        self.process = process
+        self.lag = 0.0  # seconds that it is behind the leader
+        self.up = True
+        self.out_until = 0.0  # of touch with the others
+        self.old: Old | None = None
+        self.old_until = 0.0
+        self.applied = cluster.space.revision
+        self._cluster = cluster
+        self._world = cluster.world
+        self._streams = streams
+        self._address = address
+        self._lines: list[Line] = []
+        self._unapplied: deque[tuple[int, list[tuple[bytes, Pair | None]]]] = deque()
+        streams.listen(address, process, self._serve)
+
+    @property
+    def well(self) -> bool:
+        return self.up and not self.process.paused and self.out_until <= self._world.time
+
+    # ---- conversations
+
+    async def _serve(self, stream: SimulatedStream) -> None:
+        line = Line(stream)
+        self._lines.append(line)
+        try:
+            while received := await stream.receive(FOREVER):
+                calls = line.talk.feed(received)
+                if len(calls) > 1 and all(type(one) is Call and one.path in _RANDOMLY for one in calls):
+                    self._world.random.shuffle(calls)  # streams of HTTP/2 are in no order
+                for call in calls:
+                    if type(call) is Over:
+                        line.watchers = [one for one in line.watchers if one.stream != call.stream]
+                    elif type(call) is Call:
+                        self._hear(line, call)
+                line.flush()
+        except OSError:
+            pass
+        finally:
+            if line in self._lines:
+                self._lines.remove(line)
+
+    def _hear(self, line: Line, call: Call) -> None:
+        if call.path == requests.WATCH:
+            self._watch(line, call)
+        elif self.lag or not self._can_answer(call):
+            self.process.spawn(lambda: self._answer_later(line, call), "a call")
+        else:
+            self._answer(line, call)
+
+    def _can_answer(self, call: Call) -> bool:
+        return self._cluster.in_touch(self) or (
+            call.path == requests.LEASE_KEEP_ALIVE and self.old is not None and self._world.time < self.old_until
+        )
+
+    async def _answer_later(self, line: Line, call: Call) -> None:
+        give_up = self._world.time + _PATIENCE
+        while not self._can_answer(call):
+            if self._world.time > give_up:
+                line.talk.end(call.stream, UNAVAILABLE, "etcdserver: request timed out")
+                line.flush()
+                return
+            await self.process.driver.sleep(_LOOK)
+        self._answer(line, call)
+        if self.lag:  # it answers when it has applied it
+            await self.process.driver.sleep(self.lag)
+        line.flush()
+
+    def _answer(self, line: Line, call: Call) -> None:
+        cluster = self._cluster
+        try:
+            if call.path == requests.LEASE_KEEP_ALIVE and not cluster.in_touch(self) and self.old is not None:
+                lease = int(dict(fields(call.message)).get(1, 0))
+                answer = number(2, lease) + number(3, self.old.leases.get(lease, 0))
+                line.talk.say(call.stream, _header(self.old.revision, self.old.term) + answer)
+            else:
+                cluster.check_login(call)
+                answer = cluster.ask(call)
+                line.talk.say(call.stream, _header(cluster.space.revision, cluster.term) + answer)
+            line.talk.end(call.stream)
+        except Refused as refused:
+            line.talk.end(call.stream, refused.code, str(refused))
+        cluster.publish()
+
+    # ---- watches
+
+    def _watch(self, line: Line, call: Call) -> None:
+        ((kind, request),) = fields(call.message)
+        asked = dict(fields(bytes(request)))
+        header = _header(self.applied, self._cluster.term)
+        if kind == 1:
+            if 3 in asked:
+                raise NotImplementedError("our client watches from now on")
+            number_ = int(asked.get(7, 0))
+            try:
+                self._cluster.check_login(call)
+            except Refused as refused:
+                why = number(3, 1) + number(4, 1) + data(6, str(refused).encode())
+                line.talk.say(call.stream, header + number(2, 2**64 - 1) + why)
+                return
+            line.watchers.append(Watcher(call.stream, number_, bytes(asked[1]), bytes(asked.get(2, b""))))
+            line.talk.say(call.stream, header + number(2, number_) + number(3, 1))
+        elif kind == 2:
+            number_ = int(asked[1])
+            left = [one for one in line.watchers if one.number != number_]
+            if len(left) < len(line.watchers):
+                line.watchers = left
+                line.talk.say(call.stream, header + number(2, number_) + number(4, 1))
+
+    def apply_later(self, revision: int, changes: list[tuple[bytes, Pair | None]]) -> None:
+        self._unapplied.append((revision, changes))
+        if self.lag or len(self._unapplied) > 1 or not self.well:
+            self._world.after(max(self.lag, 0.001), self._apply)
+        else:
+            self._apply()
+
+    def _apply(self) -> None:
+        if not self._unapplied:
+            return
+        if not self.well:
+            self._world.after(_LOOK, self._apply)
+            return
+        self.applied, changes = self._unapplied.popleft()
+        for line in self._lines:
+            told = False
+            for watcher in line.watchers:
+                events = b"".join(_event(key, pair, self.applied) for key, pair in changes if watcher.concerns(key))
+                if events:
+                    told = True
+                    header = _header(self.applied, self._cluster.term)
+                    line.talk.say(watcher.stream, header + number(2, watcher.number) + events)
+            if told:
+                line.flush()
+
+    # ---- what happens to it
+
+    def has_no_leader(self) -> None:
+        """Streams that asked for one are ended."""
+        if not self._cluster.in_touch(self) and self.up and not self.process.paused:
+            for line in self._lines:
+                for stream in {watcher.stream for watcher in line.watchers}:
+                    line.talk.end(stream, UNAVAILABLE, "etcdserver: no leader")
+                line.watchers.clear()
+                line.flush()
+
+    def restart(self, down: float) -> None:
+        self.up = False
+        self._lines.clear()
+        self._streams.stop_listening(self._address)
+        self._streams.crashed(self.process)
+        self._world.after(down, self._back)
+
+    def _back(self) -> None:
+        self.up, self.old = True, None
+        self._streams.listen(self._address, self.process, self._serve)
+
+    def say_goodbye(self) -> None:
+        """GOAWAY to everybody: what is under way is answered, and then it hangs up."""
+        for line in list(self._lines):
+            line.stream.put(GOODBYE)
+            self._world.after(self._world.random.uniform(0.0, 0.1), line.stream.close)
+
+
+class EtcdCluster:
+    """Members at those addresses. With a user and a password, whoever asks must have logged in."""
+
+    def __init__(self, world: World, streams: Streams, addresses: list[Address], login: tuple[str, str] | None = None):
+        self.world = world
+        self.term = 2
+        self.space = Space(lambda: world.time, shortest=2)
+        self._login = login
+        self._tokens: set[bytes] = set()
+        self._logins = 0
+        self._ticking = False
+        self.members = [Member(self, Process(world, where[0]), streams, where) for where in addresses]
+        self.leader: Member | None = self.members[0]
+
+    def in_touch(self, member: Member) -> bool:
+        """Does it know a leader that a majority follows?"""
+        leader = self.leader
+        if leader is None or not (member.well and leader.well):
+            return False
+        return 2 * sum(one.well for one in self.members) > len(self.members)
+
+    def ask(self, call: Call) -> bytes:
+        space, message = self.space, call.message
+        path = call.path
+        if path == requests.TXN:
+            return space.transact(message)
+        if path == requests.RANGE:
+            return space.range(message)
+        if path == requests.LEASE_KEEP_ALIVE:
+            return space.keep_alive(message)
+        if path == requests.LEASE_GRANT:
+            if not self._ticking:
+                self._ticking = True
+                self.world.after(_TICK, self._tick)
+            return space.grant(message)
+        if path == requests.LEASE_TIME_TO_LIVE:
+            return space.time_to_live(message)
+        if path == requests.LEASE_REVOKE:
+            return space.revoke(message)
+        if path == requests.AUTHENTICATE:
+            return self._log_in(message)
+        raise NotImplementedError(path)
+
+    def publish(self) -> None:
+        changes = self.space.changes()
+        if changes:
+            for member in self.members:
+                member.apply_later(self.space.revision, changes)
+
+    def _tick(self) -> None:
+        """The leader ends what is over."""
+        self._ticking = bool(self.space.leases)
+        if self._ticking:
+            self.world.after(_TICK, self._tick)
+        if self.leader is not None and self.in_touch(self.leader):
+            now = self.world.time
+            for lease in [lease for lease, one in self.space.leases.items() if one.ends <= now]:
+                self.space.end(lease)
+                self.publish()
+
+    # ---- logins
+
+    def _log_in(self, message: bytes) -> bytes:
+        asked = dict(fields(message))
+        if self._login is None:
+            raise Refused(9, "etcdserver: authentication is not enabled")
+        if (asked.get(1), asked.get(2)) != tuple(word.encode() for word in self._login):
+            raise Refused(INVALID_ARGUMENT, "etcdserver: authentication failed, invalid user ID or password")
+        self._logins += 1
+        token = b"token.%d" % self._logins
+        self._tokens.add(token)
+        return data(2, token)
+
+    def check_login(self, call: Call) -> None:
+        if self._login is None or call.path in (requests.AUTHENTICATE, requests.LEASE_KEEP_ALIVE):
+            return
+        if not call.token:
+            raise Refused(INVALID_ARGUMENT, "etcdserver: user name is empty")
+        if call.token not in self._tokens:
+            raise Refused(UNAUTHENTICATED, "etcdserver: invalid auth token")
+
+    def end_logins(self) -> None:
+        self._tokens.clear()
+
+    # ---- leaders
+
+    def elect(self, away: float, unaware: float = 0.0) -> None:
+        """Without a leader for so long; then another leads, in a new term. The old one does not know it for a while."""
+        old = self.leader
+        if old is None:
+            return
+        if unaware:
+            lengths = {lease: one.seconds for lease, one in self.space.leases.items()}
+            old.old = Old(self.term, self.space.revision, lengths)
+            old.old_until = self.world.time + unaware
+            old.out_until = max(old.out_until, old.old_until)
+        self.leader = None
+        self.world.after(away, lambda: self._elected(old))
+
+    def _elected(self, old: Member) -> None:
+        well = [one for one in self.members if one.well]
+        if 2 * len(well) <= len(self.members):
+            self.world.after(_LOOK, lambda: self._elected(old))
+            return
+        others = [one for one in well if one is not old] or well
+        self.leader = self.world.random.choice(others)
+        self.term += 1
+        for lease in self.space.leases.values():
+            lease.ends = self.world.time + lease.seconds + ELECTION
+
+    def miss(self, member: Member) -> None:
+        """Others notice that their leader does not answer. When it comes back, it may not know yet that it was replaced."""
+        if member is not self.leader or len(self.members) == 1:
+            return
+        lengths = {lease: one.seconds for lease, one in self.space.leases.items()}
+        believes = Old(self.term, self.space.revision, lengths)
+
+        def look() -> None:
+            if self.leader is not member or member.well:
+                return
+            if member.process.paused:  # what it finds first when it goes on are questions that came meanwhile
+                member.old = believes
+                back = member.process._paused_until
+                member.old_until = back + self.world.random.uniform(0.0, 0.3)
+                member.out_until = max(member.out_until, member.old_until)
+            self.elect(self.world.random.uniform(0.01, 0.5))
+
+        if not member.process.paused and member.up:  # cut off: it goes on for a while
+            member.old, member.old_until = believes, self.world.time + self.world.random.uniform(0.5, 1.5) * ELECTION
+        self.world.after(self.world.random.uniform(0.5, 1.0) * ELECTION, look)
+
+    def cut_off(self, member: Member, seconds: float) -> None:
+        """From the other members."""
+        member.out_until = max(member.out_until, self.world.time + seconds)
+        self.miss(member)
+        self.world.after(self.world.random.uniform(1.0, 3.0) * ELECTION, member.has_no_leader)
+
+    def heal(self) -> None:
+        for member in self.members:
+            member.out_until = member.old_until = 0.0
+            member.lag = min(member.lag, 0.002)
+
+
+def _header(revision: int, term: int) -> bytes:
+    return data(1, number(3, revision) + number(4, term))
+
+
+def _event(key: bytes, pair: Pair | None, revision: int) -> bytes:
+    if pair is None:
+        return data(11, number(1, 1) + data(2, data(1, key) + number(3, revision)))
+    return data(11, data(2, pair.packed(key)))
