@@ -14,8 +14,10 @@ from holdfast.drivers.simulated import Process
 from holdfast.drivers.simulated_streams import Streams
 from holdfast.drivers.world import World
 from holdfast.engine import Engine
+from holdfast.errors import Unavailable
 from holdfast.lease import Lease
-from holdfast.stores import redis
+from holdfast.stores import etcd, redis
+from holdfast.stores.etcd.store import EtcdStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.redis.keys import message_pack
 from holdfast.stores.redis.scripts import Script
@@ -25,9 +27,10 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.store import Heir
 from holdfast.testing.simulation.local import moment
 from holdfast.testing.simulation.machines import on_machines
+from holdfast.testing.simulation.servers.etcd import EtcdCluster
 from holdfast.testing.simulation.servers.redis import RedisServer
 from holdfast.testing.simulation.servers.redis.execution import Execution
-from holdfast.testing.simulation.swarm import REDIS, REDLOCK, plan_of
+from holdfast.testing.simulation.swarm import ETCD, REDIS, REDLOCK, plan_of
 from holdfast.testing.simulation.workload import run
 
 _names = itertools.count()
@@ -199,7 +202,44 @@ def test_a_proposal_that_is_given_back_late_takes_no_later_one_along() -> None:
     assert ask(redlock.RELEASE, b"h", b"1000000", b"0", b"%d" % (token + 1)) == 1
 
 
+class _Etcd:
+    """A simulated etcd of one member."""
+
+    def __init__(self, world: World) -> None:
+        self.cluster = EtcdCluster(world, Streams(world), [("etcd", 2379)])
+        self._world = world
+
+    def store(self, name: str) -> EtcdStore:
+        return etcd.open_store("etcd://etcd?timeout=1", Process(self._world, name).driver)
+
+
+def test_who_entered_on_a_lease_that_it_has_given_up_is_moved_to_the_one_that_it_keeps() -> None:
+    """By seed 78 on etcd: it was told for seconds that it holds the lock, after etcd had ended the lease and let in another."""
+    with World(1) as world:
+        found, process = _Etcd(world), Process(world, "story")
+        one, other = (Claim("lock", name * 32, name, 1.0) for name in "ab")
+        (member,) = found.cluster.members
+
+        async def story() -> None:
+            store, later = found.store("a"), found.store("b")
+            await store.claim(Claim("another", "c" * 32, "a", 1.0))  # so that it has a lease
+            member.lag = 1.5
+            for _ in range(2):  # it enters, and is not told; keeps its lease alive, and is not told either
+                with pytest.raises(Unavailable):
+                    await store.claim(one)
+            member.lag = 0.0
+            grant = await store.claim(one)
+            assert isinstance(grant, Grant)
+            for _ in range(20):
+                assert list(await store.renew([grant], 1.0)) == [grant]
+                assert isinstance(await later.claim(other), Place)
+                await process.driver.sleep(0.3)
+
+        world.run(process.spawn(story, "story"))
+
+
 FOUND = [
+    (ETCD, 78),
     (REDIS, 7),
     (REDIS, 1319),
     (REDIS, 1423),

@@ -110,7 +110,7 @@ class _Search:
         for index in candidates:
             operation = self._all[index]
             for after in self._apply(state, operation):
-                if after.clock <= soonest:
+                if after.clock <= soonest and (index < self._first_optional or _helps(state, after)):
                     yield done | 1 << index, after
 
     def _apply(self, state: _State, operation: Operation) -> Iterator[_State]:
@@ -170,6 +170,14 @@ def _constrains(operation: Operation) -> bool:
         (RENEW, LOST),
         (EVICT, DONE),
     ) or (operation.kind == RELEASE and operation.outcome not in (UNKNOWN, "failed"))
+
+
+def _helps(before: _State, after: _State) -> bool:
+    """Is it worth while to believe that what was not answered has happened? Not if it only made leases longer."""
+    if len(before.inside) != len(after.inside):
+        return True
+    pairs = zip(before.inside, after.inside, strict=True)
+    return any(one[:3] != other[:3] or other.may_end < one.may_end for one, other in pairs)
 
 
 def _endings(state: _State, operation: Operation, mine: _Inside | None) -> Iterator[tuple[_Inside, ...]]:

@@ -21,13 +21,15 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
-def _literal(name: bytes, value: bytes) -> bytes:
-    """HPACK, never indexed: no state that the two ends could disagree about. Both are shorter than 127 bytes."""
-    return b"\0" + bytes((len(name),)) + name + bytes((len(value),)) + value
+def _literal(name: bytes, value: bytes, *, kept: bool = False) -> bytes:
+    """HPACK. `kept`: the client remembers it, as number 62, and what it remembered before as one more. Short words only."""
+    return (b"\x40" if kept else b"\0") + bytes((len(name),)) + name + bytes((len(value),)) + value
 
 
-_BEGIN = b"\x88" + _literal(b"content-type", b"application/grpc")  # \x88 is `:status: 200` of the static table
-_DONE = _literal(b"grpc-status", b"0")
+_WELL = b"\x88"  # `:status: 200` of the static table
+_TYPE = _literal(b"content-type", b"application/grpc", kept=True)
+_DONE = _literal(b"grpc-status", b"0", kept=True)
+_LAST, _LAST_BUT_ONE = b"\xbe", b"\xbf"  # 62 and 63
 GREETING = frame(_SETTINGS, 0, 0, b"\0\4" + _WIDE) + frame(_WINDOW_UPDATE, 0, 0, _WIDE)
 GOODBYE = frame(_GOAWAY, 0, 0, (2**31 - 1).to_bytes(4, "big") + bytes(4))
 
@@ -66,6 +68,8 @@ class Conversation:
         self._greeted = False
         self._decoder = Decoder()
         self._open: dict[int, _Open] = {}
+        self._known: dict[bytes, tuple[bytes, bytes]] = {}  # headers that say nothing new
+        self._begin, self._done = _WELL + _TYPE, _DONE
         self.outgoing = bytearray(GREETING)
 
     def taken(self) -> bytes:
@@ -101,8 +105,7 @@ class Conversation:
         elif kind == _HEADERS:
             if flags & (_PADDED | _PRIORITY) or not flags & _END_HEADERS:
                 raise NotImplementedError("our client sends its headers whole")
-            headers = dict(self._decoder.decode(payload, raw=True))
-            self._open[stream] = _Open(headers[b":path"], headers.get(b"token", b""))
+            self._open[stream] = _Open(*(self._known.get(payload) or self._headers(payload)))
         elif kind == _RESET:
             if self._open.pop(stream, None) is not None:
                 found.append(Over(stream))
@@ -110,6 +113,15 @@ class Conversation:
             self.outgoing += frame(_SETTINGS, _ACK, 0)
         elif kind == _PING and not flags & _ACK:
             self.outgoing += frame(_PING, _ACK, 0, payload)
+
+    def _headers(self, block: bytes) -> tuple[bytes, bytes]:
+        headers = dict(self._decoder.decode(block, raw=True))
+        found = headers[b":path"], headers.get(b"token", b"")
+        if min(block) >= 128:  # numbers of what was said before, and of nothing else
+            self._known[block] = found
+        else:
+            self._known.clear()
+        return found
 
     def _messages(self, number: int, payload: bytes, last: bool, found: list[Call | Over]) -> None:
         one = self._open.get(number)
@@ -129,7 +141,7 @@ class Conversation:
             return
         if not one.begun:
             one.begun = True
-            self.outgoing += frame(_HEADERS, _END_HEADERS, number, _BEGIN)
+            self.outgoing += frame(_HEADERS, _END_HEADERS, number, self._beginning())
         whole = b"\0" + len(message).to_bytes(4, "big") + message
         for at in range(0, len(whole), 16384):
             self.outgoing += frame(_DATA, 0, number, whole[at : at + 16384])
@@ -138,9 +150,17 @@ class Conversation:
         one = self._open.pop(number, None)
         if one is None:
             return
-        trailers = b"" if one.begun else _BEGIN
+        trailers = b"" if one.begun else self._beginning()
         if code:
             trailers += _literal(b"grpc-status", b"%d" % code) + _literal(b"grpc-message", quote(why, safe=" :").encode())
         else:
-            trailers += _DONE
+            trailers += self._done
+            if self._done is _DONE:
+                self._begin, self._done = _WELL + _LAST_BUT_ONE, _LAST
         self.outgoing += frame(_HEADERS, _END_HEADERS | _END_STREAM, number, trailers)
+
+    def _beginning(self) -> bytes:
+        begin = self._begin
+        if begin == _WELL + _TYPE:
+            self._begin = _WELL + _LAST
+        return begin
