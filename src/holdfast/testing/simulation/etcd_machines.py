@@ -68,7 +68,9 @@ class EtcdMachines(Machines):
     def cut_member(self) -> None:
         member, seconds = self._any(), self.random.uniform(0.1, 4.0)
         if len(self.cluster.members) > 1:
-            self.note(member.process, f"cut off from the other members{self._what(member)}", detail=f"for {seconds:.3f} s")
+            self.note(
+                member.process, f"cut off from the other members{self._what(member)}", detail=f"for {seconds:.3f} s"
+            )
             self.cluster.cut_off(member, seconds)
 
     def go_away(self) -> None:

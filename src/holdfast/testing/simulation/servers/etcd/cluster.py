@@ -227,10 +227,17 @@ class Member:
 class EtcdCluster:
     """Members at those addresses. With a user and a password, whoever asks must have logged in."""
 
-    def __init__(self, world: World, streams: Streams, addresses: list[Address], login: tuple[str, str] | None = None):
+    def __init__(
+        self,
+        world: World,
+        streams: Streams,
+        addresses: list[Address],
+        login: tuple[str, str] | None = None,
+        shortest_lease: int = 2,  # seconds: 1.5 election timeouts
+    ) -> None:
         self.world = world
         self.term = 2
-        self.space = Space(lambda: world.time, shortest=2)
+        self.space = Space(lambda: world.time, shortest_lease)
         self._login = login
         self._tokens: set[bytes] = set()
         self._logins = 0

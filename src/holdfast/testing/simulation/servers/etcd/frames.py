@@ -152,7 +152,9 @@ class Conversation:
             return
         trailers = b"" if one.begun else self._beginning()
         if code:
-            trailers += _literal(b"grpc-status", b"%d" % code) + _literal(b"grpc-message", quote(why, safe=" :").encode())
+            trailers += _literal(b"grpc-status", b"%d" % code) + _literal(
+                b"grpc-message", quote(why, safe=" :").encode()
+            )
         else:
             trailers += self._done
             if self._done is _DONE:

@@ -277,7 +277,7 @@ def _check(message: bytes) -> None:
     if max(compares, *map(len, branches.values())) > MOST_OPERATIONS:
         raise Refused(INVALID_ARGUMENT, "etcdserver: too many operations in txn request")
     for steps in branches.values():
-        if len(steps) > 1 and any(kind in (_PUT, _TXN) for kind, _ in steps):
+        if any(kind == _TXN or (kind == _PUT and len(steps) > 1) for kind, _ in steps):
             _touched(steps)
 
 
@@ -294,7 +294,6 @@ def _touched(steps: Iterable[tuple[int, bytes]]) -> tuple[set[bytes], list[tuple
         elif kind == _DELETE:
             asked = dict(fields(request))
             deletes.append((_text(asked, 1), _text(asked, 2)))
-    below = []
     for request in inner:
         ways: dict[int, list[tuple[int, bytes]]] = {2: [], 3: []}
         for field, value in fields(request):
@@ -305,8 +304,7 @@ def _touched(steps: Iterable[tuple[int, bytes]]) -> tuple[set[bytes], list[tuple
         _apart(otherwise - then, puts, deletes)
         _apart(otherwise, set(), deletes)
         puts |= then | otherwise
-        below += [*gone, *also_gone]
-        deletes += below
+        deletes += [*gone, *also_gone]
     for key in own:
         _apart({key}, puts, deletes)
         puts.add(key)
