@@ -8,8 +8,7 @@ from ...drivers.simulated import Process
 from ...stores import etcd
 from ...stores.base import Store
 from .machines import Machinery, Machines
-from .servers.etcd import EtcdCluster, Member
-from .servers.etcd.cluster import ELECTION
+from .servers.etcd import EtcdCluster, EtcdMember
 
 if TYPE_CHECKING:
     from .workload import Workload
@@ -57,7 +56,7 @@ class EtcdMachines(Machines):
         """Another leads, and leases live on."""
         if self.cluster.leader is None:
             return
-        away = self.random.uniform(0.01, ELECTION)
+        away = self.random.uniform(0.01, self.cluster.election)
         several = len(self.cluster.members) > 1
         unaware = self.random.choice((0.0, away + self.random.uniform(0.0, 1.5))) if several else 0.0
         old = self.cluster.leader.process
@@ -87,8 +86,8 @@ class EtcdMachines(Machines):
         super().heal()
         self.cluster.heal()
 
-    def _any(self) -> Member:
+    def _any(self) -> EtcdMember:
         return self.random.choice(self.cluster.members)
 
-    def _what(self, member: Member) -> str:
+    def _what(self, member: EtcdMember) -> str:
         return ", the leader" if member is self.cluster.leader else ""

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .cluster import EtcdCluster, Member
+from .cluster import EtcdCluster, EtcdMember
 
-__all__ = ["EtcdCluster", "Member"]
+__all__ = ["EtcdCluster", "EtcdMember"]

@@ -19,13 +19,11 @@ from .....stores.etcd import requests
 from .....stores.etcd.channel import INVALID_ARGUMENT, UNAUTHENTICATED, UNAVAILABLE
 from .....stores.etcd.replies import fields
 from .....stores.etcd.requests import data, number
+from ..quorum import LOOK, PATIENCE, Member, Quorum
 from .frames import GOODBYE, Call, Conversation, Over
 from .space import Pair, Refused, Space
 
-ELECTION = 1.0  # seconds: the timeout
 _TICK = 0.5  # so often leases are looked at
-_PATIENCE = 7.0  # then whoever asks a member that has no leader is told so
-_LOOK = 0.05
 _RANDOMLY = (requests.TXN, requests.RANGE, requests.LEASE_KEEP_ALIVE, requests.LEASE_REVOKE, requests.LEASE_GRANT)
 
 
@@ -60,26 +58,16 @@ class Old(NamedTuple):
     leases: dict[int, int]  # and how long they live
 
 
-class Member:
+class EtcdMember(Member):
+    old: Old | None
+
     def __init__(self, cluster: EtcdCluster, process: Process, streams: Streams, address: Address) -> None:
-        self.process = process
+        super().__init__(process, streams, address, self._serve)
         self.lag = 0.0  # seconds that it is behind the leader
-        self.up = True
-        self.out_until = 0.0  # of touch with the others
-        self.old: Old | None = None
-        self.old_until = 0.0
         self.applied = cluster.space.revision
         self._cluster = cluster
-        self._world = cluster.world
-        self._streams = streams
-        self._address = address
         self._lines: list[Line] = []
         self._unapplied: deque[tuple[int, list[tuple[bytes, Pair | None]]]] = deque()
-        streams.listen(address, process, self._serve)
-
-    @property
-    def well(self) -> bool:
-        return self.up and not self.process.paused and self.out_until <= self._world.time
 
     # ---- conversations
 
@@ -90,7 +78,7 @@ class Member:
             while received := await stream.receive(FOREVER):
                 calls = line.talk.feed(received)
                 if len(calls) > 1 and all(type(one) is Call and one.path in _RANDOMLY for one in calls):
-                    self._world.random.shuffle(calls)  # streams of HTTP/2 are in no order
+                    self.world.random.shuffle(calls)  # streams of HTTP/2 are in no order
                 for call in calls:
                     if type(call) is Over:
                         line.watchers = [one for one in line.watchers if one.stream != call.stream]
@@ -112,18 +100,16 @@ class Member:
             self._answer(line, call)
 
     def _can_answer(self, call: Call) -> bool:
-        return self._cluster.in_touch(self) or (
-            call.path == requests.LEASE_KEEP_ALIVE and self.old is not None and self._world.time < self.old_until
-        )
+        return self._cluster.in_touch(self) or (call.path == requests.LEASE_KEEP_ALIVE and self.believes)
 
     async def _answer_later(self, line: Line, call: Call) -> None:
-        give_up = self._world.time + _PATIENCE
+        give_up = self.world.time + PATIENCE
         while not self._can_answer(call):
-            if self._world.time > give_up:
+            if self.world.time > give_up:
                 line.talk.end(call.stream, UNAVAILABLE, "etcdserver: request timed out")
                 line.flush()
                 return
-            await self.process.driver.sleep(_LOOK)
+            await self.process.driver.sleep(LOOK)
         self._answer(line, call)
         if self.lag:  # it answers when it has applied it
             await self.process.driver.sleep(self.lag)
@@ -173,7 +159,7 @@ class Member:
     def apply_later(self, revision: int, changes: list[tuple[bytes, Pair | None]]) -> None:
         self._unapplied.append((revision, changes))
         if self.lag or len(self._unapplied) > 1 or not self.well:
-            self._world.after(max(self.lag, 0.001), self._apply)
+            self.world.after(max(self.lag, 0.001), self._apply)
         else:
             self._apply()
 
@@ -181,7 +167,7 @@ class Member:
         if not self._unapplied:
             return
         if not self.well:
-            self._world.after(_LOOK, self._apply)
+            self.world.after(LOOK, self._apply)
             return
         self.applied, changes = self._unapplied.popleft()
         for line in self._lines:
@@ -207,24 +193,17 @@ class Member:
                 line.flush()
 
     def restart(self, down: float) -> None:
-        self.up = False
         self._lines.clear()
-        self._streams.stop_listening(self._address)
-        self._streams.crashed(self.process)
-        self._world.after(down, self._back)
-
-    def _back(self) -> None:
-        self.up, self.old = True, None
-        self._streams.listen(self._address, self.process, self._serve)
+        super().restart(down)
 
     def say_goodbye(self) -> None:
         """GOAWAY to everybody: what is under way is answered, and then it hangs up."""
         for line in list(self._lines):
             line.stream.put(GOODBYE)
-            self._world.after(self._world.random.uniform(0.0, 0.1), line.stream.close)
+            self.world.after(self.world.random.uniform(0.0, 0.1), line.stream.close)
 
 
-class EtcdCluster:
+class EtcdCluster(Quorum):
     """Members at those addresses. With a user and a password, whoever asks must have logged in."""
 
     def __init__(
@@ -235,22 +214,18 @@ class EtcdCluster:
         login: tuple[str, str] | None = None,
         shortest_lease: int = 2,  # seconds: 1.5 election timeouts
     ) -> None:
-        self.world = world
-        self.term = 2
+        super().__init__(world)
         self.space = Space(lambda: world.time, shortest_lease)
         self._login = login
         self._tokens: set[bytes] = set()
         self._logins = 0
         self._ticking = False
-        self.members = [Member(self, Process(world, where[0]), streams, where) for where in addresses]
-        self.leader: Member | None = self.members[0]
+        self.members = [EtcdMember(self, Process(world, where[0]), streams, where) for where in addresses]
+        self.leader = self.members[0]
 
-    def in_touch(self, member: Member) -> bool:
-        """Does it know a leader that a majority follows?"""
-        leader = self.leader
-        if leader is None or not (member.well and leader.well):
-            return False
-        return 2 * sum(one.well for one in self.members) > len(self.members)
+    @property
+    def everybody(self) -> list[EtcdMember]:
+        return self.members
 
     def ask(self, call: Call) -> bytes:
         space, message = self.space, call.message
@@ -317,60 +292,16 @@ class EtcdCluster:
 
     # ---- leaders
 
-    def elect(self, away: float, unaware: float = 0.0) -> None:
-        """Without a leader for so long; then another leads, in a new term. The old one does not know it for a while."""
-        old = self.leader
-        if old is None:
-            return
-        if unaware:
-            lengths = {lease: one.seconds for lease, one in self.space.leases.items()}
-            old.old = Old(self.term, self.space.revision, lengths)
-            old.old_until = self.world.time + unaware
-            old.out_until = max(old.out_until, old.old_until)
-        self.leader = None
-        self.world.after(away, lambda: self._elected(old))
+    def memory(self) -> Old:
+        return Old(self.term, self.space.revision, {lease: one.seconds for lease, one in self.space.leases.items()})
 
-    def _elected(self, old: Member) -> None:
-        well = [one for one in self.members if one.well]
-        if 2 * len(well) <= len(self.members):
-            self.world.after(_LOOK, lambda: self._elected(old))
-            return
-        others = [one for one in well if one is not old] or well
-        self.leader = self.world.random.choice(others)
-        self.term += 1
+    def promoted(self) -> None:
         for lease in self.space.leases.values():
-            lease.ends = self.world.time + lease.seconds + ELECTION
-
-    def miss(self, member: Member) -> None:
-        """Others notice that their leader does not answer. When it comes back, it may not know yet that it was replaced."""
-        if member is not self.leader or len(self.members) == 1:
-            return
-        lengths = {lease: one.seconds for lease, one in self.space.leases.items()}
-        believes = Old(self.term, self.space.revision, lengths)
-
-        def look() -> None:
-            if self.leader is not member or member.well:
-                return
-            if member.process.paused:  # what it finds first when it goes on are questions that came meanwhile
-                member.old = believes
-                back = member.process._paused_until
-                member.old_until = back + self.world.random.uniform(0.0, 0.3)
-                member.out_until = max(member.out_until, member.old_until)
-            self.elect(self.world.random.uniform(0.01, 0.5))
-
-        if not member.process.paused and member.up:  # cut off: it goes on for a while
-            member.old, member.old_until = believes, self.world.time + self.world.random.uniform(0.5, 1.5) * ELECTION
-        self.world.after(self.world.random.uniform(0.5, 1.0) * ELECTION, look)
-
-    def cut_off(self, member: Member, seconds: float) -> None:
-        """From the other members."""
-        member.out_until = max(member.out_until, self.world.time + seconds)
-        self.miss(member)
-        self.world.after(self.world.random.uniform(1.0, 3.0) * ELECTION, member.has_no_leader)
+            lease.ends = self.world.time + lease.seconds + self.election
 
     def heal(self) -> None:
+        super().heal()
         for member in self.members:
-            member.out_until = member.old_until = 0.0
             member.lag = min(member.lag, 0.002)
 
 
