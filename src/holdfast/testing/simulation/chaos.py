@@ -39,11 +39,11 @@ class Trouble(NamedTuple):
     half_open: float = 0.0
     close: float = 0.0  # a user closes the connection, whatever is going on
     # of clusters
-    leader: float = 0.0  # another leads; of etcd, leases live on
+    leader: float = 0.0  # another leads, and leases live on
     cut_member: float = 0.0  # off from the others
     go_away: float = 0.0  # HTTP/2's word for it
     end_logins: float = 0.0
-    index_reset: float = 0.0  # Consul was restored from a snapshot: what it counts by goes back
+    index_reset: float = 0.0  # what is gone is forgotten, and the index of queries falls: Consul's
 
 
 TROUBLE = Trouble()
@@ -59,6 +59,7 @@ TROUBLE_OF_SERVERS = Trouble(
     close=0.03,
 )
 _OF_CLUSTERS = Trouble(restart=0.06, cut=0.12, half_open=0.06, close=0.03, leader=0.1, cut_member=0.06)
+TROUBLE_OF_CONSUL = _OF_CLUSTERS._replace(index_reset=0.08)
 TROUBLE_OF_ETCD = _OF_CLUSTERS._replace(go_away=0.06, end_logins=0.06)
 _OF_SERVERS = (
     *("restart", "fail_over", "lose_scripts", "evict_key", "server_clock"),

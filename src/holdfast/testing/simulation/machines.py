@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...drivers.simulated import Process
 from ...drivers.simulated_streams import ROUGH_STREAMS, StreamFaults, Streams
 from ...stores.base import Store
+from .servers.quorum import Member, Quorum
 
 if TYPE_CHECKING:
     from .workload import Workload
@@ -19,14 +20,14 @@ class Machinery(NamedTuple):
     """How the servers are set up, and how rough the way to them is."""
 
     system: str = REDIS
-    nodes: int = 1  # of Redis, more than one: a Redlock; of etcd, the members of a cluster
+    nodes: int = 1  # of Redis, more than one: a Redlock; of etcd and Consul, the members of a cluster
     streams: StreamFaults = ROUGH_STREAMS
     retention: float = 30.0  # seconds that the store of Redis remembers a token
     timeout: float = 1.0  # of a conversation
     replicas: int = 0  # that must acknowledge a grant
     lag: float = 0.5  # seconds that a replica, or a member, is behind, at most
     login: bool = False
-    lock_delay: float = 0.0  # seconds, of other sessions than ours: Consul's
+    lock_delay: float = 0.0  # seconds: Consul's
 
 
 class Machines:
@@ -75,6 +76,62 @@ class Machines:
         self.workload.history.note(self.world.time, process.name, what, name, detail=detail)
 
 
+class ClusterMachines(Machines):
+    """Members that follow a leader."""
+
+    cluster: Quorum
+
+    def names(self) -> list[str]:
+        system = self.setup.system
+        return [system] if self.setup.nodes == 1 else [f"{system}{number + 1}" for number in range(self.setup.nodes)]
+
+    def server_pause(self) -> None:
+        member = self._any()
+        seconds = self.random.uniform(0.01, 2.5)
+        self.note(member.process, f"paused{self._what(member)}", detail=f"for {seconds:.3f} s")
+        member.process.pause(seconds)
+        self.cluster.miss(member)
+
+    def restart(self) -> None:
+        """It fsyncs, so nothing is lost."""
+        member, down = self._any(), self.random.uniform(0.0, 2.0)
+        if not member.up:
+            return
+        self.note(member.process, f"restarts{self._what(member)}", detail=f"down for {down:.3f} s")
+        member.restart(down)
+        if self.setup.nodes == 1:
+            self.cluster.elect(down)
+        else:
+            self.cluster.miss(member)
+
+    def leader(self) -> None:
+        """Another leads."""
+        if self.cluster.leader is None:
+            return
+        away = self.random.uniform(0.01, self.cluster.election)
+        unaware = self.random.choice((0.0, away + self.random.uniform(0.0, 1.5))) if self.setup.nodes > 1 else 0.0
+        detail = f"and does not know it for {unaware:.3f} s" if unaware else f"{away:.3f} s without one"
+        self.note(self.cluster.leader.process, "leads no more", detail=detail)
+        self.cluster.elect(away, unaware)
+
+    def cut_member(self) -> None:
+        member, seconds = self._any(), self.random.uniform(0.1, 4.0)
+        if self.setup.nodes > 1:
+            what = f"cut off from the other members{self._what(member)}"
+            self.note(member.process, what, detail=f"for {seconds:.3f} s")
+            self.cluster.cut_off(member, seconds)
+
+    def heal(self) -> None:
+        super().heal()
+        self.cluster.heal()
+
+    def _any(self) -> Member:
+        return self.random.choice(self.cluster.everybody)
+
+    def _what(self, member: Member) -> str:
+        return ", the leader" if member is self.cluster.leader else ""
+
+
 def on_machines(workload: Workload, process: Process) -> Store:
     """An opener: the production store, on servers of the workload's plan."""
     if workload.machines is None:
@@ -87,6 +144,10 @@ def _built(workload: Workload, setup: Machinery) -> Machines:
         from .etcd_machines import EtcdMachines
 
         return EtcdMachines(workload, setup)
+    if setup.system == CONSUL:
+        from .consul_machines import ConsulMachines
+
+        return ConsulMachines(workload, setup)
     from .redis_machines import RedisMachines
 
     return RedisMachines(workload, setup)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ...drivers.simulated_streams import ROUGH_STREAMS, StreamFaults
 from ...errors import Misuse
 from . import machines
-from .chaos import NO_TROUBLE, TROUBLE, TROUBLE_OF_ETCD, TROUBLE_OF_SERVERS, Trouble
+from .chaos import NO_TROUBLE, TROUBLE, TROUBLE_OF_CONSUL, TROUBLE_OF_ETCD, TROUBLE_OF_SERVERS, Trouble
 from .machines import Machinery
 from .network import CALM, ROUGH, Faults
 from .workload import Plan
@@ -18,14 +18,14 @@ T = TypeVar("T", Trouble, Faults, StreamFaults)
 
 WEIGHTS = (0.0, 0.0, 1.0, 1.0, 4.0)
 STREAMS, NETWORK = ("slow", "split", "cut_off"), ("lose", "repeat")  # what may be said with --faults, beside troubles
-REDIS, ETCD = machines.REDIS, machines.ETCD
+REDIS, ETCD, CONSUL = machines.REDIS, machines.ETCD, machines.CONSUL
 REDLOCK, REDLOCK5 = "redlock", "redlock5"
-STORES = ("memory", "sqlite", REDIS, REDLOCK, REDLOCK5, ETCD)
+STORES = ("memory", "sqlite", REDIS, REDLOCK, REDLOCK5, ETCD, CONSUL)
 
 _LATER = Trouble._fields.index("close") + 1  # troubles that came after the first plans were drawn
 _OF_FILES = TROUBLE._replace(partition=0.0, server_pause=0.0)
-_TROUBLES = {"memory": TROUBLE, "sqlite": _OF_FILES, ETCD: TROUBLE_OF_ETCD}
-_SYSTEMS = (ETCD,)
+_TROUBLES = {"memory": TROUBLE, "sqlite": _OF_FILES, ETCD: TROUBLE_OF_ETCD, CONSUL: TROUBLE_OF_CONSUL}
+_SYSTEMS = (ETCD, CONSUL)
 _WITHOUT_STREAMS = ("memory", "sqlite")
 
 
@@ -78,13 +78,14 @@ def plan_of(store: str, seed: int, only: Collection[str] | None = None) -> Plan:
         kinds=kinds,
         machinery=Machinery(
             system=store if store in _SYSTEMS else REDIS,
-            nodes=own.choice((1, 3, 3)) if store == ETCD else nodes,
+            nodes=own.choice((1, 3, 3)) if store in _SYSTEMS else nodes,
             streams=streams,
             retention=random.choice((0.5, 5.0, 30.0, 3600.0)),
             timeout=random.choice((0.3, 1.0, 3.0)),
             replicas=random.choice((0, 0, 0, 1)) if nodes == 1 else 0,
             lag=random.choice((0.05, 0.5, 2.0)),
             login=own.random() < 0.3,
+            lock_delay=own.choice((0.0, 0.0, 0.5)),
         ),
     )
 
