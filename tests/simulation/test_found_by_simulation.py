@@ -206,7 +206,8 @@ class _Etcd:
     """A simulated etcd of one member."""
 
     def __init__(self, world: World) -> None:
-        self.cluster = EtcdCluster(world, Streams(world), [("etcd", 2379)])
+        self.streams = Streams(world)
+        self.cluster = EtcdCluster(world, self.streams, [("etcd", 2379)])
         self._world = world
 
     def store(self, name: str) -> EtcdStore:
@@ -238,8 +239,35 @@ def test_who_entered_on_a_lease_that_it_has_given_up_is_moved_to_the_one_that_it
         world.run(process.spawn(story, "story"))
 
 
+def test_a_lease_that_is_downgraded_again_since_an_answer_was_lost_is_not_told_that_it_is_lost() -> None:
+    """By seed 1746 on etcd: while its owner asked where it stands, a renewal found it nowhere."""
+    for seed in range(5):
+        with World(seed) as world:
+            found, process = _Etcd(world), Process(world, "story")
+            store = found.store("a")
+            whole = Claim("lock", "a" * 32, "a", 3.0, 9, 9)
+
+            async def story(process: Process = process, found: _Etcd = found, store: EtcdStore = store) -> None:
+                grant = await store.claim(whole)
+                assert isinstance(grant, Grant)
+                found.cluster.members[0].lag = 0.05  # it is done, and the answer comes too late
+                fewer = process.spawn(lambda: store.claim(whole._replace(units=1)), "downgrade")
+                await process.driver.sleep(0.02)
+                found.streams.cut_all()
+                found.cluster.members[0].lag = 0.0
+                while not fewer.done:
+                    assert list(await store.renew([grant], 1.0)) != [None]
+                    await process.driver.sleep(0.0005)
+                assert isinstance(fewer.result, Grant)
+                assert fewer.result.token == grant.token
+
+            world.run(process.spawn(story, "story"))
+
+
 FOUND = [
     (ETCD, 78),
+    (ETCD, 1527),
+    (ETCD, 1746),
     (REDIS, 7),
     (REDIS, 1319),
     (REDIS, 1423),

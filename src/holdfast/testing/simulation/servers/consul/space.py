@@ -118,7 +118,9 @@ class Space:
             if not session or session != one["Session"]:
                 raise Failed(at, f'failed to unlock key "{key}", lock isn\'t held, or is held by another session')
             session = ""
-        elif verb != "set":
+        elif verb == "set":
+            locks = 0  # it is not kept
+        else:
             raise NotImplementedError(verb)
         return [_blank(self._put(key, one.get("Value"), session, locks))]
 
