@@ -16,7 +16,8 @@ from holdfast.drivers.world import World
 from holdfast.engine import Engine
 from holdfast.errors import Unavailable
 from holdfast.lease import Lease
-from holdfast.stores import etcd, redis
+from holdfast.stores import consul, etcd, redis
+from holdfast.stores.consul.store import ConsulStore
 from holdfast.stores.etcd.store import EtcdStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.redis.keys import message_pack
@@ -27,10 +28,11 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.store import Heir
 from holdfast.testing.simulation.local import moment
 from holdfast.testing.simulation.machines import on_machines
+from holdfast.testing.simulation.servers.consul import ConsulCluster
 from holdfast.testing.simulation.servers.etcd import EtcdCluster
 from holdfast.testing.simulation.servers.redis import RedisServer
 from holdfast.testing.simulation.servers.redis.execution import Execution
-from holdfast.testing.simulation.swarm import ETCD, REDIS, REDLOCK, plan_of
+from holdfast.testing.simulation.swarm import CONSUL, ETCD, REDIS, REDLOCK, plan_of
 from holdfast.testing.simulation.workload import run
 
 _names = itertools.count()
@@ -264,7 +266,36 @@ def test_a_lease_that_is_downgraded_again_since_an_answer_was_lost_is_not_told_t
             world.run(process.spawn(story, "story"))
 
 
+def test_who_is_let_in_while_its_place_in_line_runs_out_is_not_put_out_by_its_own_store() -> None:
+    """By seed 149 on Consul: the leader had changed. It was told that it holds the lock, and so was the next."""
+    with World(1) as world:
+        streams, process = Streams(world), Process(world, "story")
+        (server,) = ConsulCluster(world, streams, [("consul", 8500)]).members
+
+        def store(name: str) -> ConsulStore:
+            return consul.open_store("consul://consul?min_ttl=0.05", Process(world, name).driver)
+
+        async def story() -> None:
+            first, second, third = (store(name) for name in "abc")
+            holder, waiter, other = (Claim("lock", name * 32, name, 1.0) for name in "abc")
+            await first.claim(holder)
+            assert isinstance(await second.claim(waiter), Place)
+            await first.release(holder)
+            await process.driver.sleep(0.7)
+            server.process.pause(0.5)
+            grant = await second.claim(waiter)  # its place runs out meanwhile
+            assert isinstance(grant, Grant)
+            await process.driver.sleep(0.1)
+            assert list(await second.renew([grant], 1.0)) == [grant]
+            assert isinstance(await third.claim(other), Place)
+
+        world.run(process.spawn(story, "story"))
+
+
 FOUND = [
+    (CONSUL, 78),
+    (CONSUL, 149),
+    (CONSUL, 156),
     (ETCD, 78),
     (ETCD, 1527),
     (ETCD, 1746),

@@ -140,8 +140,10 @@ class _Search:
             yield _replaced(state, mine, None, max(clock, mine.may_end))
 
     def _end(self, clock: float, operation: Operation) -> float:
-        """When a lease that is given or renewed then may end."""
-        return min([clock + operation.ttl, *(at for at in self._early if at >= clock)])
+        """When a lease that is given or renewed then may end. Time runs from before it was asked for: what is answered later
+        than its ttl is over already, and its own store may have put it out."""
+        since = operation.invoked if operation.ttl < operation.returned - operation.invoked < OPEN else clock
+        return min([since + operation.ttl, *(at for at in self._early if at >= clock)])
 
     def _claimed(self, state: _State, operation: Operation, token: int, clock: float) -> Iterator[_State]:
         mine = next((one for one in state.inside if one.holder == operation.holder), None)
