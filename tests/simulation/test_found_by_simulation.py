@@ -241,32 +241,33 @@ def test_who_entered_on_a_lease_that_it_has_given_up_is_moved_to_the_one_that_it
         world.run(process.spawn(story, "story"))
 
 
-def test_a_lease_that_is_downgraded_again_since_an_answer_was_lost_is_not_told_that_it_is_lost() -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_a_lease_that_is_downgraded_again_since_an_answer_was_lost_is_not_told_that_it_is_lost(seed: int) -> None:
     """By seed 1746 on etcd: while its owner asked where it stands, a renewal found it nowhere."""
-    for seed in range(5):
-        with World(seed) as world:
-            found, process = _Etcd(world), Process(world, "story")
-            store = found.store("a")
-            whole = Claim("lock", "a" * 32, "a", 3.0, 9, 9)
+    with World(seed) as world:
+        found, process = _Etcd(world), Process(world, "story")
+        store, (member,) = found.store("a"), found.cluster.members
+        whole = Claim("lock", "a" * 32, "a", 3.0, 9, 9)
 
-            async def story(process: Process = process, found: _Etcd = found, store: EtcdStore = store) -> None:
-                grant = await store.claim(whole)
-                assert isinstance(grant, Grant)
-                found.cluster.members[0].lag = 0.05  # it is done, and the answer comes too late
-                fewer = process.spawn(lambda: store.claim(whole._replace(units=1)), "downgrade")
-                await process.driver.sleep(0.02)
-                found.streams.cut_all()
-                found.cluster.members[0].lag = 0.0
-                while not fewer.done:
-                    assert list(await store.renew([grant], 1.0)) != [None]
-                    await process.driver.sleep(0.0005)
-                assert isinstance(fewer.result, Grant)
-                assert fewer.result.token == grant.token
+        async def story() -> None:
+            grant = await store.claim(whole)
+            assert isinstance(grant, Grant)
+            member.lag = 0.05  # it is done, and the answer comes too late
+            fewer = process.spawn(lambda: store.claim(whole._replace(units=1)), "downgrade")
+            await process.driver.sleep(0.02)
+            found.streams.cut_all()
+            member.lag = 0.0
+            while not fewer.done:
+                assert list(await store.renew([grant], 1.0)) != [None]
+                await process.driver.sleep(0.0005)
+            assert isinstance(fewer.result, Grant)
+            assert fewer.result.token == grant.token
 
-            world.run(process.spawn(story, "story"))
+        world.run(process.spawn(story, "story"))
 
 
-def test_who_is_let_in_while_its_place_in_line_runs_out_is_not_put_out_by_its_own_store() -> None:
+@pytest.mark.parametrize("moment", range(2, 22, 2))
+def test_who_is_let_in_while_its_place_in_line_runs_out_is_not_put_out_by_its_own_store(moment: int) -> None:
     """By seed 149 on Consul: the leader had changed. It was told that it holds the lock, and so was the next."""
     with World(1) as world:
         streams, process = Streams(world), Process(world, "story")
@@ -281,9 +282,12 @@ def test_who_is_let_in_while_its_place_in_line_runs_out_is_not_put_out_by_its_ow
             await first.claim(holder)
             assert isinstance(await second.claim(waiter), Place)
             await first.release(holder)
-            await process.driver.sleep(0.7)
-            server.process.pause(0.5)
-            grant = await second.claim(waiter)  # its place runs out meanwhile
+            await process.driver.sleep(0.8)
+            coming = process.spawn(lambda: second.claim(waiter), "claim")
+            await process.driver.sleep(moment / 1000)
+            server.process.pause(0.4)  # its place runs out meanwhile
+            await coming.join()
+            grant = coming.result
             assert isinstance(grant, Grant)
             await process.driver.sleep(0.1)
             assert list(await second.renew([grant], 1.0)) == [grant]

@@ -29,7 +29,12 @@ KEYS = ["a", "b", "b/1", "b/2", "b/2:", "c%20d"]
 PREFIXES = ["a", "b", "b/", "b/2", "z"]
 
 
-class Real:
+class Side:
+    def ask(self, method: str, target: str, body: bytes = b"") -> Answer:
+        raise NotImplementedError
+
+
+class Real(Side):
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.create_connection(address, timeout=60)
 
@@ -46,7 +51,7 @@ class Real:
         self._socket.close()
 
 
-class Simulated:
+class Simulated(Side):
     def __init__(self, world: World) -> None:
         self._cluster = ConsulCluster(world, Streams(world), [("consul", 8500)])
         (self._member,) = self._cluster.members

@@ -268,10 +268,10 @@ def test_random_requests_are_answered_alike_and_watchers_hear_the_same(sides: tu
     for side in sides:
         side.watch(watch_cancel(2))
         side.ask(requests.RANGE, range_of(b"a"))
-    mine = plain_heard(simulated.heard)
-    assert min(map(len, mine.values())) > 30
-    while (told := plain_heard(real.heard)) != mine:
-        assert all(one == mine[watch][: len(one)] for watch, one in told.items())
+    expected = plain_heard(simulated.heard)
+    assert min(map(len, expected.values())) > 30
+    while (told := plain_heard(real.heard)) != expected:
+        assert all(one == expected[watch][: len(one)] for watch, one in told.items())
         real.hear(len(real.heard) + 1)
     assert len(refused) == 4, refused
 

@@ -33,6 +33,8 @@ class Machinery(NamedTuple):
 class Machines:
     """The servers of one run. What can happen to all of them is here, what to some is theirs: see chaos.py for the list."""
 
+    own_clock = False  # does each process end its own claims, by its own clock?
+
     def __init__(self, workload: Workload, setup: Machinery) -> None:
         self.workload = workload
         self.setup = setup
@@ -79,6 +81,7 @@ class Machines:
 class ClusterMachines(Machines):
     """Members that follow a leader."""
 
+    own_clock = True
     cluster: Quorum
 
     def names(self) -> list[str]:

@@ -79,7 +79,7 @@ class ConsulMember(Member):
         cluster, now = self._cluster, self.process.driver.now
         give_up = now() + wait * (1 + self.world.random.random() / 16)
         while True:
-            index, found = cluster.space.list(key) if recurse else cluster.space.read(key)
+            index, found = cluster.space.tree(key) if recurse else cluster.space.read(key)
             if not least or index > least or now() >= give_up:
                 return 200 if found else 404, max(index, 1), found or b""
             bell = self.process.driver.bell()

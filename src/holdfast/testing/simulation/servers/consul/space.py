@@ -49,7 +49,7 @@ class Space:
         found = self.pairs.get(key)
         return (found["ModifyIndex"], [found]) if found else (self._last(), [])
 
-    def list(self, prefix: str) -> tuple[int, list[Pair]]:
+    def tree(self, prefix: str) -> tuple[int, list[Pair]]:
         found = self._under(prefix)
         latest = max((pair["ModifyIndex"] for pair in found), default=0)
         buried = max((at for key, at in self._tombs.items() if key.startswith(prefix)), default=0)
