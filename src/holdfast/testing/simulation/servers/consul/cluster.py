@@ -109,7 +109,7 @@ class ConsulCluster(Quorum):
 
     def ask(self, target: str, body: bytes) -> Said:
         space = self.space
-        path, _, query = target.partition("?")
+        path = target.partition("?")[0]
         if path == "/v1/txn":
             return self._transaction([one["KV"] for one in json.loads(body)])
         if path == "/v1/session/create":

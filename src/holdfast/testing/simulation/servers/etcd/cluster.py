@@ -1,9 +1,9 @@
 """A cluster of etcd on simulated machines: one log, members that lag behind it, leaders that come and go.
 
-What is modelled, since clients can see it: a member that is cut off, paused or down holds up whoever asks it; a leader that was
-deposed without noticing answers keep-alives out of its own memory, and nothing else; a new leader gives every lease its whole
-time anew, and an election timeout more; leases end at the leader only, twice a second; members tell watchers what they have applied,
-which may be later than others know of it. What is not: a disk that fails, a cluster that loses its data, old revisions.
+What is modelled, since clients can see it: what quorum.py says; a leader that was deposed without noticing answers keep-alives
+out of its own memory; a new leader gives every lease its whole time anew, and an election timeout more; leases end at the leader
+only, twice a second; members tell watchers what they have applied, which may be later than others know of it. What is not: a
+disk that fails, a cluster that loses its data, old revisions (our client never names one, so compaction does not concern it).
 """
 
 from __future__ import annotations

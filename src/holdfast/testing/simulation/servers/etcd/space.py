@@ -149,7 +149,7 @@ class Space:
 
     def _plan(self, message: bytes) -> _Plan:
         asked = list(fields(message))
-        succeeded = all(self._holds(bytes(value)) for field, value in asked if field == 1)  # type: ignore[arg-type]
+        succeeded = all(self._holds(bytes(value)) for field, value in asked if field == 1)
         chosen = 2 if succeeded else 3
         steps = []
         for field, value in asked:
