@@ -59,9 +59,8 @@ class ConsulMember(Member):
         renews = target.startswith("/v1/session/renew/")
         give_up = self.world.time + PATIENCE
         while not cluster.in_touch(self):
-            if renews and self.believes:
-                known = target.rpartition("/")[2] in self.old
-                return (200, 0, [{"ID": target.rpartition("/")[2]}]) if known else (404, 0, b"not found")
+            if renews and self.believes and (session := target.rpartition("/")[2]) in self.old:
+                return 200, 0, [{"ID": session}]
             if self.world.time > give_up:
                 return 500, 0, b"No cluster leader"
             await driver.sleep(LOOK)
