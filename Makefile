@@ -76,6 +76,7 @@ record: $(VENV)/ready servers
 soak: $(VENV)/ready
 	$(BIN)/holdfast simulate --seconds $(or $(SECONDS),600) --count docs/seeds.json
 	HOLDFAST_ROUNDS=200 $(BIN)/python -m pytest --timeout=1800 tests/fenced/test_end_to_end.py tests/lockfree -k 'end_to_end or fire'
+	HOLDFAST_ROUNDS=50 $(BIN)/python -m pytest --timeout=3600 tests/simulation/servers
 	$(BIN)/python -m pytest tests/conformance/also_suite.py
 	HOLDFAST_EXAMPLES=100 $(BIN)/python -m pytest --timeout=3600 tests/fenced/test_http_fuzz.py tests/security -m "not server" --deselect tests/security/test_mutants.py
 	HOLDFAST_EXAMPLES=10 $(BIN)/python -m pytest --timeout=3600 tests/security/test_lying_rows.py

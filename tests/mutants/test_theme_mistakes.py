@@ -22,7 +22,28 @@ WAKES_AGAIN = (
 )
 SQLITE = "tests/conformance/test_sqlite.py::TestSqlite::"
 
+FOUND = "tests/simulation/test_found_by_simulation.py::test_"
+
 MUTANTS = [
+    # ---- found by the simulator
+    Mutant(
+        "etcd: entered on one lease, kept alive by another",
+        "stores/etcd/store.py",
+        (("entry.moving = sight.inside.lease != session.lease", "entry.moving = False"),),
+        FOUND + "who_entered_on_a_lease_that_it_has_given_up_is_moved_to_the_one_that_it_keeps",
+    ),
+    Mutant(
+        "etcd: what is just being claimed again is lost",
+        "stores/etcd/renewing.py",
+        (("entry is not None and entry.claiming:", "False:"),),
+        FOUND + "a_lease_that_is_downgraded_again_since_an_answer_was_lost_is_not_told_that_it_is_lost",
+    ),
+    Mutant(
+        "Consul: what was overdue is put out, whatever its owner has claimed since",
+        "stores/consul/keeper.py",
+        ((", overdue=True)", ")"),),
+        FOUND + "who_is_let_in_while_its_place_in_line_runs_out_is_not_put_out_by_its_own_store",
+    ),
     # ---- lost answers
     Mutant(
         "a release that is not repeated at once",

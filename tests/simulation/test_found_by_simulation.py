@@ -14,8 +14,11 @@ from holdfast.drivers.simulated import Process
 from holdfast.drivers.simulated_streams import Streams
 from holdfast.drivers.world import World
 from holdfast.engine import Engine
+from holdfast.errors import Unavailable
 from holdfast.lease import Lease
-from holdfast.stores import redis
+from holdfast.stores import consul, etcd, redis
+from holdfast.stores.consul.store import ConsulStore
+from holdfast.stores.etcd.store import EtcdStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.redis.keys import message_pack
 from holdfast.stores.redis.scripts import Script
@@ -25,9 +28,11 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.store import Heir
 from holdfast.testing.simulation.local import moment
 from holdfast.testing.simulation.machines import on_machines
+from holdfast.testing.simulation.servers.consul import ConsulCluster
+from holdfast.testing.simulation.servers.etcd import EtcdCluster
 from holdfast.testing.simulation.servers.redis import RedisServer
 from holdfast.testing.simulation.servers.redis.execution import Execution
-from holdfast.testing.simulation.swarm import REDIS, REDLOCK, plan_of
+from holdfast.testing.simulation.swarm import CONSUL, ETCD, REDIS, REDLOCK, plan_of
 from holdfast.testing.simulation.workload import run
 
 _names = itertools.count()
@@ -199,7 +204,105 @@ def test_a_proposal_that_is_given_back_late_takes_no_later_one_along() -> None:
     assert ask(redlock.RELEASE, b"h", b"1000000", b"0", b"%d" % (token + 1)) == 1
 
 
+class _Etcd:
+    """A simulated etcd of one member."""
+
+    def __init__(self, world: World) -> None:
+        self.streams = Streams(world)
+        self.cluster = EtcdCluster(world, self.streams, [("etcd", 2379)])
+        self._world = world
+
+    def store(self, name: str) -> EtcdStore:
+        return etcd.open_store("etcd://etcd?timeout=1", Process(self._world, name).driver)
+
+
+def test_who_entered_on_a_lease_that_it_has_given_up_is_moved_to_the_one_that_it_keeps() -> None:
+    """By seed 78 on etcd: it was told for seconds that it holds the lock, after etcd had ended the lease and let in another."""
+    with World(1) as world:
+        found, process = _Etcd(world), Process(world, "story")
+        one, other = (Claim("lock", name * 32, name, 1.0) for name in "ab")
+        (member,) = found.cluster.members
+
+        async def story() -> None:
+            store, later = found.store("a"), found.store("b")
+            await store.claim(Claim("another", "c" * 32, "a", 1.0))  # so that it has a lease
+            member.lag = 1.5
+            for _ in range(2):  # it enters, and is not told; keeps its lease alive, and is not told either
+                with pytest.raises(Unavailable):
+                    await store.claim(one)
+            member.lag = 0.0
+            grant = await store.claim(one)
+            assert isinstance(grant, Grant)
+            for _ in range(20):
+                assert list(await store.renew([grant], 1.0)) == [grant]
+                assert isinstance(await later.claim(other), Place)
+                await process.driver.sleep(0.3)
+
+        world.run(process.spawn(story, "story"))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_lease_that_is_downgraded_again_since_an_answer_was_lost_is_not_told_that_it_is_lost(seed: int) -> None:
+    """By seed 1746 on etcd: while its owner asked where it stands, a renewal found it nowhere."""
+    with World(seed) as world:
+        found, process = _Etcd(world), Process(world, "story")
+        store, (member,) = found.store("a"), found.cluster.members
+        whole = Claim("lock", "a" * 32, "a", 3.0, 9, 9)
+
+        async def story() -> None:
+            grant = await store.claim(whole)
+            assert isinstance(grant, Grant)
+            member.lag = 0.05  # it is done, and the answer comes too late
+            fewer = process.spawn(lambda: store.claim(whole._replace(units=1)), "downgrade")
+            await process.driver.sleep(0.02)
+            found.streams.cut_all()
+            member.lag = 0.0
+            while not fewer.done:
+                assert list(await store.renew([grant], 1.0)) != [None]
+                await process.driver.sleep(0.0005)
+            assert isinstance(fewer.result, Grant)
+            assert fewer.result.token == grant.token
+
+        world.run(process.spawn(story, "story"))
+
+
+@pytest.mark.parametrize("moment", range(2, 22, 2))
+def test_who_is_let_in_while_its_place_in_line_runs_out_is_not_put_out_by_its_own_store(moment: int) -> None:
+    """By seed 149 on Consul: the leader had changed. It was told that it holds the lock, and so was the next."""
+    with World(1) as world:
+        streams, process = Streams(world), Process(world, "story")
+        (server,) = ConsulCluster(world, streams, [("consul", 8500)]).members
+
+        def store(name: str) -> ConsulStore:
+            return consul.open_store("consul://consul?min_ttl=0.05", Process(world, name).driver)
+
+        async def story() -> None:
+            first, second, third = (store(name) for name in "abc")
+            holder, waiter, other = (Claim("lock", name * 32, name, 1.0) for name in "abc")
+            await first.claim(holder)
+            assert isinstance(await second.claim(waiter), Place)
+            await first.release(holder)
+            await process.driver.sleep(0.8)
+            coming = process.spawn(lambda: second.claim(waiter), "claim")
+            await process.driver.sleep(moment / 1000)
+            server.process.pause(0.4)  # its place runs out meanwhile
+            await coming.join()
+            grant = coming.result
+            assert isinstance(grant, Grant)
+            await process.driver.sleep(0.1)
+            assert list(await second.renew([grant], 1.0)) == [grant]
+            assert isinstance(await third.claim(other), Place)
+
+        world.run(process.spawn(story, "story"))
+
+
 FOUND = [
+    (CONSUL, 78),
+    (CONSUL, 149),
+    (CONSUL, 156),
+    (ETCD, 78),
+    (ETCD, 1527),
+    (ETCD, 1746),
     (REDIS, 7),
     (REDIS, 1319),
     (REDIS, 1423),

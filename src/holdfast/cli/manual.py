@@ -414,8 +414,8 @@ store and its bytes are those that you run, servers and network are simulated. A
 seed is a world: the same one gives the same history. Each draws which faults
 there are, and how many. What happened is judged as `holdfast verify` does it.
 
-  STORE           memory, sqlite, redis, redlock (three nodes), redlock5 (five);
-                  without it, all of them
+  STORE           memory, sqlite, redis, redlock (three nodes), redlock5 (five),
+                  etcd, consul (one server or three); without it, all of them
   --seeds N       how many (default 200)
   --first N       the first of them (default 0)
   --seconds S     as many as the time allows, instead
@@ -424,7 +424,9 @@ there are, and how many. What happened is judged as `holdfast verify` does it.
                   empty), restart, fail_over (to a replica that lags),
                   lose_scripts, evict_key, server_clock, cut, half_open, close
                   (by its user), lose and repeat (messages to the register),
-                  slow, split, cut_off (bytes on their way)
+                  slow, split, cut_off (bytes on their way). For etcd and
+                  consul also leader, cut_member, go_away, end_logins (etcd),
+                  index_reset (consul); and none of those that forget
   --count FILE    add what was run to the figures in FILE, and go on there the
                   next time
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from .history import CLAIM, DONE, EVICT, GRANTED, LOST, OPEN, RELEASE, RENEW, RENEWED, UNKNOWN, Operation
+from .history import CLAIM, DONE, EVICT, GRANTED, LOST, OPEN, RELEASE, RENEW, RENEWED, TURNED_AWAY, UNKNOWN, Operation
 
 MAX_STATES = 200_000
 
@@ -36,17 +36,21 @@ class _State(NamedTuple):
     inside: tuple[_Inside, ...]
 
 
-def first_violation(mine: Sequence[Operation], early: Sequence[float] = ()) -> Operation | None:
+def first_violation(
+    mine: Sequence[Operation], early: Sequence[float] = (), *, own_clock: bool = False
+) -> Operation | None:
     """None if such an order exists for what one lock was asked; else the operation that no order reaches.
 
     At the moments `early` the server's clock was set forward: whoever is inside then may have been put out.
+    `own_clock`: a claim is ended by the process that made it, and its time runs from before it was asked for.
     """
-    return _Search(mine, early).run()
+    return _Search(mine, early, own_clock).run()
 
 
 class _Search:
-    def __init__(self, mine: Sequence[Operation], early: Sequence[float]) -> None:
+    def __init__(self, mine: Sequence[Operation], early: Sequence[float], own_clock: bool) -> None:
         self._early = sorted(early)
+        self._own_clock = own_clock
         revealed: dict[tuple[str, str], set[int]] = {}
         for one in mine:
             if one.outcome == GRANTED:
@@ -56,8 +60,8 @@ class _Search:
         self._optional = [
             one
             for one in mine
-            if one.outcome == UNKNOWN
-            and (one.kind in (RELEASE, EVICT) or (one.kind == CLAIM and (one.process, one.holder) in revealed))
+            if (one.outcome == UNKNOWN and one.kind in (RELEASE, EVICT))
+            or (one.kind == CLAIM and one.outcome in (UNKNOWN, TURNED_AWAY) and (one.process, one.holder) in revealed)
         ]
         self._first_optional = len(self._definite)
         self._all = self._definite + self._optional
@@ -110,18 +114,20 @@ class _Search:
         for index in candidates:
             operation = self._all[index]
             for after in self._apply(state, operation):
-                if after.clock <= soonest:
+                if after.clock <= soonest and (index < self._first_optional or _helps(state, after)):
                     yield done | 1 << index, after
 
     def _apply(self, state: _State, operation: Operation) -> Iterator[_State]:
         clock = max(state.clock, operation.invoked)
-        if operation.kind == CLAIM:
+        if (
+            operation.kind == RELEASE or operation.outcome == TURNED_AWAY
+        ):  # the latter was inside, and its new time was over
+            left = tuple(one for one in state.inside if one.holder != operation.holder)
+            yield _State(clock, state.last_token, left)
+        elif operation.kind == CLAIM:
             known = {operation.token} if operation.token else self._tokens[operation.process, operation.holder]
             for token in sorted(known):
                 yield from self._claimed(state, operation, token, clock)
-        elif operation.kind == RELEASE:
-            left = tuple(one for one in state.inside if one.holder != operation.holder)
-            yield _State(clock, state.last_token, left)
         elif operation.kind == EVICT:
             if operation.outcome == UNKNOWN or any(one.token == operation.token for one in state.inside):
                 left = tuple(one for one in state.inside if one.token != operation.token)
@@ -141,7 +147,8 @@ class _Search:
 
     def _end(self, clock: float, operation: Operation) -> float:
         """When a lease that is given or renewed then may end."""
-        return min([clock + operation.ttl, *(at for at in self._early if at >= clock)])
+        since = operation.invoked if self._own_clock else clock
+        return min([since + operation.ttl, *(at for at in self._early if at >= clock)])
 
     def _claimed(self, state: _State, operation: Operation, token: int, clock: float) -> Iterator[_State]:
         mine = next((one for one in state.inside if one.holder == operation.holder), None)
@@ -170,6 +177,14 @@ def _constrains(operation: Operation) -> bool:
         (RENEW, LOST),
         (EVICT, DONE),
     ) or (operation.kind == RELEASE and operation.outcome not in (UNKNOWN, "failed"))
+
+
+def _helps(before: _State, after: _State) -> bool:
+    """Is it worth while to believe that what was not answered has happened? Not if it only made leases longer."""
+    if len(before.inside) != len(after.inside):
+        return True
+    pairs = zip(before.inside, after.inside, strict=True)
+    return any(one[:3] != other[:3] or other.may_end < one.may_end for one, other in pairs)
 
 
 def _endings(state: _State, operation: Operation, mine: _Inside | None) -> Iterator[tuple[_Inside, ...]]:

@@ -245,21 +245,30 @@ class Claiming:
 class Leaving:
     """Out again, from inside or from the line. May be run again when it was not answered: what was done is found to be done."""
 
-    def __init__(self, store: ConsulStore, mine: Record, deadline: float) -> None:
+    def __init__(self, store: ConsulStore, mine: Record, deadline: float, *, overdue: bool = False) -> None:
+        """`overdue`: only if its time is still over when its turn comes. Its owner may be claiming or renewing it just now."""
         self._store = store
         self._mine = mine
         self._deadline = deadline
+        self._overdue = overdue
 
     async def __call__(self) -> bool:
         """Was it there?"""
         there = await self._store.books.writing(self._mine.claim.name, self._deadline, self._run)
-        self._store.keeper.forget(self._mine)
+        if not self._spared:
+            self._store.keeper.forget(self._mine)
         return there
+
+    @property
+    def _spared(self) -> bool:
+        return self._overdue and self._mine.deadline > self._store.driver.now() and not self._mine.session.lost
 
     async def _run(self) -> bool:
         store, books, mine = self._store, self._store.books, self._mine
         name = mine.claim.name
         doubted: set[str] = set()
+        if self._spared:
+            return False
         book = books.take(name)
         if mine.uncertain and not mine.session.lost:
             # What has not arrived by now never will.
@@ -283,6 +292,8 @@ class Leaving:
             steps = store.keys.write(name, book, dead)
             if mine.token == 0:
                 steps.append(Step(operations.delete(store.keys.bell(mine.session.id, mine.who)), "bell"))
+            if self._spared:
+                return False
             before, mine.leaving = mine.leaving, True
             done = await store.wire.commit(steps, self._deadline)
             if not isinstance(done, Failed):

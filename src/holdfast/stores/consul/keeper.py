@@ -82,6 +82,7 @@ class Keeper:
                 session.users += 1
                 mine.session = session
             if token:
+                mine.leaving = False  # what was sent before, and never answered, finds another book
                 self._hush(mine)
             mine.claim, mine.token = claim, token
             moved = mine.look_at != deadline
@@ -161,7 +162,7 @@ class Keeper:
                 self.forget(mine)
                 continue
             try:
-                await self._store.leave(mine, self._store.by(ROUND))
+                await self._store.leave(mine, self._store.by(ROUND), overdue=True)
             except HoldfastError:  # once more soon; if that never helps, the session ends it
                 mine.look_at = self._driver.now() + self._driver.uniform(0.2, 0.5)
 

@@ -56,6 +56,8 @@ class Renewing:
             mine = kept.get(grant.claim.holder)
             if mine is None or keeper.records.get(grant.claim.holder) is not mine or mine.token != grant.token:
                 answers.append(None)
+            elif mine.leaving:
+                answers.append(None)  # its time was over before this was answered, and it is being put out
             elif grant.claim.holder in unknown:
                 answers.append(unknown[grant.claim.holder])
             else:

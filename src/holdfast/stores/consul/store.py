@@ -148,8 +148,8 @@ class ConsulStore:
         over = mine.session.lost or mine.deadline <= self.driver.now()
         return await self.leave(mine, self.by(within)) and not over
 
-    async def leave(self, mine: Record, deadline: float) -> bool:
-        leaving = Leaving(self, mine, deadline)
+    async def leave(self, mine: Record, deadline: float, *, overdue: bool = False) -> bool:
+        leaving = Leaving(self, mine, deadline, overdue=overdue)
         try:
             return await leaving()
         except Unavailable as trouble:

@@ -87,7 +87,7 @@ class Record:
         self.becomes(claim)
         self.token = 0
         self.created = 0  # the revision of our key inside
-        self.moving = False  # to a key of another kind, and the answer is not here yet
+        self.moving = False  # to a key of another kind, or to another lease, and the answer is not here yet
         self.queued = 0  # the revision of our key in line
         self.first = False  # in line
         self.deadline = now + claim.ttl

@@ -57,6 +57,15 @@ class Renewal:
         self._sweeper = sweeper
 
     async def renew(self, grants: Sequence[Grant], deadline: float) -> Sequence[Verdict]:
+        """Of what its owner is claiming again just now (to downgrade it, say), that it was not found says nothing."""
+        verdicts = await self._renewed(grants, deadline)
+        for at, grant in enumerate(grants):
+            entry = self._records.get(grant.claim.holder)
+            if verdicts[at] is None and entry is not None and entry.claiming:
+                verdicts[at] = Unavailable(f"{grant.claim.name!r} was being claimed again while it was renewed")
+        return verdicts
+
+    async def _renewed(self, grants: Sequence[Grant], deadline: float) -> list[Verdict]:
         sent = self._driver.now()
         questions = self._questions(grants)
         verdicts: list[Verdict] = [None] * len(grants)
@@ -85,7 +94,8 @@ class Renewal:
                 question.entry.deadline = max(question.entry.deadline, sent + grant.claim.ttl)
                 verdicts[question.number] = grant
         for question in found:
-            if verdicts[question.number] is None and question.entry.token == grants[question.number].token:
+            mine = question.entry.token == grants[question.number].token and not question.entry.claiming
+            if verdicts[question.number] is None and mine:
                 question.entry.deadline = sent  # whatever may be left of it is swept away
                 self._sweeper.alarm.expect(sent)
         return verdicts

@@ -344,6 +344,7 @@ class EtcdStore:
                 return await self._granted(entry, done.header.revision, done.header.revision, sent, deadline)
             if sight.inside is not None:
                 token = rule.given_token(token_of(sight.inside, read_terms(sight.inside)), self._wire.where)
+                entry.moving = sight.inside.lease != session.lease  # it stands on one that we have given up since
                 return await self._granted(entry, token, sight.inside.created, sent, deadline)
             was, entry.queued = entry.queued, sight.queued
             if (was and not sight.queued) or (not was and 0 < sight.queued < sight.revision):
@@ -369,9 +370,10 @@ class EtcdStore:
             await self._wire.ear.cancel(entry.watch)
             entry.watch = None
         session = entry.session
-        if session is not None and session.live_until >= sent + claim.ttl:
+        if session is not None and session.live_until >= sent + claim.ttl and not entry.moving:
             return Grant(claim, token, claim.ttl)
-        # The leader changed between the keep-alive and our entering: we are inside, but for how long is not known yet.
+        # The leader changed between the keep-alive and our entering, or we entered on another lease: we are inside, but for
+        # how long is not known yet.
         kept = await self._again(entry, claim, deadline)
         if kept is None:
             self._records.pop(claim.holder, None)
@@ -382,7 +384,7 @@ class EtcdStore:
         """A claim that is inside, repeated; perhaps for fewer units, or for another time. None: it is inside no more."""
         for _ in range(_ATTEMPTS):
             was = entry.claim
-            same = claim.units >= was.units and claim.ttl == was.ttl and entry.session is not None
+            same = not entry.moving and claim.units >= was.units and claim.ttl == was.ttl and entry.session is not None
             if same and entry.session is not None:
                 session = await self._session(claim.ttl, deadline, entry.session)
                 if session is not entry.session:

@@ -38,6 +38,12 @@ class Trouble(NamedTuple):
     cut: float = 0.0
     half_open: float = 0.0
     close: float = 0.0  # a user closes the connection, whatever is going on
+    # of clusters
+    leader: float = 0.0  # another leads, and leases live on
+    cut_member: float = 0.0  # off from the others
+    go_away: float = 0.0  # HTTP/2's word for it
+    end_logins: float = 0.0
+    index_reset: float = 0.0  # what is gone is forgotten, and the index of queries falls: Consul's
 
 
 TROUBLE = Trouble()
@@ -51,6 +57,13 @@ TROUBLE_OF_SERVERS = Trouble(
     cut=0.15,
     half_open=0.06,
     close=0.03,
+)
+_OF_CLUSTERS = Trouble(restart=0.06, cut=0.12, half_open=0.06, close=0.03, leader=0.1, cut_member=0.06)
+TROUBLE_OF_CONSUL = _OF_CLUSTERS._replace(index_reset=0.08)
+TROUBLE_OF_ETCD = _OF_CLUSTERS._replace(go_away=0.06, end_logins=0.06)
+_OF_SERVERS = (
+    *("restart", "fail_over", "lose_scripts", "evict_key", "server_clock"),
+    *("leader", "cut_member", "go_away", "end_logins", "index_reset"),
 )
 NO_TROUBLE = Trouble(*[0.0] * len(Trouble._fields))
 
@@ -80,7 +93,11 @@ class Chaos:
             what = random.choices(Trouble._fields, weights=self._trouble)[0]
             living = self._workload.living()
             if living:
-                getattr(self, f"_{what}")(random.choice(living))
+                victim = random.choice(living)
+                if what in _OF_SERVERS:
+                    self._servers().happen(what)
+                else:
+                    getattr(self, f"_{what}")(victim)
 
     def _crashed(self, process: Process) -> None:
         """Somebody starts it again."""
@@ -144,7 +161,7 @@ class Chaos:
 
     def _server_pause(self, _: Client) -> None:
         if self._machines is not None:
-            self._machines.pause()
+            self._machines.happen("server_pause")
             return
         seconds = self._random.uniform(0.01, 2.0)
         self._note(self._workload.server, "paused", f"for {seconds:.3f} s")
@@ -152,26 +169,11 @@ class Chaos:
 
     def _forget(self, _: Client) -> None:
         if self._machines is not None:
-            self._machines.forget()
+            self._machines.happen("forget")
         for store in self._workload.opened:
             if isinstance(store, MemoryStore):
                 store._space.reset()
                 self._note(self._workload.server, FORGOT)
-
-    def _restart(self, _: Client) -> None:
-        self._servers().restart()
-
-    def _fail_over(self, _: Client) -> None:
-        self._servers().fail_over()
-
-    def _lose_scripts(self, _: Client) -> None:
-        self._servers().lose_scripts()
-
-    def _evict_key(self, _: Client) -> None:
-        self._servers().evict()
-
-    def _server_clock(self, _: Client) -> None:
-        self._servers().set_clock()
 
     def _cut(self, victim: Client) -> None:
         self._servers().cut(victim.process)

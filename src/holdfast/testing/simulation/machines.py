@@ -8,105 +8,46 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...drivers.simulated import Process
 from ...drivers.simulated_streams import ROUGH_STREAMS, StreamFaults, Streams
 from ...stores.base import Store
-from ..history import FORGOT, SET_BACK, SET_FORWARD
-from .servers.redis import RedisServer
+from .servers.quorum import Member, Quorum
 
 if TYPE_CHECKING:
     from .workload import Workload
 
-PORT = 6379
-NEVER_BACK = float("inf")
+REDIS, ETCD, CONSUL = "redis", "etcd", "consul"
 
 
 class Machinery(NamedTuple):
     """How the servers are set up, and how rough the way to them is."""
 
-    nodes: int = 1  # more than one: a Redlock
+    system: str = REDIS
+    nodes: int = 1  # of Redis, more than one: a Redlock; of etcd and Consul, the members of a cluster
     streams: StreamFaults = ROUGH_STREAMS
-    retention: float = 30.0  # seconds that the store remembers a token
+    retention: float = 30.0  # seconds that the store of Redis remembers a token
     timeout: float = 1.0  # of a conversation
     replicas: int = 0  # that must acknowledge a grant
-    lag: float = 0.5  # seconds that a replica is behind, at most
+    lag: float = 0.5  # seconds that a replica, or a member, is behind, at most
+    login: bool = False
+    lock_delay: float = 0.0  # seconds: Consul's
 
 
 class Machines:
-    """The servers of one run."""
+    """The servers of one run. What can happen to all of them is here, what to some is theirs: see chaos.py for the list."""
+
+    own_clock = False  # does each process end its own claims, by its own clock?
 
     def __init__(self, workload: Workload, setup: Machinery) -> None:
-        self._workload = workload
-        self._setup = setup
-        self._world = workload.world
-        self._random = workload.world.random
+        self.workload = workload
+        self.setup = setup
+        self.world = workload.world
+        self.random = workload.world.random
         self.streams = Streams(workload.world, setup.streams)
-        names = ["redis"] if setup.nodes == 1 else [f"redis{number + 1}" for number in range(setup.nodes)]
-        self.servers = [self._started(name) for name in names]
-        options = f"timeout={setup.timeout:g}&retention={setup.retention:g}"
-        if setup.nodes == 1:
-            self._url = f"redis://redis?{options}&replicas={setup.replicas}"
-        else:
-            self._url = f"redlock://{','.join(names)}?retention={setup.retention:g}"
-
-    def _started(self, name: str) -> RedisServer:
-        process = Process(self._world, name, wall_ahead=self._random.uniform(-1.0, 1.0))
-        server = RedisServer(process, self.streams, (name, PORT))
-        server.lag = self._random.uniform(0.0, self._setup.lag)
-        return server
 
     def open(self, process: Process) -> Store:
-        if self._setup.nodes > 1:
-            from ...stores import redlock
+        raise NotImplementedError
 
-            return redlock.open_store(self._url, process.driver)
-        from ...stores import redis
-
-        return redis.open_store(self._url, process.driver)
-
-    # ---- what happens
-
-    def pause(self) -> None:
-        server = self._any()
-        seconds = self._random.uniform(0.01, 2.0)
-        self._note(server, "paused", detail=f"for {seconds:.3f} s")
-        server.process.pause(seconds)
-
-    def restart(self) -> None:
-        """All that it knew is there again when it comes back."""
-        server, down = self._any(), self._random.uniform(0.0, 1.5)
-        self._note(server, "restarts", detail=f"down for {down:.3f} s, nothing lost")
-        server.restart(down, 0.0)
-
-    def forget(self) -> None:
-        server, down = self._any(), self._random.uniform(0.0, 1.5)
-        self._note(server, FORGOT, detail=f"restarts empty, down for {down:.3f} s")
-        server.restart(down, NEVER_BACK)
-
-    def fail_over(self) -> None:
-        server, down = self._any(), self._random.uniform(0.0, 1.5)
-        clock = self._random.choice((0.0, self._random.uniform(-0.5, 0.5)))
-        self._note(server, FORGOT, detail=f"fails over to a replica that is {server.lag:.3f} s behind")
-        self._told_clock(server, clock)
-        server.fail_over(down, clock)
-
-    def lose_scripts(self) -> None:
-        server = self._any()
-        self._note(server, "forgets its scripts")
-        server.forget_scripts()
-
-    def evict(self) -> None:
-        server = self._any()
-        keys = server.space.keys()
-        if keys:
-            key = self._random.choice(keys)
-            name = key[key.index(b"{") + 1 : key.index(b"}")].decode().replace("%20", " ")
-            self._note(server, FORGOT, name, detail=f"evicts the key {key.decode()}")
-            server.evict(key)
-
-    def set_clock(self) -> None:
-        """By a little, by some ttls, or by hours."""
-        server = self._any()
-        seconds = self._random.choice((-1, 1)) * 10 ** self._random.uniform(-2.0, 4.0)
-        self._told_clock(server, seconds)
-        server.jump(seconds)
+    def happen(self, what: str) -> None:
+        """A fault of the servers, by its name."""
+        getattr(self, what)()
 
     def cut(self, process: Process) -> None:
         """One of its connections, and both ends are told; or all."""
@@ -120,45 +61,96 @@ class Machines:
 
     def heal(self) -> None:
         self.streams.heal()
-        for server in self.servers:
-            server.lag = min(server.lag, 0.005)
-
-    # ---- what may be said for it
 
     def excuses(self, name: str, higher: int, lower: int, since: float, until: float) -> bool:
-        """May the lower token have been given after the higher one? If that was forgotten, and the clock was behind it.
-
-        What is forgotten by design: a token that the clock has passed by the retention time, see docs/redis.md.
-        """
-        forgot = any(
-            note.what == FORGOT and note.name in ("", name) and since <= note.at <= until
-            for note in self._workload.history.notes
-        )
-        late = higher + int(self._setup.retention * 1e6)
-        return forgot or any(server.latest(since, until) >= late for server in self.servers)
+        """May the lower token have been given after the higher one?"""
+        return False
 
     def _break(self, process: Process, what: str, action: Callable[..., None]) -> None:
         streams = self.streams.of(process)
         if streams:
-            some = streams if self._random.random() < 0.5 else [self._random.choice(streams)]
-            self._note(process, what, detail=f"{len(some)} of {len(streams)}")
+            some = streams if self.random.random() < 0.5 else [self.random.choice(streams)]
+            self.note(process, what, detail=f"{len(some)} of {len(streams)}")
             for stream in some:
                 action(stream)
 
-    def _any(self) -> RedisServer:
-        return self._random.choice(self.servers)
+    def note(self, process: Process, what: str, name: str = "", detail: str = "") -> None:
+        self.workload.history.note(self.world.time, process.name, what, name, detail=detail)
 
-    def _told_clock(self, server: RedisServer, seconds: float) -> None:
-        if seconds:
-            self._note(server, SET_FORWARD if seconds > 0 else SET_BACK, detail=f"by {abs(seconds):.3f} s")
 
-    def _note(self, who: RedisServer | Process, what: str, name: str = "", detail: str = "") -> None:
-        process = who.process if isinstance(who, RedisServer) else who
-        self._workload.history.note(self._world.time, process.name, what, name, detail=detail)
+class ClusterMachines(Machines):
+    """Members that follow a leader."""
+
+    own_clock = True
+    cluster: Quorum
+
+    def names(self) -> list[str]:
+        system = self.setup.system
+        return [system] if self.setup.nodes == 1 else [f"{system}{number + 1}" for number in range(self.setup.nodes)]
+
+    def server_pause(self) -> None:
+        member = self._any()
+        seconds = self.random.uniform(0.01, 2.5)
+        self.note(member.process, f"paused{self._what(member)}", detail=f"for {seconds:.3f} s")
+        member.process.pause(seconds)
+        self.cluster.miss(member)
+
+    def restart(self) -> None:
+        """It fsyncs, so nothing is lost."""
+        member, down = self._any(), self.random.uniform(0.0, 2.0)
+        if not member.up:
+            return
+        self.note(member.process, f"restarts{self._what(member)}", detail=f"down for {down:.3f} s")
+        member.restart(down)
+        if self.setup.nodes == 1:
+            self.cluster.elect(down)
+        else:
+            self.cluster.miss(member)
+
+    def leader(self) -> None:
+        """Another leads."""
+        if self.cluster.leader is None:
+            return
+        away = self.random.uniform(0.01, self.cluster.election)
+        unaware = self.random.choice((0.0, away + self.random.uniform(0.0, 1.5))) if self.setup.nodes > 1 else 0.0
+        detail = f"and does not know it for {unaware:.3f} s" if unaware else f"{away:.3f} s without one"
+        self.note(self.cluster.leader.process, "leads no more", detail=detail)
+        self.cluster.elect(away, unaware)
+
+    def cut_member(self) -> None:
+        member, seconds = self._any(), self.random.uniform(0.1, 4.0)
+        if self.setup.nodes > 1:
+            what = f"cut off from the other members{self._what(member)}"
+            self.note(member.process, what, detail=f"for {seconds:.3f} s")
+            self.cluster.cut_off(member, seconds)
+
+    def heal(self) -> None:
+        super().heal()
+        self.cluster.heal()
+
+    def _any(self) -> Member:
+        return self.random.choice(self.cluster.everybody)
+
+    def _what(self, member: Member) -> str:
+        return ", the leader" if member is self.cluster.leader else ""
 
 
 def on_machines(workload: Workload, process: Process) -> Store:
-    """An opener: the production store of Redis, or of Redlock, on servers of the workload's plan."""
+    """An opener: the production store, on servers of the workload's plan."""
     if workload.machines is None:
-        workload.machines = Machines(workload, workload.plan.machinery)
+        workload.machines = _built(workload, workload.plan.machinery)
     return workload.machines.open(process)
+
+
+def _built(workload: Workload, setup: Machinery) -> Machines:
+    if setup.system == ETCD:
+        from .etcd_machines import EtcdMachines
+
+        return EtcdMachines(workload, setup)
+    if setup.system == CONSUL:
+        from .consul_machines import ConsulMachines
+
+        return ConsulMachines(workload, setup)
+    from .redis_machines import RedisMachines
+
+    return RedisMachines(workload, setup)

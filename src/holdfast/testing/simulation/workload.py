@@ -196,7 +196,8 @@ class Workload:
     def _judged(self) -> list[Finding]:
         self.history.final = dict(self.register.values)
         excuse = checkers.no_excuse if self.machines is None else self.machines.excuses
-        found = checkers.check_safety(self.history, excuse)
+        own_clock = self.machines is not None and self.machines.own_clock
+        found = checkers.check_safety(self.history, excuse, own_clock=own_clock)
         found += checkers.check_liveness(self.history, self.healed, self.plan.bound)
         found += checkers.check_handoff(self.history, self.calm, HANDOFF)
         found += [Finding("failure", str(task), repr(error)) for task, error in self.world.failures]
