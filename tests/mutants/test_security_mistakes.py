@@ -289,7 +289,40 @@ MUTANTS = [
         (('message.extra.decode("utf-8", "replace")', "message.extra.decode()"),),
         ROWS + "test_a_ring_that_is_no_text_disturbs_nobody",
     ),
+    Mutant(
+        "a ring that is no UTF-8 ends the ear of a database without an encoding",
+        "stores/postgresql/ear.py",
+        (("\"SET client_encoding = 'SQL_ASCII'; \"", '""'),),
+        PG + "test_a_ring_that_is_no_text_ends_nobodys_ear",
+    ),
+    # ---- strangers who ask over HTTP, and what a command is given
+    Mutant(
+        "what makes no name is a fault of ours",
+        "contrib/http.py",
+        (
+            (
+                "ANSWERED = (NotAcquired, Unavailable, LeaseLost, Unnameable)",
+                "ANSWERED = (NotAcquired, Unavailable, LeaseLost)",
+            ),
+        ),
+        "tests/contrib/test_flask.py::test_what_makes_no_name_is_the_fault_of_who_sent_it",
+    ),
+    Mutant(
+        "a command is given the token of the dashboard",
+        "cli/run.py",
+        ((', "HOLDFAST_DASHBOARD_TOKEN": None}', "}"),),
+        "tests/cli/test_passwords.py::test_the_command_is_not_given_the_token_of_the_dashboard_unless_that_is_said",
+    ),
     # ---- whoever answers in the place of a server
+    *(
+        Mutant(
+            f"etcd listens for as long as something is said, in {world}",
+            "stores/etcd/wire.py",
+            (("                    if self._driver.now() >= deadline:", "                    if False:"),),
+            f"tests/stores/etcd/test_pings.py::test_pings_without_an_end_end_with_the_deadline_in_{world}",
+        )
+        for world in ("threads", "asyncio")
+    ),
     Mutant(
         "ZooKeeper's reply is as long as it says",
         "stores/zookeeper/wire.py",
