@@ -24,7 +24,7 @@ Key = Callable[..., str]
 
 
 class Unnameable(Misuse):
-    """What a call was given makes no name of a lock: it is empty, too long, or no text. In a service, a stranger may have sent it."""
+    """What a call was given makes no name of a lock: empty, too long, no text. In a service, a stranger may have sent it."""
 
 
 class Call(NamedTuple):

@@ -16,6 +16,7 @@ PG = "tests/security/test_postgresql.py::"
 ROWS = "tests/security/test_lying_rows.py::"
 SERVERS = "tests/security/test_rogue_servers.py::test_whatever_answers_is_unavailable_soon_and_costs_little"
 SIGNED = "tests/fenced/test_http_parts.py::test_a_signature_is_for_one_method_and_path"
+ALSO = "tests/stores/also/test_urls.py::"
 ROGUE = "tests/security/test_rogue_redis.py::"
 SIBLING = "::test_a_tenant_may_touch_nothing_of_a_sibling"
 PRINTED = "tests/cli/test_migrate.py::test_the_documented_rights_are_those_that_are_printed"
@@ -294,6 +295,42 @@ MUTANTS = [
         "stores/postgresql/ear.py",
         (("\"SET client_encoding = 'SQL_ASCII'; \"", '""'),),
         PG + "test_a_ring_that_is_no_text_ends_nobodys_ear",
+    ),
+    # ---- also=: another library's lock
+    Mutant(
+        "a password is sent to whoever asks for it, for the old lock",
+        "stores/also/postgres.py",
+        (
+            (
+                "target.conninfo.plain, autocommit",
+                'target.conninfo.plain.replace("require_auth", "application_name"), autocommit',
+            ),
+        ),
+        ALSO + "test_a_password_is_not_sent_in_clear_text_to_whoever_asks_for_it",
+    ),
+    Mutant(
+        "frames of psycopg with the password of the old lock",
+        "stores/also/postgres.py",
+        (("    except psycopg.Error as error:\n", "    except ZeroDivisionError as error:\n"),),
+        ALSO + "test_no_password_is_shown_whatever_is_wrong_with_the_url",
+    ),
+    Mutant(
+        "a / in a password of PostgreSQL is left to libpq",
+        "stores/postgresql/url.py",
+        (('if at and "/" in login:', "if False:"),),
+        URLS,
+    ),
+    Mutant(
+        "a node stands in the line of another lock",
+        "stores/also/nodes.py",
+        (("if any(_NUMBER.search(part) for", "if False and any(_NUMBER.search(part) for"),),
+        ALSO + "test_a_name_makes_no_node_in_the_place_of_another",
+    ),
+    Mutant(
+        "nodes of somebody who logged in are open",
+        "stores/also/nodes.py",
+        (('CREATOR_ALL_ACL if self._target.acl == "creator" else None', "None"),),
+        ALSO + "test_a_login_to_zookeeper_has_nodes_of_its_own",
     ),
     # ---- strangers who ask over HTTP, and what a command is given
     Mutant(

@@ -13,7 +13,7 @@ from ...drivers.base import Driver
 from ...errors import Misuse
 from .errands import Errands
 from .old import Kept, Names
-from .postgres import connect, place
+from .postgres import connect, target
 
 HASHES = {"hashtext": "hashtext(%s)", "hashtextextended": "hashtextextended(%s, 0)"}
 
@@ -33,12 +33,12 @@ class Advisory:
     mutexes_only = True
 
     def __init__(self, url: str, names: Names, how: str | None, driver: Driver) -> None:
-        self._url = url
+        self._target = target(url)
         self._names = names
         self._id = HASHES[how] if how else "%s::bigint"
         self._how = how
         self._connections: dict[str, Any] = {}  # one per holder: the lock is the connection's
-        self._errands = Errands(driver, f"PostgreSQL at {place(url)}", self._let_go)
+        self._errands = Errands(driver, f"PostgreSQL at {self._target.where}", self._let_go)
 
     async def take(self, claim: Claim, within: float) -> float:
         key = self._key(claim.name)
@@ -86,7 +86,7 @@ class Advisory:
             self._errands.hold(claim.holder, claim.ttl)
             return claim.ttl
         self._drop(claim.holder)
-        connection = connect(self._url)
+        connection = connect(self._target, "pg_catalog")
         try:
             (got,) = connection.execute(f"SELECT pg_try_advisory_lock({self._id})", (key,)).fetchone()
         except BaseException:
@@ -128,7 +128,7 @@ class Advisory:
             self._let_go(holder)
 
     def _is_taken(self, key: str | int) -> bool:
-        with connect(self._url) as connection:
+        with connect(self._target, "pg_catalog") as connection:
             found = connection.execute(
                 "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND "
                 f"((classid::bigint << 32) | objid::bigint) = {self._id}::bigint",

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from ...claim import printable
 from ...drivers.base import Driver
-from ...errors import Unavailable
+from ...errors import HoldfastError, Unavailable
 
 T = TypeVar("T")
 _IDLE = 60.0  # seconds without work, and with nothing held, until the thread goes home
@@ -76,10 +77,12 @@ class Errands:
             bell.close()
         try:
             return done.result()
-        except Unavailable:
+        except HoldfastError:
             raise
         except Exception as error:
-            raise Unavailable(f"{self._where}: {type(error).__name__}: {error}") from error
+            raise Unavailable(
+                f"{self._where}: {type(error).__name__}: {printable(' '.join(str(error).split()))}"
+            ) from error
 
     def stop(self) -> None:
         """After what was asked so far."""

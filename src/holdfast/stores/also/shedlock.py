@@ -9,7 +9,7 @@ from ...claim import Claim
 from ...drivers.base import Driver
 from .errands import Errands
 from .old import Kept, Names, mark
-from .postgres import connect, place
+from .postgres import connect, target
 
 _NOW = "timezone('utc', CURRENT_TIMESTAMP)"
 _UNTIL = f"{_NOW} + %(ttl)s * interval '1 second'"
@@ -36,10 +36,12 @@ class ShedLock:
     mutexes_only = True
 
     def __init__(self, url: str, names: Names, driver: Driver) -> None:
-        self._url = url
+        self._target = target(url)
         self._names = names
         self._connection: Any = None
-        self._errands = Errands(driver, f"PostgreSQL at {place(url)}", lambda holder: None)  # it has a ttl by itself
+        self._errands = Errands(
+            driver, f"PostgreSQL at {self._target.where}", lambda holder: None
+        )  # it has a ttl by itself
 
     async def take(self, claim: Claim, within: float) -> float:
         return await self._errands.do(lambda: self._lives(_TAKE, claim), within)
@@ -75,7 +77,7 @@ class ShedLock:
 
     def _run(self, statement: str, words: dict[str, Any]) -> Any:
         if self._connection is None or self._connection.closed:
-            self._connection = connect(self._url)
+            self._connection = connect(self._target)
         try:
             return self._connection.execute(statement, words)
         except BaseException:
