@@ -251,6 +251,35 @@ MUTANTS = [
         "tests/verify/test_parts.py::test_a_step_of_another_kind_is_no_history",
     ),
     Mutant(
+        "notes of a history are not looked at",
+        "verify/record.py",
+        (("    _check(note, _NOTE)\n", ""),),
+        "tests/verify/test_parts.py::test_a_note_of_another_kind_is_no_history",
+    ),
+    Mutant(
+        "a note says for how long, or nothing is drawn",
+        "verify/nemesis.py",
+        (
+            (
+                "    except (IndexError, ValueError):\n        return 0.0\n",
+                "    except ZeroDivisionError:\n        return 0.0\n",
+            ),
+        ),
+        "tests/verify/test_parts.py::test_whatever_a_note_or_a_step_says_is_drawn_as_text",
+    ),
+    Mutant(
+        "a link in place of the dashboard's history is followed",
+        "dashboard/history.py",
+        (("        if planted := next(", "        if planted := False and next("),),
+        LOCAL + "test_a_history_that_another_user_has_put_in_place_is_not_used",
+    ),
+    Mutant(
+        "another site makes the laboratory work",
+        "lab/app.py",
+        (('(foreign and request.url.path != "/")', "False"),),
+        "tests/lab/test_stage.py::test_another_sites_page_may_lead_here_and_no_more",
+    ),
+    Mutant(
         "every user of the machine puts holders out",
         "cli/dashboard.py",
         (('    if options.flag("allow_evict") and not token:\n', "    if False:\n"),),

@@ -58,7 +58,9 @@ class Lab:
 
     def _guarded(self, answer: Answer) -> Answer:
         async def guarded(request: Request) -> Response:
-            if not self._access.is_host_right(request):  # another site's page must not make us work
+            foreign = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+            # Another site's page must not make us work; it may lead here, as any link does.
+            if not self._access.is_host_right(request) or (foreign and request.url.path != "/"):
                 return refusal(421, "this address is not ours: open the laboratory as localhost")
             try:
                 return await answer(request)
@@ -116,7 +118,7 @@ def asked(words: dict[str, str]) -> tuple[Setup, float | None]:
         raise Misuse(f"there are the fences {', '.join(FENCES)}")
     flags = {key: _flag(words.get(key), getattr(scenario.start, key)) for key in ("checks", "fair", "bells")}
     seed = words.get("seed", "1")
-    if not (seed.isascii() and seed.isdigit() and int(seed) <= _MOST_SEED):
+    if not (seed.isascii() and seed.isdigit() and len(seed) <= 16 and int(seed) <= _MOST_SEED):
         raise Misuse("a seed is a whole number")
     usual = ",".join(map(str, scenario.strikes))
     names = [part.name for part in scenario.parts]
