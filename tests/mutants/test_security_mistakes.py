@@ -274,6 +274,12 @@ MUTANTS = [
         LOCAL + "test_a_history_that_another_user_has_put_in_place_is_not_used",
     ),
     Mutant(
+        "the dashboard's token goes wherever it is sent",
+        "observe/dashboard.py",
+        (("build_opener(_Nowhere)", "build_opener()"),),
+        "tests/dashboard/test_told.py::test_the_token_goes_to_the_dashboard_and_to_nobody_it_would_send_us_to",
+    ),
+    Mutant(
         "another site makes the laboratory work",
         "lab/app.py",
         (('(foreign and request.url.path != "/")', "False"),),

@@ -202,6 +202,6 @@ def test_a_ring_that_is_no_text_ends_nobodys_ear(world: str) -> None:
             assert rung == [after]
 
 
-async def _ears_of_a_waiter(url: str, admin: psycopg.Connection[Any], ears: Any) -> object:
+async def _ears_of_a_waiter(url: str, admin: psycopg.Connection[Any], ears: Any) -> list[tuple[Any, ...]]:
     async with holdfast.aio.connect(url) as locks, locks.lock("x", ttl=60, timeout=30):
         return admin.execute(ears).fetchall()

@@ -56,7 +56,7 @@ def _check(said: Any, kinds: Kinds) -> None:
 
 
 def _kinds(of: type) -> Kinds:
-    plain = {str: str, int: int, float: _NUMBER}
+    plain: dict[type, type | tuple[type, ...]] = {str: str, int: int, float: _NUMBER}
     return {field: plain[kind] for field, kind in get_type_hints(of).items() if kind in plain}
 
 

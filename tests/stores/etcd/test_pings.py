@@ -65,11 +65,11 @@ class Pinged:
         return self.streams[-1]
 
 
-class InThreads(Pinged, Threads):  # type: ignore[misc]
+class InThreads(Pinged, Threads):
     pass
 
 
-class InAsyncio(Pinged, Asyncio):  # type: ignore[misc]
+class InAsyncio(Pinged, Asyncio):
     pass
 
 
