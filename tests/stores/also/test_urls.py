@@ -27,7 +27,7 @@ from ...security.test_secrets import chain, everything_told
         ("redis-py+postgresql://localhost/x", "the locks of redis-py are at redis"),
         ("redis-py+redis://localhost?as=fixed", "write {name}"),
         ("advisory+postgresql://localhost/x?hash=md5", "there are hashtext"),
-        ("kazoo+zookeeper://localhost?ca=x.pem", "ca is for zookeepers"),
+        ("kazoo+zookeeper://localhost?ca=x.pem", "zookeepers://"),
         ("shedlock+postgresql://localhost/x?schema=mine", "schema is an option of the store"),
         ("nonsense+redis://localhost", "no store is known"),
         (7, "must be a str"),
