@@ -23,6 +23,10 @@ wraps = functools.wraps
 Key = Callable[..., str]
 
 
+class Unnameable(Misuse):
+    """What a call was given makes no name of a lock: empty, too long, no text. In a service, a stranger may have sent it."""
+
+
 class Call(NamedTuple):
     """What to do at every call of one decorated function."""
 
@@ -65,7 +69,7 @@ def _naming(
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
     if key is not None:
         made = key
-        return lambda args, kwargs: valid_name(made(*args, **kwargs))
+        return lambda args, kwargs: made_name(made(*args, **kwargs))
     if not name:
         itself = valid_name(f"{function.__module__}.{function.__qualname__}")
         return lambda args, kwargs: itself
@@ -76,9 +80,17 @@ def _naming(
     def filled_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return valid_name(name.format_map(bound.arguments))
+        return made_name(name.format_map(bound.arguments))
 
     return filled_in
+
+
+def made_name(name: object) -> str:
+    """A name that was made of what a call was given, if a lock may be called that."""
+    try:
+        return valid_name(name)
+    except Misuse as error:
+        raise Unnameable(str(error)) from None
 
 
 def _check(template: str, function: Callable[..., Any], signature: Signature) -> None:

@@ -72,6 +72,15 @@ def test_the_command_is_not_given_the_url_of_the_store(run: Commands) -> None:
     assert run.url not in run("run", "x", "--", "env").stdout
 
 
+def test_the_command_is_not_given_the_token_of_the_dashboard_unless_that_is_said(run: Commands) -> None:
+    secret = {"HOLDFAST_DASHBOARD_TOKEN": "hunter2", "HOLDFAST_OBSERVE": ""}
+    told = run("run", "x", "--", "env", **secret).stdout
+    assert "hunter2" not in told
+    assert "HOLDFAST_DASHBOARD_TOKEN" not in told
+    assert "HOLDFAST_OBSERVE=\n" in told  # what is no secret is not taken away
+    assert "HOLDFAST_DASHBOARD_TOKEN=hunter2\n" in run("run", "x", "--pass-url", "--", "env", **secret).stdout
+
+
 def test_a_command_that_asks_for_the_url_all_the_same_is_told_why_it_is_not_there(run: Commands) -> None:
     done = run("run", "x", "--", "holdfast", "ls", PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert done.returncode == 125

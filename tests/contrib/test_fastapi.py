@@ -111,6 +111,32 @@ def test_a_parameter_that_is_wrong_is_answered_as_fastapi_does(redis: Redis) -> 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("file", ["x" * 513, "a%00b"])
+def test_what_makes_no_name_is_the_fault_of_who_sent_it(redis: Redis, file: str) -> None:
+    entered = []
+
+    @starlette.locked("{file}")
+    async def plain(request: Request) -> Response:
+        raise AssertionError
+
+    app = FastAPI(lifespan=lifespan(redis.url), routes=[Route("/plain/{file}", plain)])
+
+    @app.get("/files/{file}")
+    async def read(file: str, lease: Annotated[Lease, Depends(locked("{file}"))]) -> None:
+        entered.append(lease)
+
+    async def main() -> None:
+        async with started(app) as client:
+            for where in ("plain", "files"):
+                answer = await client.get(f"/{where}/{file}")
+                assert answer.status_code == 400
+                assert answer.json()["detail"].startswith("what was sent makes no name: a name m")
+            assert await app.state.holdfast.names() == []
+
+    asyncio.run(main())
+    assert not entered
+
+
 def test_parameters_may_have_other_names_and_defaults(redis: Redis) -> None:
     async def main() -> None:
         app = FastAPI(lifespan=lifespan(redis.url))

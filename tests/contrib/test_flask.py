@@ -23,6 +23,12 @@ def pay(order_id: int, lease: Lease) -> dict[str, object]:
     return {"order": order_id, "name": lease.name, "held": lease.held}
 
 
+@shop.get("/files/<path:file>")
+@extension.locked("{file}")
+def read(file: str) -> str:
+    return "read"
+
+
 @shop.get("/by-hand")
 def by_hand() -> str:
     with extension.locks.lock("by hand", timeout=0):
@@ -64,6 +70,14 @@ def test_who_finds_it_taken_is_told_when_to_come_again(app: flask.Flask, others:
     assert refused.status_code == 409
     assert refused.get_json() == {"detail": "order:42 is in use"}
     assert 1 <= int(refused.headers["Retry-After"]) <= 10
+
+
+@pytest.mark.parametrize("file", ["x" * 513, "a%00b"])
+def test_what_makes_no_name_is_the_fault_of_who_sent_it(app: flask.Flask, others: Locks, file: str) -> None:
+    answer = app.test_client().get(f"/files/{file}")
+    assert answer.status_code == 400
+    assert answer.get_json()["detail"].startswith("what was sent makes no name: a name m")
+    assert others.names() == []
 
 
 def test_a_lock_that_the_view_takes_itself_is_answered_too(app: flask.Flask, others: Locks) -> None:

@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import httpx
@@ -207,6 +209,28 @@ def test_events_that_looking_sees_are_news_once() -> None:
     assert news.fresh("etcd", [one]) == [one]
     anonymous = Change("waiting", "x", "me")
     assert news.fresh("redis", [anonymous, anonymous]) == [anonymous, anonymous]
+
+
+def test_the_token_goes_to_the_dashboard_and_to_nobody_it_would_send_us_to() -> None:
+    asked: list[str | None] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.headers["Authorization"])
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{server.server_port}/elsewhere")
+            self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        told = Dashboard(f"http://127.0.0.1:{server.server_port}", token="of this one")
+        told._post([])
+        server.shutdown()
+    assert asked == ["Bearer of this one"]
 
 
 def test_an_address_that_makes_no_sense_is_refused_without_its_password() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from holdfast.errors import Misuse
-from holdfast.lab.app import asked, digest
+from holdfast.lab.app import Lab, asked, digest
 from holdfast.lab.scenarios import FENCES, SCENARIOS
 from holdfast.lab.stage import Setup, run
 from holdfast.lab.stores import STORES
@@ -152,6 +154,17 @@ def test_what_the_store_says_ends_with_the_ttl_or_with_its_clock() -> None:
 def test_an_address_that_makes_no_sense_is_refused(words: dict[str, str]) -> None:
     with pytest.raises(Misuse):
         asked(words)
+
+
+def test_another_sites_page_may_lead_here_and_no_more() -> None:
+    async def status(path: str, site: str) -> int:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(Lab()), base_url="http://localhost") as client:
+            return (await client.get(path, headers={"sec-fetch-site": site})).status_code
+
+    run = "/api/run?scenario=pause&to=0"
+    assert asyncio.run(status("/", "cross-site")) == 200
+    assert asyncio.run(status(run, "cross-site")) == 421
+    assert asyncio.run(status(run, "same-origin")) == 200
 
 
 def test_a_history_of_verify_is_the_same_kind_of_tape(tmp_path: Any) -> None:

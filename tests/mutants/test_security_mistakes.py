@@ -16,6 +16,7 @@ PG = "tests/security/test_postgresql.py::"
 ROWS = "tests/security/test_lying_rows.py::"
 SERVERS = "tests/security/test_rogue_servers.py::test_whatever_answers_is_unavailable_soon_and_costs_little"
 SIGNED = "tests/fenced/test_http_parts.py::test_a_signature_is_for_one_method_and_path"
+ALSO = "tests/stores/also/test_urls.py::"
 ROGUE = "tests/security/test_rogue_redis.py::"
 SIBLING = "::test_a_tenant_may_touch_nothing_of_a_sibling"
 PRINTED = "tests/cli/test_migrate.py::test_the_documented_rights_are_those_that_are_printed"
@@ -250,6 +251,41 @@ MUTANTS = [
         "tests/verify/test_parts.py::test_a_step_of_another_kind_is_no_history",
     ),
     Mutant(
+        "notes of a history are not looked at",
+        "verify/record.py",
+        (("    _check(note, _NOTE)\n", ""),),
+        "tests/verify/test_parts.py::test_a_note_of_another_kind_is_no_history",
+    ),
+    Mutant(
+        "a note says for how long, or nothing is drawn",
+        "verify/nemesis.py",
+        (
+            (
+                "    except (IndexError, ValueError):\n        return 0.0\n",
+                "    except ZeroDivisionError:\n        return 0.0\n",
+            ),
+        ),
+        "tests/verify/test_parts.py::test_whatever_a_note_or_a_step_says_is_drawn_as_text",
+    ),
+    Mutant(
+        "a link in place of the dashboard's history is followed",
+        "dashboard/history.py",
+        (("        if planted := next(", "        if planted := False and next("),),
+        LOCAL + "test_a_history_that_another_user_has_put_in_place_is_not_used",
+    ),
+    Mutant(
+        "the dashboard's token goes wherever it is sent",
+        "observe/dashboard.py",
+        (("build_opener(_Nowhere)", "build_opener()"),),
+        "tests/dashboard/test_told.py::test_the_token_goes_to_the_dashboard_and_to_nobody_it_would_send_us_to",
+    ),
+    Mutant(
+        "another site makes the laboratory work",
+        "lab/app.py",
+        (('(foreign and request.url.path != "/")', "False"),),
+        "tests/lab/test_stage.py::test_another_sites_page_may_lead_here_and_no_more",
+    ),
+    Mutant(
         "every user of the machine puts holders out",
         "cli/dashboard.py",
         (('    if options.flag("allow_evict") and not token:\n', "    if False:\n"),),
@@ -289,7 +325,76 @@ MUTANTS = [
         (('message.extra.decode("utf-8", "replace")', "message.extra.decode()"),),
         ROWS + "test_a_ring_that_is_no_text_disturbs_nobody",
     ),
+    Mutant(
+        "a ring that is no UTF-8 ends the ear of a database without an encoding",
+        "stores/postgresql/ear.py",
+        (("\"SET client_encoding = 'SQL_ASCII'; \"", '""'),),
+        PG + "test_a_ring_that_is_no_text_ends_nobodys_ear",
+    ),
+    # ---- also=: another library's lock
+    Mutant(
+        "a password is sent to whoever asks for it, for the old lock",
+        "stores/also/postgres.py",
+        (
+            (
+                "target.conninfo.plain, autocommit",
+                'target.conninfo.plain.replace("require_auth", "application_name"), autocommit',
+            ),
+        ),
+        ALSO + "test_a_password_is_not_sent_in_clear_text_to_whoever_asks_for_it",
+    ),
+    Mutant(
+        "frames of psycopg with the password of the old lock",
+        "stores/also/postgres.py",
+        (("    except psycopg.Error as error:\n", "    except ZeroDivisionError as error:\n"),),
+        ALSO + "test_no_password_is_shown_whatever_is_wrong_with_the_url",
+    ),
+    Mutant(
+        "a / in a password of PostgreSQL is left to libpq",
+        "stores/postgresql/url.py",
+        (('if at and "/" in login:', "if False:"),),
+        URLS,
+    ),
+    Mutant(
+        "a node stands in the line of another lock",
+        "stores/also/nodes.py",
+        (("if any(_NUMBER.search(part) for", "if False and any(_NUMBER.search(part) for"),),
+        ALSO + "test_a_name_makes_no_node_in_the_place_of_another",
+    ),
+    Mutant(
+        "nodes of somebody who logged in are open",
+        "stores/also/nodes.py",
+        (('CREATOR_ALL_ACL if self._target.acl == "creator" else None', "None"),),
+        ALSO + "test_a_login_to_zookeeper_has_nodes_of_its_own",
+    ),
+    # ---- strangers who ask over HTTP, and what a command is given
+    Mutant(
+        "what makes no name is a fault of ours",
+        "contrib/http.py",
+        (
+            (
+                "ANSWERED = (NotAcquired, Unavailable, LeaseLost, Unnameable)",
+                "ANSWERED = (NotAcquired, Unavailable, LeaseLost)",
+            ),
+        ),
+        "tests/contrib/test_flask.py::test_what_makes_no_name_is_the_fault_of_who_sent_it",
+    ),
+    Mutant(
+        "a command is given the token of the dashboard",
+        "cli/run.py",
+        ((', "HOLDFAST_DASHBOARD_TOKEN": None}', "}"),),
+        "tests/cli/test_passwords.py::test_the_command_is_not_given_the_token_of_the_dashboard_unless_that_is_said",
+    ),
     # ---- whoever answers in the place of a server
+    *(
+        Mutant(
+            f"etcd listens for as long as something is said, in {world}",
+            "stores/etcd/wire.py",
+            (("                    if self._driver.now() >= deadline:", "                    if False:"),),
+            f"tests/stores/etcd/test_pings.py::test_pings_without_an_end_end_with_the_deadline_in_{world}",
+        )
+        for world in ("threads", "asyncio")
+    ),
     Mutant(
         "ZooKeeper's reply is as long as it says",
         "stores/zookeeper/wire.py",

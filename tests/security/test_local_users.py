@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.dashboard.history import History
 from holdfast.drivers import doorbell
 from holdfast.errors import Misuse
 
@@ -162,6 +163,26 @@ def test_no_link_that_another_user_has_put_in_place_of_a_file_of_the_store_is_fo
     os.chown(open_to_all / planted, 65534, 65534, follow_symlinks=False)
     with pytest.raises(Misuse, match=f"{planted} belongs to another user"):
         holdfast.connect(f"sqlite://{open_to_all}/locks.db")
+    assert not (tmp_path / "private").exists()
+
+
+@as_root
+@pytest.mark.parametrize("planted", ["history.db", "history.db-journal"])
+def test_a_history_that_another_user_has_put_in_place_is_not_used(open_to_all: Path, planted: str) -> None:
+    (open_to_all / planted).touch(0o666)
+    os.chown(open_to_all / planted, 65534, 65534)
+    with pytest.raises(Misuse, match="a file of another user"):
+        History(str(open_to_all / "history.db"))
+
+
+@as_root
+def test_no_link_that_another_user_has_put_in_place_of_the_history_is_followed(
+    tmp_path: Path, open_to_all: Path
+) -> None:
+    (open_to_all / "history.db").symlink_to(tmp_path / "private")
+    os.chown(open_to_all / "history.db", 65534, 65534, follow_symlinks=False)
+    with pytest.raises(Misuse, match="a link of another user"):
+        History(str(open_to_all / "history.db"))
     assert not (tmp_path / "private").exists()
 
 

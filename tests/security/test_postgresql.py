@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import struct
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
 
 import holdfast
+import holdfast.aio
 from holdfast import Misuse
 from holdfast.doctor import examine
 from holdfast.testing import servers
@@ -165,3 +168,40 @@ def test_the_doctor_calls_no_function_that_the_owner_of_the_database_put_before_
 def test_options_of_tls_that_contradict_each_other_are_refused(url: str, says: str) -> None:
     with pytest.raises(Misuse, match=says):
         holdfast.connect(url)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("world", ["threads", "asyncio"])
+def test_a_ring_that_is_no_text_ends_nobodys_ear(world: str) -> None:
+    """Where a database does not know its encoding, whoever may connect can say any bytes."""
+    with servers.start("postgresql", "-c", "fsync=off") as server:
+        with psycopg.connect(server.url, autocommit=True) as admin:
+            admin.execute("CREATE DATABASE bytes ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+        url = server.url.removesuffix("postgres") + "bytes"
+        with psycopg.connect(url, autocommit=True) as admin, holdfast.connect(url) as locks:
+            lease = locks.lock("x", ttl=60).acquire()
+            ears = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%LISTEN %' AND pid <> pg_backend_pid()"
+
+            def ring() -> None:
+                while not (before := admin.execute(ears).fetchall()):
+                    pass
+                admin.execute(r"SELECT pg_notify('holdfast_watch_holdfast', E'\xff\xfe')")
+                # Both are told in one go, in this order: who has heard the release has outlived the other.
+                rung.append(before)
+                lease.release()
+
+            rung: list[object] = []
+            ringing = threading.Thread(target=ring)
+            ringing.start()
+            if world == "threads":
+                with holdfast.connect(url) as others, others.lock("x", ttl=60, timeout=30):
+                    after = admin.execute(ears).fetchall()
+            else:
+                after = asyncio.run(_ears_of_a_waiter(url, admin, ears))
+            ringing.join()
+            assert rung == [after]
+
+
+async def _ears_of_a_waiter(url: str, admin: psycopg.Connection[Any], ears: Any) -> list[tuple[Any, ...]]:
+    async with holdfast.aio.connect(url) as locks, locks.lock("x", ttl=60, timeout=30):
+        return admin.execute(ears).fetchall()

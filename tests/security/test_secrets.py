@@ -96,6 +96,8 @@ def test_a_secret_is_shown_as_stars_and_works_like_the_text_it_is() -> None:
         f"postgresql://u:{PASSWORD}%zz@127.0.0.1:1/db",
         f"postgresql://u:parameter{PASSWORD}%zz@127.0.0.1:1/db",
         f"postgresql://u:one@{PASSWORD}@127.0.0.1:1/db",
+        f"postgresql://u:one/{PASSWORD}@127.0.0.1:1/db",
+        f"postgresql://u:1/{PASSWORD}@127.0.0.1:1/db",
         f"REDIS://:one\n{PASSWORD}@h",
         f"sqlite://user:{PASSWORD}@h/x",
         f"sqlite:///tmp/x.db?password={PASSWORD}",
@@ -121,13 +123,16 @@ PIECES = st.lists(
 @given(scheme=st.sampled_from(SCHEMES), before=PIECES, after=PIECES, tail=PIECES)
 @example(scheme="postgresql", before="", after="%zz", tail="")
 @example(scheme="redis", before="?", after="", tail="")
+@example(scheme="postgresql", before="1/", after="", tail="")
 def test_whatever_a_password_is_made_of_it_is_in_no_error(scheme: str, before: str, after: str, tail: str) -> None:
     user = "" if scheme == "consul" else "user"
     url = f"{scheme}://{user}:{before}{PASSWORD}{after}@127.0.0.1:1/{tail}"
     assert PASSWORD not in redacted(url)
-    told = ""
     try:
-        holdfast.connect(url).close()
+        with holdfast.connect(url) as locks:
+            store = locks._engine.store
+            wire = getattr(store, "_wire", None)
+            told = f"{locks!r} {locks._engine.where} {getattr(store, '_target', '')!r} {getattr(wire, 'target', '')!r}"
     except HoldfastError as error:
         told = everything_told(error)
     assert PASSWORD not in told

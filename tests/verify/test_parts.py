@@ -15,10 +15,12 @@ import pytest
 from holdfast.claim import ROUND
 from holdfast.engine import CLOSING, FIND_OUT
 from holdfast.errors import Misuse, StaleToken
-from holdfast.testing.history import ACQUIRE, DONE, GRANTED, OPEN, READ, WRITE, Note
+from holdfast.lab.record import opened
+from holdfast.testing.history import ACQUIRE, DONE, GRANTED, OPEN, READ, STALE, WRITE, Note
 from holdfast.verify import Plan, Record, judge, record
 from holdfast.verify.crew import Crew
 from holdfast.verify.journal import Journal, Tail
+from holdfast.verify.nemesis import FAULT
 from holdfast.verify.plan import allowed, possible
 from holdfast.verify.register import Place, Register
 from holdfast.verify.report import page
@@ -178,6 +180,47 @@ def test_a_history_of_somebody_elses_puts_nothing_into_the_page_but_text(
         assert "<script" not in page(run, judge(run))
     with pytest.raises(Misuse, match="is no history"):
         kept(good(), {**RUN, **changed}, tmp_path / "kept")
+
+
+NOTE = {"at": 0.5, "process": "w1", "what": "fault: pause", "name": "", "token": 0, "detail": "for 1 s"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"at": "<script>"},
+        {"at": float("nan")},
+        {"at": float("inf")},
+        {"at": 10**400},
+        {"process": ["<script>"]},
+        {"token": "<script>"},
+        {"detail": {}},
+    ],
+)
+def test_a_note_of_another_kind_is_no_history(changed: dict[str, Any], tmp_path: Path) -> None:
+    kept(good(), RUN, tmp_path / "kept")
+    first, *rest = (tmp_path / "kept").read_text().splitlines()
+    (tmp_path / "kept").write_text("\n".join([first, json.dumps({**NOTE, **changed}), *rest]))
+    with pytest.raises(Misuse, match="is no history"):
+        list(Record(tmp_path / "kept").parts())
+
+
+@pytest.mark.parametrize("detail", ["", "for", "for nan s", "for <script> s", "for 1e400 s", "for -1 s"])
+def test_whatever_a_note_or_a_step_says_is_drawn_as_text(detail: str, tmp_path: Path) -> None:
+    kept(good(), RUN, tmp_path / "kept")
+    first, part, second, *rest = (tmp_path / "kept").read_text().splitlines()
+    note = {**NOTE, "what": f"{FAULT}<script>", "detail": detail}
+    step = {**json.loads(second), "process": "<script>", "kind": "<script>", "outcome": STALE}
+    (tmp_path / "kept").write_text("\n".join([first, json.dumps(note), part, second, json.dumps(step), *rest]))
+    run = Record(tmp_path / "kept")
+    assert "<script" not in page(run, judge(run))
+    assert json.dumps(opened(tmp_path / "kept"), allow_nan=False)
+
+
+def test_lists_in_lists_are_no_history(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("[" * 200_000)
+    with pytest.raises(Misuse, match="is no history"):
+        Record(tmp_path / "file")
 
 
 @pytest.mark.parametrize(

@@ -71,11 +71,13 @@ class Child:
         os.close(go)
         os.close(failure)
 
-    def start(self, environment: Mapping[str, str]) -> None:
-        """Execute it, with these in its environment as well."""
+    def start(self, environment: Mapping[str, str | None]) -> None:
+        """Execute it, with these in its environment as well; and without those that are None."""
         if self._terminal.wanted_at_once():
             self._terminal.lend(self.group)
-        added = b"\0".join(os.fsencode(f"{key}={value}") for key, value in environment.items())
+        added = b"\0".join(
+            os.fsencode(key if value is None else f"{key}={value}") for key, value in environment.items()
+        )
         with contextlib.suppress(BrokenPipeError):  # killed while it waited: that is found out like any other end
             os.write(self._go, added)
         os.close(self._go)
@@ -162,7 +164,12 @@ def _become(path: str, argv: list[str], go: int, failure: int) -> NoReturn:
         if added:
             for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, which the command must not inherit
                 signal.signal(signum, signal.SIG_DFL)
-            environment = {**os.environb, **dict(one.split(b"=", 1) for one in added.split(b"\0"))}
+            environment = dict(os.environb)
+            for key, given, value in (one.partition(b"=") for one in added.split(b"\0")):
+                if given:
+                    environment[key] = value
+                else:
+                    environment.pop(key, None)
             os.execve(path, argv, environment)
     except OSError as error:
         os.write(failure, str(error.errno).encode())

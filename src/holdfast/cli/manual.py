@@ -71,7 +71,8 @@ before anybody else can have it: it never outlives the lock.
                       ~/.local/state/holdfast
   --url-file FILE     the same, read from a file: for a URL with a password
   --pass-url          let the command have HOLDFAST_URL, if it takes locks
-                      itself; else that is withheld from it
+                      itself, and HOLDFAST_DASHBOARD_TOKEN; else these are
+                      withheld from it
 
 The command runs without a shell, in its own process group, with this standard
 input. Signals are passed on to it. What it leaves running in its process group

@@ -135,16 +135,24 @@ def _explained(error: Misuse, options: Options) -> Misuse:
     return error
 
 
-def _withheld(options: Options) -> dict[str, str]:
-    """The command need not know the store's password. HOLDFAST_URL is not simply taken away: who asks for it would then be
-    given the embedded store, which has other locks, and would not notice."""
-    secret = "HOLDFAST_URL" in os.environ and not options.flag("pass_url")
-    return {"HOLDFAST_URL": f"{WITHHELD}://say-pass-url"} if secret else {}
+def _withheld(options: Options) -> dict[str, str | None]:
+    """The command need not know the store's password, nor the dashboard's token. HOLDFAST_URL is not simply taken away: who asks
+    for it would then be given the embedded store, which has other locks, and would not notice."""
+    if options.flag("pass_url"):
+        return {}
+    instead = f"{WITHHELD}://say-pass-url" if "HOLDFAST_URL" in os.environ else None
+    return {"HOLDFAST_URL": instead, "HOLDFAST_DASHBOARD_TOKEN": None}
 
 
 class _Run:
     def __init__(
-        self, engine: Engine, lease: Lease, child: Child, signals: Signals, watch: Watch, withheld: dict[str, str]
+        self,
+        engine: Engine,
+        lease: Lease,
+        child: Child,
+        signals: Signals,
+        watch: Watch,
+        withheld: dict[str, str | None],
     ) -> None:
         self._engine = engine
         self._lease = lease

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from ..errors import LeaseLost, Misuse, NotAcquired
 from ..recipes import DEFAULT_TTL
+from ..secret import Secret
 from ..sync import Lease, Locks, connect
 
 try:
@@ -155,15 +156,15 @@ def _locks_of(redis: Any) -> Locks:
     if isinstance(redis, Locks):
         return redis
     if isinstance(redis, str):
-        return _connected(redis)
+        return _connected(Secret(redis))
     pool = getattr(redis, "connection_pool", None)
     if pool is None or not hasattr(pool, "connection_kwargs"):
         raise Misuse(f"a holdfast connection, a URL or a redis-py client is needed, not {type(redis).__name__}")
-    return _connected(_url_of(pool))
+    return _connected(Secret(_url_of(pool)))
 
 
 @cache
-def _connected(url: str) -> Locks:
+def _connected(url: Secret) -> Locks:
     return connect(url)  # one per server, however many locks are made; closed when the interpreter exits
 
 

@@ -14,10 +14,10 @@ from typing import Any, Never
 from flask import Flask, Response, current_app, jsonify
 
 from ..decorating import Key
-from ..errors import LeaseLost, Misuse, NotAcquired, Unavailable
+from ..errors import Misuse
 from ..recipes import DEFAULT_TTL, UNSET, Unset
 from ..sync import Locks, connect
-from .http import CONFLICT, Answered, answer, valid_status
+from .http import ANSWERED, CONFLICT, Answered, answer, valid_status
 from .late import Late
 
 __all__ = ["Holdfast"]
@@ -34,7 +34,7 @@ class Holdfast:
     def init_app(self, app: Flask) -> None:
         """Connect to `app.config["HOLDFAST_URL"]`, or to what HOLDFAST_URL says. Nothing is sent until a lock is asked for."""
         app.extensions["holdfast"] = connect(app.config.get("HOLDFAST_URL"), label=app.name)
-        for kind in (NotAcquired, Unavailable, LeaseLost):
+        for kind in ANSWERED:
             app.register_error_handler(kind, self._answer)
 
     @property

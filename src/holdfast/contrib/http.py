@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from ..decorating import Unnameable
 from ..errors import LeaseLost, Misuse, NotAcquired, Unavailable
 
+BAD = 400
 CONFLICT = 409
 LOCKED = 423
 AWAY = 503
-Answered = NotAcquired | Unavailable | LeaseLost
-ANSWERED = (NotAcquired, Unavailable, LeaseLost)
+Answered = NotAcquired | Unavailable | LeaseLost | Unnameable
+ANSWERED = (NotAcquired, Unavailable, LeaseLost, Unnameable)
 
 
 class Answer(NamedTuple):
@@ -28,6 +30,8 @@ def answer(error: Answered, status: int = CONFLICT) -> Answer:
         return Answer(status, f"{error.name} is in use", {"Retry-After": str(_left(error))})
     if isinstance(error, LeaseLost):
         return Answer(AWAY, f"{error.name} was lost in the middle of the request", {"Retry-After": "1"})
+    if isinstance(error, Unnameable):
+        return Answer(BAD, f"what was sent makes no name: {error}", {})
     return Answer(AWAY, "the lock service does not answer", {"Retry-After": "1"})
 
 

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 
 from .. import aio
 from ..claim import valid_name
+from ..decorating import Unnameable, made_name
 from ..errors import LeaseLost, Misuse, NotAcquired, Unavailable
 from ..recipes import DEFAULT_TTL
 from .http import ANSWERED, CONFLICT, Answered, answer, valid_status
@@ -71,6 +72,7 @@ def fields(template: str) -> tuple[str, ...]:
         ) from None
     if not all(field.isidentifier() for field in found):
         raise Misuse(f"the lock's name {template!r}: name parameters of the request, as in {{order_id}}")
+    valid_name(template)
     return tuple(found)
 
 
@@ -78,7 +80,7 @@ def fields(template: str) -> tuple[str, ...]:
 async def held(request: Request, name: str, ttl: float, timeout: float | None, status: int) -> AsyncIterator[aio.Lease]:
     """Under the lock; what is not to be had is answered, not raised."""
     try:
-        async with locks_of(request).lock(valid_name(name), ttl=ttl, timeout=timeout).acquire() as lease:
+        async with locks_of(request).lock(made_name(name), ttl=ttl, timeout=timeout).acquire() as lease:
             yield lease
     except ANSWERED as error:
         raise _refused(error, status) from error
@@ -122,6 +124,7 @@ exception_handlers: dict[Any, Callable[[Request, Any], Coroutine[Any, Any, Respo
     NotAcquired: _handler,
     LeaseLost: _handler,
     Unavailable: _handler,
+    Unnameable: _handler,
 }
 
 

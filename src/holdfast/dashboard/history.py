@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -10,12 +11,14 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from ..drivers.paths import is_planted, resolved
 from ..errors import Misuse
 from ..events import REFUSED
 from ..observe.changes import Change
 from .told import News
 
 MOST = 10_000
+_BESIDE = ("-journal", "-wal", "-shm")
 _TABLE = """CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL NOT NULL, store TEXT NOT NULL, event TEXT NOT NULL,
 name TEXT NOT NULL, owner TEXT NOT NULL, token INTEGER NOT NULL, seconds REAL NOT NULL, detail TEXT NOT NULL)"""
 _FIELDS = ("id", "at", "store", "event", "name", "owner", "token", "seconds", "detail")
@@ -88,11 +91,12 @@ class History:
 
 def _opened(path: str) -> sqlite3.Connection:
     try:
-        if not os.path.exists(path):
-            os.close(
-                os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-            )  # owners and names are nobody else's business
-        file = sqlite3.connect(path, check_same_thread=False, timeout=5.0)
+        real = resolved(path)
+        if planted := next((one for one in (real, *(f"{real}{end}" for end in _BESIDE)) if is_planted(one)), None):
+            raise PermissionError(errno.EACCES, "a file of another user", planted)
+        if not os.path.exists(real):  # owners and names are nobody else's business
+            os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        file = sqlite3.connect(real, check_same_thread=False, timeout=5.0)
         file.execute(_TABLE)
         file.commit()
     except (OSError, sqlite3.Error) as error:

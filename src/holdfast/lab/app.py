@@ -58,7 +58,9 @@ class Lab:
 
     def _guarded(self, answer: Answer) -> Answer:
         async def guarded(request: Request) -> Response:
-            if not self._access.is_host_right(request):  # another site's page must not make us work
+            foreign = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+            # Another site's page must not make us work; it may lead here, as any link does.
+            if not self._access.is_host_right(request) or (foreign and request.url.path != "/"):
                 return refusal(421, "this address is not ours: open the laboratory as localhost")
             try:
                 return await answer(request)

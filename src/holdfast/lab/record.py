@@ -7,7 +7,7 @@ from typing import Any
 
 from ..testing.checkers import check_updates
 from ..testing.history import DONE, STALE, WRITE, History
-from ..verify.nemesis import FAULT
+from ..verify.nemesis import FAULT, lasted
 from ..verify.record import Record
 from .tape import CUT_OFF, DEPOSIT, PAUSED, STORAGE, Span, Tape, both, play
 
@@ -65,9 +65,9 @@ def _busiest(history: History) -> History:
 def _faults(tape: Tape, history: History) -> None:
     for note in history.notes:
         if note.what.startswith(FAULT):
-            kind, words = note.what.removeprefix(FAULT), note.detail.split()
-            seconds = float(words[1]) if len(words) > 1 else 0.0
-            lanes = [note.process] if note.process in tape.lanes else [one for one in tape.lanes if one != STORAGE]
+            kind, seconds = note.what.removeprefix(FAULT), lasted(note)
+            everybody = [one for one in tape.lanes if one != STORAGE] or tape.lanes
+            lanes = [note.process] if note.process in tape.lanes else everybody
             tape.say(note.at, lanes[0], kind, f"{kind} of {note.process}, {note.detail}")
             if kind == "kill":
                 continue  # it is noted as such

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from http.client import HTTPException
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from .. import events
 from ..errors import Misuse
@@ -35,6 +35,13 @@ _PAUSE = 0.5
 _PATIENCE = 2.0
 _AWAY = (1.0, 30.0)  # seconds until a dashboard that did not answer is asked again: doubled each time
 _LAST_WORDS = 0.5  # seconds, when the process ends
+
+
+class _Nowhere(HTTPRedirectHandler):
+    """The token is for this dashboard, and not for whoever it would send us to."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
 
 
 class Dashboard:
@@ -106,7 +113,7 @@ class Dashboard:
             headers["Authorization"] = f"Bearer {self._token.plain}"
         try:
             request = Request(f"{self._url.plain}/api/told", body, headers, method="POST")  # noqa: S310 - http, as checked
-            with urlopen(request, timeout=_PATIENCE):  # noqa: S310
+            with build_opener(_Nowhere).open(request, timeout=_PATIENCE):
                 self._away = 0.0
         except (OSError, HTTPException, ValueError):
             self.dropped += len(batch) + len(self._waiting)

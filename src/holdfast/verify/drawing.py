@@ -8,7 +8,7 @@ from typing import Any
 
 from ..testing.history import ACQUIRE, CHECK, CRASHED, GRANTED, RELEASE, STALE, WRITE, History, Operation
 from .checkers import histogram
-from .nemesis import FAULT
+from .nemesis import FAULT, lasted
 
 Position = Callable[[float], float]  # of a moment, from the left
 
@@ -22,7 +22,9 @@ def timeline(history: History, about: dict[str, Any]) -> str:
     """A lane for the faults, then one for every worker: bars are holds, by kind; red marks are writes that were refused."""
     end: float = max((one.invoked for one in history.operations), default=about["healed"])
     since: float = max(about["begun"], end - WINDOW)
-    workers = sorted({one.process for one in history.operations if one.invoked >= since}, key=lambda one: int(one[1:]))
+    workers = sorted(
+        {one.process for one in history.operations if one.invoked >= since}, key=lambda one: (len(one), one)
+    )
     scale: float = (_WIDTH - _LEFT) / max(end - since, 0.001)
     height = (len(workers) + 2) * _LANE
     lanes = {worker: number for number, worker in enumerate(workers, 1)}
@@ -73,7 +75,7 @@ def _label(text: str, lane: int) -> str:
 def _faults(history: History, since: float, x: Position, height: int) -> Iterator[str]:
     for note in history.notes:
         if note.what.startswith(FAULT) and note.at >= since:
-            seconds = float(note.detail.split()[1])
+            seconds = lasted(note)
             width = max(2.0, x(note.at + seconds) - x(note.at))
             said = escape(f"{note.what.removeprefix(FAULT)} of {note.process}, {note.detail}")
             box = f'x="{x(note.at):.1f}" y="2" width="{width:.1f}" height="{height - 2}"'

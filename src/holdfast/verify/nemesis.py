@@ -25,6 +25,15 @@ _LONG_REST = (
 )  # ttls, by turns: what comes right after another fault is one thing, what strikes in full work is another
 
 
+def lasted(note: Note) -> float:
+    """How many seconds a fault lasted, as its note says: "… 1.5 s". The note may be somebody else's, and say anything."""
+    try:
+        seconds = float(note.detail.split()[1])
+    except (IndexError, ValueError):
+        return 0.0
+    return seconds if 0 <= seconds < 1e9 else 0.0
+
+
 class Nemesis:
     def __init__(
         self, plan: Plan, crew: Crew, ways: Ways, own: Own | None, register: Register, tick: Callable[[], None]

@@ -8,10 +8,11 @@ run of minutes.
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from ..errors import Misuse
 from ..testing.history import Entry, History, Note, Operation
@@ -20,6 +21,7 @@ from .journal import entries, operation, plain, steps
 FORMAT = 2
 _AT_ONCE = 20_000  # lines that are sorted by era in memory
 _NUMBER = (int, float)
+_LARGEST = 2.0**63  # also of seconds: with infinities, and what is no number at all, nothing can be drawn
 Kinds = dict[str, type | tuple[type, ...]]
 # What a run says of itself. A history may come from somebody else, and its page is opened in a browser.
 _ABOUT: Kinds = {
@@ -45,13 +47,17 @@ _ABOUT: Kinds = {
 
 def _check(said: Any, kinds: Kinds) -> None:
     for field, kind in kinds.items():
-        if not isinstance(said[field] if isinstance(said, dict) else getattr(said, field), kind):
+        value = said[field] if isinstance(said, dict) else getattr(said, field)
+        if not isinstance(value, kind):
             raise TypeError(f"{field} is no {kind}")
+        never = field == "returned" and value == math.inf  # what was begun, and not answered
+        if kind is not str and isinstance(value, int | float) and not abs(value) <= _LARGEST and not never:
+            raise TypeError(f"{field} is out of bounds")
 
 
 def _kinds(of: type) -> Kinds:
-    plain: Kinds = {"str": str, "int": int, "float": _NUMBER}
-    return {field: plain[kind] for field, kind in of.__annotations__.items() if kind in plain}
+    plain: dict[type, type | tuple[type, ...]] = {str: str, int: int, float: _NUMBER}
+    return {field: plain[kind] for field, kind in get_type_hints(of).items() if kind in plain}
 
 
 _OPERATION, _NOTE = _kinds(Operation), _kinds(Note)
@@ -191,7 +197,7 @@ class Record:
             for line in file:
                 try:
                     told = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     raise self._nonsense() from None
                 if not isinstance(told, dict):
                     raise self._nonsense()

@@ -88,7 +88,10 @@ def _figures(judgement: Judgement) -> Iterable[tuple[str, str]]:
 
 def _refusals(judgement: Judgement) -> str:
     rows = [
-        (f"<code>{escape(one.process)} {one.kind} {escape(one.name)}</code>", escape(f"token {one.token} {one.detail}"))
+        (
+            f"<code>{escape(one.process)} {escape(one.kind)} {escape(one.name)}</code>",
+            escape(f"token {one.token} {one.detail}"),
+        )
         for one in judgement.tally.refused
     ]
     unsaid = judgement.figures["refused"] - len(rows)

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+import threading
+import traceback
+
+import psycopg
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
 import holdfast
+from holdfast.stores.also import nodes
+from holdfast.testing import servers
+
+from ...security.rogue import rogue as silent
+from ...security.test_postgresql import rogue
+from ...security.test_secrets import chain, everything_told
 
 
 @pytest.mark.parametrize(
@@ -13,7 +27,8 @@ import holdfast
         ("redis-py+postgresql://localhost/x", "the locks of redis-py are at redis"),
         ("redis-py+redis://localhost?as=fixed", "write {name}"),
         ("advisory+postgresql://localhost/x?hash=md5", "there are hashtext"),
-        ("kazoo+zookeepers://localhost", "neither TLS nor options"),
+        ("kazoo+zookeeper://localhost?ca=x.pem", "zookeepers://"),
+        ("shedlock+postgresql://localhost/x?schema=mine", "schema is an option of the store"),
         ("nonsense+redis://localhost", "no store is known"),
         (7, "must be a str"),
     ],
@@ -42,7 +57,73 @@ def test_another_store_of_ours_knows_every_kind() -> None:
         assert old.inspect("gpu").used == 2
 
 
-def test_no_password_is_shown() -> None:
+@pytest.mark.parametrize("whose", ["redis-py+redis", "kazoo+zookeeper", "advisory+postgresql", "shedlock+postgresql"])
+@pytest.mark.parametrize(
+    "login", ["u:hunter2", "u:x?hunter2", "u:x/hunter2", "u:hunter2%zz", "u:x@hunter2", "u:hunter2#x", "u:x[hunter2"]
+)
+def test_no_password_is_shown_whatever_is_wrong_with_the_url(
+    whose: str, login: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "_PATIENCE", 0.05)
     with pytest.raises(holdfast.HoldfastError) as found:
-        holdfast.connect("memory://", also="redis-py+redis://user:hunter2@localhost:1").lock("x").acquire(timeout=0)
-    assert "hunter2" not in str(found.value)
+        _ask(f"{whose}://{login}@127.0.0.1:1/7")
+    assert "hunter2" not in everything_told(found.value)
+    for error in chain(found.value):
+        for frame, _ in traceback.walk_tb(error.__traceback__):  # those of psycopg and kazoo, too
+            if frame.f_code.co_filename != __file__:
+                assert "hunter2" not in repr(frame.f_locals), frame
+
+
+def _ask(also: str) -> None:
+    try:
+        with holdfast.connect("memory://", also=also) as locks:
+            locks.lock("42").acquire(timeout=0)
+    finally:
+        for thread in threading.enumerate():
+            if thread.name == "holdfast-also":
+                thread.join(30)
+
+
+@pytest.mark.skipif(psycopg.pq.version() < 160000, reason="an older libpq cannot be told")
+@pytest.mark.parametrize("whose", ["advisory", "shedlock"])
+def test_a_password_is_not_sent_in_clear_text_to_whoever_asks_for_it(whose: str) -> None:
+    got: list[bytes] = []
+    with rogue(got) as port, pytest.raises(holdfast.Unavailable, match="cleartext"):
+        _ask(f"{whose}+postgresql://u:hunter2@127.0.0.1:{port}/db")
+    assert got
+    assert not any(b"hunter2" in one for one in got)
+
+
+def test_what_a_server_says_is_one_line() -> None:
+    def answer(line: socket.socket) -> None:
+        said = b"SFATAL\0C28000\0Mno\nroot logged in\x1b[2J\0\0"
+        line.sendall(b"E" + struct.pack(">I", 4 + len(said)) + said)
+
+    with silent(answer) as address, pytest.raises(holdfast.Unavailable, match="root logged in") as found:
+        _ask(f"advisory+postgresql://u@{address}/db?sslmode=disable")
+    assert str(found.value).isprintable()
+
+
+@pytest.mark.parametrize("whose", ["kazoo", "curator"])
+@pytest.mark.parametrize("name", ["../x", "a/../b", "..", ".", "/", "//", "a//b", "a/", "a\x01b", "x/y0000000000"])
+def test_a_name_makes_no_node_in_the_place_of_another(whose: str, name: str) -> None:
+    """In the line of another lock it would stand for ever: nobody removes it, and old code and new would wait for it."""
+    with holdfast.connect("memory://", also=f"{whose}+zookeeper://127.0.0.1:1?as=/jobs/{{name}}") as locks:
+        with pytest.raises(holdfast.Misuse, match=r"no part of it|must not end"):
+            locks.lock(name).acquire(timeout=0)
+        assert not locks.names()
+
+
+@pytest.mark.server
+def test_a_login_to_zookeeper_has_nodes_of_its_own() -> None:
+    with servers.start("zookeeper") as server:
+        hosts = f"127.0.0.1:{server.port}"
+        with holdfast.connect("memory://", also=f"kazoo+zookeeper://app:pw@{hosts}/jobs") as locks, locks.lock("/x"):
+            stranger = KazooClient(hosts)
+            stranger.start(timeout=30)
+            try:
+                with pytest.raises(NoAuthError):
+                    stranger.get_children("/jobs/x")
+            finally:
+                stranger.stop()
+                stranger.close()

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from ...drivers.base import Driver
 from ...errors import Misuse
-from ...secret import Secret
+from ...secret import Secret, plausible
 from .old import Names, Old
 
 # Whose lock → the module that knows its format, and the schemes after the +.
@@ -34,6 +34,7 @@ def open_old(url: Secret, driver: Driver) -> Old | None:
     module, schemes = FORMATS[whose]
     if scheme not in schemes:
         raise Misuse(f"also={whose}+{scheme}://…: the locks of {whose} are at {' or '.join(schemes)}://…")
+    plausible(f"{scheme}://{rest}")
     place, _, query = rest.partition("?")
     options = [one for one in query.split("&") if one]
     pattern = [unquote(one[3:]) for one in options if one.startswith("as=")]

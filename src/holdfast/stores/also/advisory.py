@@ -36,7 +36,7 @@ class Advisory:
     mutexes_only = True
 
     def __init__(self, url: str, names: Names, how: str | None, driver: Driver) -> None:
-        self._database = PostgreSQL(url)
+        self._database = PostgreSQL(url, "pg_catalog")
         self._names = names
         self._id = HASHES[how] if how else "%s::bigint"
         self._how = how

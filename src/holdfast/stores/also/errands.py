@@ -14,12 +14,18 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from ...claim import printable
 from ...drivers.base import Driver
-from ...errors import Misuse, Unavailable
+from ...errors import HoldfastError, Unavailable
 
 T = TypeVar("T")
 _IDLE = 60.0  # seconds without work, and with nothing held, until the thread goes home
 _AGAIN = 1.0  # seconds until it tries again to let go
+
+
+def one_line(error: Exception) -> str:
+    """What a server says may be anything."""
+    return printable(" ".join(str(error).split()))
 
 
 class Errands:
@@ -70,10 +76,10 @@ class Errands:
             bell.close()
         try:
             return done.result()
-        except (Unavailable, Misuse):
+        except HoldfastError:
             raise
         except Exception as error:
-            raise Unavailable(f"{self._where}: {type(error).__name__}: {error}") from error
+            raise Unavailable(f"{self._where}: {type(error).__name__}: {one_line(error)}") from error
 
     async def close(self, hang_up: Callable[[], None], within: float) -> None:
         """The last thing to do. If it takes longer, it is left to the thread, which goes home then."""

@@ -6,19 +6,19 @@ import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from ...claim import Claim
 from ...drivers.base import Driver
-from ...errors import Misuse, NotInstalled
+from ...errors import Misuse
+from ..zookeeper.url import parse
 from .errands import Errands
 from .old import Kept, Names, mark
 
 # Whoever has one stands in this line, a reader or a writer of theirs included. In Curator's names the dash before it is no sign.
 _NUMBER = re.compile(r"((?:(?<=__)-)?\d{10})$")
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")  # by ZooKeeper
+_PATIENCE = 3.0  # seconds to connect
 _SESSION = 30.0  # seconds to ask for; the server may give less, and then a lease lives no longer
-
-
 _SECONDS = 3.0  # for one question: kazoo keeps them until it is connected again, which may be never
 
 
@@ -38,32 +38,32 @@ class Nodes:
     mutexes_only = True
 
     def __init__(self, whose: str, url: str, names: Names, driver: Driver) -> None:
-        try:
-            import kazoo  # noqa: F401
-        except ImportError as error:
-            raise NotInstalled(f"ZooKeeper needs kazoo ({error}): pip install 'holdfast[zookeeper]'") from None
-        parts = urlsplit(url)
-        if parts.scheme != "zookeeper" or parts.query:
-            raise Misuse(f"also={whose}+{parts.scheme}://…: neither TLS nor options are known here but ?as=")
+        self._target = target = parse(url)
         self.whose = whose
         self._names = names
-        self._hosts = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")
-        self._login = unquote(parts.netloc.rpartition("@")[0])
+        # Without a path in the URL the old code's nodes are where `as` says, from the root on.
+        self._root = (
+            target.root if url.partition("?")[0].partition("://")[2].rpartition("@")[2].partition("/")[2] else ""
+        )
         self._client: Any = None
         self._nodes: dict[str, Node] = {}  # by holder
-        self._errands = Errands(driver, f"ZooKeeper at {self._hosts}", self._let_go)
+        self._errands = Errands(driver, f"ZooKeeper at {target.hosts}{self._root}", self._let_go)
 
     async def take(self, claim: Claim, within: float) -> float:
+        self._parent(claim.name)  # or Misuse
         return await self._errands.do(lambda: self._take(claim), within)
 
     async def keep(self, claims: Sequence[Claim], within: float) -> Sequence[Kept]:
         return await self._errands.do(lambda: [self._keep(claim) for claim in claims], within)
 
     async def give_back(self, claim: Claim, within: float) -> None:
-        await self._errands.do(lambda: self._give_back(claim), within)
+        with contextlib.suppress(Misuse):  # by such a name nothing was ever taken
+            self._parent(claim.name)
+            await self._errands.do(lambda: self._give_back(claim), within)
 
     async def is_taken(self, name: str, within: float) -> bool:
-        return await self._errands.do(lambda: bool(self._line(self._parent(name))), within)
+        parent = self._parent(name)
+        return await self._errands.do(lambda: bool(self._line(parent)), within)
 
     def forked(self) -> None:
         self._client = None  # its threads and its session are the parent's
@@ -160,20 +160,30 @@ class Nodes:
         return f"_c_{sign[:8]}-{sign[8:12]}-{sign[12:16]}-{sign[16:20]}-{sign[20:]}-lock-"
 
     def _parent(self, name: str) -> str:
-        return "/" + self._names.of(name).strip("/")
+        """Misuse: such a node would be out of its place, or stand in the line of another lock, for ever."""
+        path = self._names.of(name).removeprefix("/")
+        if any(part in ("", ".", "..") for part in path.split("/")) or _FORBIDDEN.search(path):
+            raise Misuse(
+                f"{name!r:.80} makes no path of a node: no part of it may be empty, . or .. or a control character"
+            )
+        if any(_NUMBER.search(part) for part in name.removeprefix("/").split("/")[1:]):
+            raise Misuse(
+                f"{name!r:.80}: what follows a / must not end in ten digits, as nodes in the line of {self.whose} do"
+            )
+        return f"{self._root}/{path}"
 
     def _connected(self) -> Any:
         if self._client is None:
-            from kazoo.client import KazooClient
+            from kazoo.security import CREATOR_ALL_ACL
 
-            client = KazooClient(hosts=self._hosts, timeout=_SESSION)
-            if self._login:
-                client.add_auth("digest", self._login)
+            from ..zookeeper.wire import Client
+
+            client = Client(self._target, _SESSION, lambda *_: None)
+            client.default_acl = CREATOR_ALL_ACL if self._target.acl == "creator" else None
             try:
-                client.start(timeout=3)
+                client.start(timeout=_PATIENCE)
             except BaseException:
-                client.stop()
-                client.close()
+                client.end(keep=False)
                 raise
             self._client = client
         return self._client
@@ -181,5 +191,4 @@ class Nodes:
     def _hang_up(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            client.stop()
-            client.close()
+            client.end(keep=False)

@@ -6,8 +6,12 @@ import contextlib
 import math
 import os
 from typing import Any
+from urllib.parse import parse_qsl
 
-from ...errors import Misuse, NotInstalled
+from ...errors import Misuse, NotInstalled, Unavailable
+from ..postgresql.url import OURS
+from ..postgresql.url import parse as parse_postgresql
+from .errands import one_line
 
 _SECONDS = 3  # for one conversation
 _IDLE = 60.0  # seconds
@@ -16,31 +20,49 @@ _inherited: list[Any] = []  # kept: what a driver does when they are collected i
 
 
 class PostgreSQL:
-    def __init__(self, url: str) -> None:
+    """The URL is read as the store reads it: the same is refused, and the password is neither shown nor sent in clear text to
+    whoever asks for it. `search_path`: where to look, whatever the owner of the database has set.
+    """
+
+    def __init__(self, url: str, search_path: str = "") -> None:
         try:
             import psycopg
         except ImportError as error:
             raise NotInstalled(f"PostgreSQL needs psycopg ({error}): pip install 'holdfast[postgresql]'") from None
-        self._url = url
+        if found := [key for key, _ in parse_qsl(url.partition("?")[2], keep_blank_values=True) if key in OURS]:
+            raise Misuse(
+                f"also=…+postgresql://…: {found[0]} is an option of the store; here, besides libpq's own, there is ?as="
+            )
+        self._target = parse_postgresql(url)
+        self._options = f"-c statement_timeout={_SECONDS * 1000}"
+        if search_path:
+            self._options += f" -c search_path={search_path}"
         self.mistakes: tuple[type[Exception], ...] = (psycopg.DataError, psycopg.ProgrammingError)
         self.already_there: type[Exception] = psycopg.IntegrityError
         self.broken: type[Exception] = psycopg.OperationalError
-        self.where = f"PostgreSQL at {_place(url)}"
+        self.where = f"PostgreSQL at {self._target.where}"
 
     def connect(self, patience: float = _IDLE) -> Any:
         import psycopg
 
-        connection: Any = psycopg.connect(
-            self._url,
-            autocommit=True,
-            connect_timeout=_SECONDS,
-            options=f"-c statement_timeout={_SECONDS * 1000}",
-            # A server that is gone without a word is noticed in ten seconds: until then the thread waits for it.
-            keepalives_idle=_SECONDS,
-            keepalives_interval=_SECONDS,
-            keepalives_count=2,
-            tcp_user_timeout=_SECONDS * 1000,
-        )
+        connection: Any = None
+        try:
+            connection = psycopg.connect(
+                self._target.conninfo.plain,
+                autocommit=True,
+                connect_timeout=_SECONDS,
+                options=self._options,
+                # A server that is gone without a word is noticed in ten seconds: until then the thread waits for it.
+                keepalives_idle=_SECONDS,
+                keepalives_interval=_SECONDS,
+                keepalives_count=2,
+                tcp_user_timeout=_SECONDS * 1000,
+            )
+        except psycopg.Error as error:
+            why = one_line(error)
+        if connection is None:
+            # Raised here, and not above: a driver's frames hold the password in pieces, and are not to be found in its context.
+            raise Unavailable(f"cannot connect to {self.where}: {why}")
         try:
             self.patience(connection, patience)
         except BaseException:
@@ -80,23 +102,27 @@ class MySQL:
         from ..mysql.connection import refused_logins, tls_context_of
 
         target = self._target
-        return pymysql.connect(
-            host=target.host,
-            port=target.port,
-            unix_socket=target.socket or None,
-            user=target.user,
-            password=target.password.plain,
-            database=target.database,
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=_SECONDS,
-            read_timeout=_SECONDS,
-            write_timeout=_SECONDS,
-            client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # else a row that stays as it is counts as none
-            init_command="SET SESSION sql_mode = 'STRICT_ALL_TABLES'",  # a name that is too long is refused, and not cut
-            auth_plugin_map=refused_logins(target),
-            **({"ssl": tls_context_of(target)} if target.tls else {"ssl_disabled": True}),
-        )
+        try:
+            return pymysql.connect(
+                host=target.host,
+                port=target.port,
+                unix_socket=target.socket or None,
+                user=target.user,
+                password=target.password.plain,
+                database=target.database,
+                charset="utf8mb4",
+                autocommit=True,
+                connect_timeout=_SECONDS,
+                read_timeout=_SECONDS,
+                write_timeout=_SECONDS,
+                client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # else a row that stays as it is counts as none
+                init_command="SET SESSION sql_mode = 'STRICT_ALL_TABLES'",  # a name that is too long is refused, and not cut
+                auth_plugin_map=refused_logins(target),
+                **({"ssl": tls_context_of(target)} if target.tls else {"ssl_disabled": True}),
+            )
+        except pymysql.err.Error as error:
+            why = one_line(error)
+        raise Unavailable(f"cannot connect to {self.where}: {why}")
 
     def disown(self, connection: Any) -> None:
         _void(connection, lambda: connection._sock.fileno())
@@ -108,7 +134,7 @@ def open_database(url: str) -> PostgreSQL | MySQL:
 
 def refused(whose: str, error: Exception) -> Misuse:
     """What no repetition mends: no such table, a name that is too long."""
-    return Misuse(f"the lock of {whose} cannot be taken: {str(error).strip()}")
+    return Misuse(f"the lock of {whose} cannot be taken: {one_line(error)}")
 
 
 def _void(connection: Any, number: Any) -> None:
@@ -118,8 +144,3 @@ def _void(connection: Any, number: Any) -> None:
         void = os.open(os.devnull, os.O_RDWR)
         os.dup2(void, number())
         os.close(void)
-
-
-def _place(url: str) -> str:
-    """Without user, password and options."""
-    return url.partition("://")[2].partition("?")[0].rpartition("@")[2] or "localhost"

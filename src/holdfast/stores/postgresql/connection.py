@@ -147,7 +147,7 @@ class LibpqConnection:
         """Notifications that have arrived: channel and payload."""
         heard = []
         while (message := self.pgconn.notifies()) is not None:
-            # Whoever may connect can ring. (If that is no text there, the server ends the connection of who listens.)
+            # Whoever may connect can ring, with anything.
             heard.append((message.relname.decode("utf-8", "replace"), message.extra.decode("utf-8", "replace")))
         return heard
 

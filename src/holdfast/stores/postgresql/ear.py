@@ -33,7 +33,10 @@ def new_number() -> int:
 
 
 def listening(number: int, schema_name: str) -> str:
+    """As it was said, whatever that is: where a database does not know its encoding (SQL_ASCII), the server would end the
+    connection of whoever is to be told something that is no UTF-8."""
     return (
+        "SET client_encoding = 'SQL_ASCII'; "
         f'LISTEN "holdfast_{number}"; LISTEN "{migration.watch(schema_name)}"; '
         f"SELECT pg_catalog.pg_advisory_lock({number})"
     )

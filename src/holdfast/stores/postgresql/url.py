@@ -74,6 +74,12 @@ def parse(url: str) -> Target:
     base, _, query = url.partition("?")
     if base.count("@") > 1:  # libpq ends the password at the first, and would call the rest of it a host
         raise Misuse("a PostgreSQL URL has one @, before the host: write another, in a user or a password, as %40")
+    login, at, _ = base.partition("://")[2].partition("@")
+    # libpq takes what stands before it for the host, and the rest of the password for the database.
+    if at and "/" in login:
+        raise Misuse(
+            "a PostgreSQL URL has no / before its @: in a user or a password write / as %2F, in a database @ as %40"
+        )
     own: dict[str, Any] = {}
     passed: list[tuple[str, str]] = []
     for key, value in parse_qsl(query, keep_blank_values=True):
