@@ -334,18 +334,18 @@ MUTANTS = [
     # ---- also=: another library's lock
     Mutant(
         "a password is sent to whoever asks for it, for the old lock",
-        "stores/also/postgres.py",
+        "stores/also/sql.py",
         (
             (
-                "target.conninfo.plain, autocommit",
-                'target.conninfo.plain.replace("require_auth", "application_name"), autocommit',
+                "self._target.conninfo.plain,\n",
+                'self._target.conninfo.plain.replace("require_auth", "application_name"),\n',
             ),
         ),
         ALSO + "test_a_password_is_not_sent_in_clear_text_to_whoever_asks_for_it",
     ),
     Mutant(
         "frames of psycopg with the password of the old lock",
-        "stores/also/postgres.py",
+        "stores/also/sql.py",
         (("    except psycopg.Error as error:\n", "    except ZeroDivisionError as error:\n"),),
         ALSO + "test_no_password_is_shown_whatever_is_wrong_with_the_url",
     ),

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # Of our own source, and nothing that runs by itself or hides something: no archive, no compiled code.
-KINDS = {".py", ".lua", ".sql", ".js", ".html", ".css", ".typed", ".yml", ".json", ".c"}
+KINDS = {".py", ".lua", ".sql", ".js", ".html", ".css", ".typed", ".yml", ".json", ".c", ".md", ".svg", ".png"}
 ABOUT = {"METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD"}
 TOP = {
     "src",
@@ -57,6 +57,16 @@ def ours() -> set[str]:
     }
 
 
+def pages() -> set[str]:
+    """`holdfast docs` shows them."""
+    folder = ROOT / "docs"
+    return {
+        f"holdfast/docs/{file.relative_to(folder).as_posix()}"
+        for file in folder.glob("**/*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+
+
 def test_the_wheel_has_our_source_and_what_is_said_about_it_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
@@ -64,7 +74,7 @@ def test_the_wheel_has_our_source_and_what_is_said_about_it_and_nothing_else(bui
     about = {name.partition(".dist-info/")[2] for name in names if ".dist-info/" in name}
     code = {name for name in names if ".dist-info/" not in name}
     assert about == ABOUT
-    assert code == ours()
+    assert code == ours() | pages()
     assert {Path(name).suffix for name in code} <= KINDS
 
 
