@@ -13,7 +13,7 @@ from holdfast import Misuse
 from holdfast.events import KINDS, Event
 from holdfast.observe import Subscribable, log_events
 
-OPTIONAL = ("prometheus_client", "opentelemetry", "logging")
+OPTIONAL = ("prometheus_client", "opentelemetry", "structlog", "logging")
 
 
 def loaded(code: str, **environ: str) -> str:
@@ -46,7 +46,11 @@ def test_two_connections_share_what_is_meant_by_a_name() -> None:
 
 @pytest.mark.parametrize(
     ("observe", "match"),
-    [(["prometeus"], "there are: logging, prometheus, opentelemetry"), ("logging", "takes a list"), ([3], "to call")],
+    [
+        (["prometeus"], "there are: logging, structlog, prometheus, opentelemetry"),
+        ("logging", "takes a list"),
+        ([3], "to call"),
+    ],
 )
 def test_a_mistake_is_told_before_anything_is_opened(observe: list[str], match: str) -> None:
     with pytest.raises(Misuse, match=match):

@@ -35,6 +35,7 @@ Observers = Iterable[str | Observer]
 
 BUILT_IN = {
     "logging": ("log", "log_events"),
+    "structlog": ("structlog", "observe"),
     "prometheus": ("prometheus", "observe"),
     "opentelemetry": ("opentelemetry", "observe"),
     "dashboard": ("dashboard", "observe"),

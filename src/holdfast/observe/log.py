@@ -37,8 +37,12 @@ def log_events(locks: Subscribable, logger: logging.Logger | None = None) -> Cal
     return locks.subscribe(lambda event: write(event, target), kinds)
 
 
+def level_of(event: Event) -> int:
+    return _LEVELS.get(event.kind, logging.DEBUG)
+
+
 def write(event: Event, logger: logging.Logger) -> None:
-    level = _LEVELS.get(event.kind, logging.DEBUG)
+    level = level_of(event)
     if logger.isEnabledFor(level):
         token = f" token {event.token}" if event.token else ""
         detail = f": {event.detail}" if event.detail else ""
