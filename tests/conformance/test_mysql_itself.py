@@ -1,0 +1,45 @@
+"""MySQL, which is not MariaDB: another grammar, other locks. What differs is asked here; `make server-versions` asks more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.testing import servers
+from holdfast.testing.conformance import World
+from holdfast.testing.conformance.exclusion import Exclusion
+from holdfast.testing.conformance.tokens import Tokens
+from holdfast.testing.conformance.world import settled
+from holdfast.testing.servers.mysql import MySQL
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def mysql() -> Iterator[MySQL]:
+    with servers.start("mysql") as server:
+        yield server
+
+
+class TestMySqlItself(Exclusion, Tokens):
+    @pytest.fixture(params=["threads", "asyncio"])
+    def world(self, request: pytest.FixtureRequest, mysql: MySQL) -> Iterator[World]:
+        stage = World(mysql.url, request.param, 1.0, 2.0)
+        yield stage
+        stage.end()
+
+    @pytest.mark.parametrize("mode", ["lease", "session"])
+    def test_a_lease_is_renewed_looked_at_and_given_back(self, world: World, mysql: MySQL, mode: str) -> None:
+        async def live(locks: Any) -> tuple[int, int, list[str]]:
+            lease = await settled(locks.lock(f"{mode} x").acquire(timeout=10))
+            for _ in range(3):  # a statement in a procedure is prepared the first time only
+                await settled(lease.renew())
+            inside = (await settled(locks.inspect(f"{mode} x"))).holders
+            await settled(lease.release())
+            return lease.token, inside[0].token, await settled(locks.names())
+
+        token, shown, names = world.actor("a", url=f"{mysql.url}?mode={mode}").do(live)
+        assert token == shown
+        assert f"{mode} x" not in names
