@@ -12,26 +12,26 @@ from holdfast.testing.conformance import World
 from holdfast.testing.conformance.exclusion import Exclusion
 from holdfast.testing.conformance.tokens import Tokens
 from holdfast.testing.conformance.world import settled
-from holdfast.testing.servers.mysql import MySQL
+from holdfast.testing.servers.base import Server
 
 pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
-def mysql() -> Iterator[MySQL]:
+def mysql() -> Iterator[Server]:
     with servers.start("mysql") as server:
         yield server
 
 
 class TestMySqlItself(Exclusion, Tokens):
     @pytest.fixture(params=["threads", "asyncio"])
-    def world(self, request: pytest.FixtureRequest, mysql: MySQL) -> Iterator[World]:
+    def world(self, request: pytest.FixtureRequest, mysql: Server) -> Iterator[World]:
         stage = World(mysql.url, request.param, 1.0, 2.0)
         yield stage
         stage.end()
 
     @pytest.mark.parametrize("mode", ["lease", "session"])
-    def test_a_lease_is_renewed_looked_at_and_given_back(self, world: World, mysql: MySQL, mode: str) -> None:
+    def test_a_lease_is_renewed_looked_at_and_given_back(self, world: World, mysql: Server, mode: str) -> None:
         async def live(locks: Any) -> tuple[int, int, list[str]]:
             lease = await settled(locks.lock(f"{mode} x").acquire(timeout=10))
             for _ in range(3):  # a statement in a procedure is prepared the first time only

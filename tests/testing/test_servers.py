@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import socket
 import struct
-import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 from holdfast.testing import servers
@@ -107,16 +108,16 @@ def postgresql_talk(server: Server) -> Talk:
     )
 
 
-def mariadb_talk(server: Server) -> Talk:
-    def ask(query: str) -> str:
-        client = ["mariadb", "--no-defaults", "-h", "127.0.0.1", "-P", str(server.port), "-u", "root", "-N", "holdfast"]
-        return subprocess.run(
-            [*client, "-e", query], check=True, capture_output=True, text=True, timeout=SECONDS
-        ).stdout.strip()
+def mysql_talk(server: Server) -> Talk:
+    def ask(query: str) -> Any:
+        where: Any = {"host": "127.0.0.1", "port": server.port, "user": "root", "database": "holdfast"}
+        with closing(pymysql.connect(**where, read_timeout=SECONDS)) as db, db.cursor() as cursor:
+            cursor.execute(query)
+            return cursor.fetchall()
 
     return Talk(
         lambda: ask("CREATE TABLE held (id INT)"),
-        lambda: ask("SHOW TABLES") == "held",
+        lambda: ask("SHOW TABLES") == (("held",),),
         lambda timeout: wire.mariadb_greets(server.address, timeout),
     )
 
@@ -130,7 +131,8 @@ TALK = {
     "consul": consul_talk,
     "postgresql": postgresql_talk,
     "pgbouncer": postgresql_talk,
-    "mariadb": mariadb_talk,
+    "mariadb": mysql_talk,
+    "mysql": mysql_talk,
 }
 
 
