@@ -71,12 +71,13 @@ URLS: dict[str, Callable[[Any, str], str]] = {
     "mysql": lambda server, space: mysql_url(server),
 }
 SCHEMES = {"redis8": "redis", "valkey": "redis", "mariadb": "mysql"}
+EXTRA = {"consul": ("-hcl", 'session_ttl_min = "100ms"')}  # tests do not wait for the ten seconds that it wants
 SLACK = {"consul": 4.0}  # it takes up to 9/4 of the ttl to end a session
 
 
 @pytest.fixture(scope="module", params=[pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in VERSIONS])
 def server(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with servers.start(request.param) as started:
+    with servers.start(request.param, *EXTRA.get(request.param, ())) as started:
         yield started
 
 
