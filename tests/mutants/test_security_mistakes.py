@@ -22,6 +22,13 @@ SIBLING = "::test_a_tenant_may_touch_nothing_of_a_sibling"
 PRINTED = "tests/cli/test_migrate.py::test_the_documented_rights_are_those_that_are_printed"
 
 MUTANTS = [
+    Mutant(
+        "a lease that a neighbour has spoilt is used for ever",
+        "stores/etcd/store.py",
+        (("if denied or not is_denied(error):", "if True:"),),
+        "tests/security/test_least_privilege.py"
+        "::test_a_neighbour_who_hangs_a_key_on_an_idle_lease_of_etcd_shuts_nobody_out",
+    ),
     Mutant("a ? in a password is not noticed", "secret.py", (('if "@" in query:', "if False:"),), URLS),
     Mutant("a host that is none is not noticed", "secret.py", (("if not all(_HOST", "if False and all(_HOST"),), URLS),
     Mutant(

@@ -5,6 +5,7 @@ On a plain setup of each store the whole suite runs as such a user, and what the
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import threading
 import time
@@ -14,11 +15,20 @@ import pytest
 from kazoo.exceptions import NoAuthError
 
 import holdfast
-from holdfast import events
+from holdfast import aio, events
 from holdfast.testing import servers
 
 from ..stores.zookeeper.test_certificates import certificate, ports
-from ..tenants import PASSWORD, on_redis, on_zookeeper, zookeeper_client
+from ..tenants import (
+    PASSWORD,
+    ask_etcd,
+    guard_etcd,
+    on_etcd,
+    on_redis,
+    on_zookeeper,
+    text64,
+    zookeeper_client,
+)
 
 __all__ = ["certificate", "ports"]  # fixtures
 pytestmark = pytest.mark.server
@@ -87,3 +97,32 @@ def test_on_zookeeper_with_a_certificate_and_no_password(ports: tuple[int, int],
                 neighbour.get_children(path)
             with pytest.raises(NoAuthError):
                 neighbour.delete(path, recursive=True)
+
+
+def test_a_neighbour_who_hangs_a_key_on_an_idle_lease_of_etcd_shuts_nobody_out() -> None:
+    """etcd 3.5 shows ids of idle leases to everybody, and then lets nobody use a lease who may not write all that is on it."""
+    with servers.start("etcd-new") as server:
+        here = f"127.0.0.1:{server.port}"
+        url = on_etcd(server, f"etcd://tenant:{PASSWORD}@{here}/tenant")
+        on_etcd(server, f"etcd://neighbour:{PASSWORD}@{here}/neighbour")
+        guard_etcd([server])
+        login = ask_etcd(server, "/v3/auth/authenticate", name="neighbour", password=PASSWORD)["token"]
+
+        def hang_a_key_on_every_lease() -> int:
+            found = ask_etcd(server, "/v3/lease/leases", login)["leases"]
+            for lease in found:
+                ask_etcd(server, "/v3/kv/put", login, key=text64(b"neighbour/x"), value="", lease=lease["ID"])
+            return len(found)
+
+        with holdfast.connect(url) as locks:
+            locks.lock("x", ttl=60).acquire(timeout=PATIENCE).release()
+            assert hang_a_key_on_every_lease() == 1
+            assert locks.lock("x", ttl=60).acquire(timeout=PATIENCE).release()
+
+        async def in_asyncio() -> None:
+            async with aio.connect(url) as locks:
+                await (await locks.lock("x", ttl=60).acquire(timeout=PATIENCE)).release()
+                assert hang_a_key_on_every_lease()
+                assert await (await locks.lock("x", ttl=60).acquire(timeout=PATIENCE)).release()
+
+        asyncio.run(in_asyncio())

@@ -273,5 +273,10 @@ def explained(refused: Refused, where: str, prefix: str) -> HoldfastError:
     return Unavailable(f"etcd at {where} refused: {said or f'gRPC status {refused.code}'}")
 
 
+def is_denied(error: Exception) -> bool:
+    """Of an explained one: etcd says that this user has no right to do it."""
+    return isinstance(error.__cause__, Refused) and error.__cause__.code == PERMISSION_DENIED
+
+
 def garbled(error: Exception, where: str) -> Unavailable:
     return Unavailable(f"what answers at {where} does not speak as etcd does: {error}")

@@ -28,6 +28,7 @@ from .replies import (
     Refused,
     explained,
     garbled,
+    is_denied,
 )
 from .requests import (
     CREATE,
@@ -183,10 +184,12 @@ class EtcdStore:
             entry.leaving = True
         try:
             done = await self._wire.transact(claim.name, request, deadline)
-        except Refused as refused:
+        except (Refused, Misuse) as error:  # the next try has another lease: on this one a neighbour may have hung a key
             if late is not None:
                 self._sessions.end(late)
-            raise explained(refused, self._wire.where, self._target.prefix) from refused
+            if isinstance(error, Misuse):
+                raise
+            raise explained(error, self._wire.where, self._target.prefix) from error
         self._records.pop(claim.holder, None)
         return any(done.answers) or left
 
@@ -317,6 +320,7 @@ class EtcdStore:
     async def _enter(self, entry: Record, deadline: float) -> Grant | Place:
         claim = entry.claim
         counted_at = 0
+        denied = False
         for _ in range(_ATTEMPTS):
             session = entry.session = self._sessions.at_hand(claim.ttl) or await self._session(claim.ttl, deadline)
             sent = self._driver.now()
@@ -335,6 +339,14 @@ class EtcdStore:
                 self._sessions.end(session)
                 entry.queued = counted_at = 0
                 entry.doubtful = doubtful
+                continue
+            except Misuse as error:
+                if denied or not is_denied(error):
+                    raise
+                # For want of rights, perhaps; but a neighbour can hang a key of theirs on a lease that is idle, and then
+                # etcd lets nobody use it who may not write that key. So once more, on a new one.
+                self._sessions.end(session)
+                entry.doubtful, denied = doubtful, True
                 continue
             entry.doubtful = doubtful
             entry.revision = done.header.revision
