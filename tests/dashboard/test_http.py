@@ -28,7 +28,7 @@ from starlette.routing import Mount
 import holdfast
 from holdfast import dashboard
 from holdfast.connecting import resolve
-from holdfast.dashboard import looking
+from holdfast.dashboard import app, looking
 from holdfast.dashboard.board import Board
 from holdfast.dashboard.history import History
 from holdfast.errors import Misuse
@@ -225,6 +225,27 @@ def test_a_name_of_somebody_else_that_leads_here_is_refused(page: httpx.Client, 
 def test_this_machine_by_its_own_names_is_answered(page: httpx.Client) -> None:
     for host in ("localhost", "localhost:8377", "127.0.0.1", "[::1]:80", "[::1]"):
         assert page.get("/api/state", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("token", ["", "short"])
+def test_a_token_that_is_none_or_soon_guessed_opens_nothing(token: str) -> None:
+    with pytest.raises(Misuse, match="at least 16 characters"):
+        dashboard.asgi("memory://", token=token)
+
+
+def test_only_so_many_pages_are_told_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_MOST_STREAMS", 2)
+    with Served(url) as served, httpx.Client(base_url=served.url, timeout=30) as page:
+
+        def is_told() -> bool:
+            with page.stream("GET", "/api/events") as response:
+                return response.status_code == 200 and bool(next(response.iter_lines()))
+
+        with page.stream("GET", "/api/events") as first, page.stream("GET", "/api/events") as second:
+            assert [next(one.iter_lines()) for one in (first, second)] == ["event: all"] * 2
+            assert not is_told()
+            assert page.get("/api/state").status_code == 200
+        until(is_told, "a page that was closed to make room")
 
 
 def test_with_a_token_one_has_to_log_in(url: str) -> None:

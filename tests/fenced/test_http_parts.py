@@ -74,6 +74,10 @@ def test_a_signature_is_for_one_resource_one_token_and_some_time(monkeypatch: py
         (("PUT", "/*"), ("PUT", f"/{chr(0xD800)}"), False),
         (("PUT", "/invoices/*"), ("PUT", "/invoices/%2E%2e/admin"), False),  # for whoever decodes once more
         (("PUT", "/invoices/*"), ("PUT", "/invoices/.%2e/admin"), False),
+        (("PUT", "/invoices/*"), ("PUT", "/invoices/x%2F..%2f..%2fadmin"), False),
+        (("PUT", "/invoices/*"), ("PUT", "/invoices/x\\..\\..\\admin"), False),  # where a backslash is a slash
+        (("PUT", "/invoices/*"), ("PUT", "/invoices/x%5c..%5C..%5cadmin"), False),
+        (("PUT", "/invoices/*"), ("PUT", "/invoices/x..y"), True),
     ],
 )
 def test_a_signature_is_for_one_method_and_path(signed: tuple[str, str], asked: tuple[str, str], good: bool) -> None:

@@ -443,6 +443,36 @@ MUTANTS = [
         SIGNED,
     ),
     Mutant(
+        "a slash that is decoded twice leads out of what was signed",
+        "fenced/http/signature.py",
+        (('r"(/|%252f|%(25)?5c)(', 'r"(/|%5c)('),),
+        SIGNED,
+    ),
+    Mutant(
+        "a method in small letters needs no key",
+        "lockfree/idempotency/wsgi.py",
+        (('environ["REQUEST_METHOD"].upper() not in', 'environ["REQUEST_METHOD"] not in'),),
+        "tests/lockfree/idempotency/test_bodies.py::test_a_method_in_small_letters_goes_by_no_side_door",
+    ),
+    Mutant(
+        "a length of 5,000 digits",
+        "lockfree/idempotency/wsgi.py",
+        ((" if len(length) < 19 else sys.maxsize", ""),),
+        "tests/lockfree/idempotency/test_bodies.py::test_a_length_beyond_all_numbers_is_too_much",
+    ),
+    Mutant(
+        "an empty token leaves the dashboard open",
+        "dashboard/__init__.py",
+        (("token is not None and len(token)", "token and len(token)"),),
+        "tests/dashboard/test_http.py::test_a_token_that_is_none_or_soon_guessed_opens_nothing",
+    ),
+    Mutant(
+        "pages without number",
+        "dashboard/app.py",
+        (("if self._streams >= _MOST_STREAMS:", "if False:"),),
+        "tests/dashboard/test_http.py::test_only_so_many_pages_are_told_at_once",
+    ),
+    Mutant(
         "a path that is no text",
         "fenced/http/signature.py",
         ((' or any("\\ud800" <= letter <= "\\udfff" for letter in path)', ""),),

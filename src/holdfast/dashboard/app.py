@@ -30,6 +30,7 @@ INTERVAL = 1.0
 _BEAT = 15.0  # seconds: a word now and then, so that nobody in between takes the stream for dead
 _WRONG_TOKEN = 0.5  # seconds to think about it
 _MOST_BODY = 8192
+_MOST_STREAMS = 100  # pages open at once
 _MODULES = ("dashboard", "elements", "graph", "history", "lock", "overview", "past", "pieces", "state", "stores")
 _FILES = {
     "dashboard.css": "text/css",
@@ -68,6 +69,7 @@ class Dashboard:
         self._examined: dict[str, asyncio.Lock] = {}
         self._bound = Bound()
         self._closing = False
+        self._streams = 0
         self._app = Starlette(
             routes=[
                 Route("/", self._guarded(self._index)),
@@ -200,6 +202,8 @@ class Dashboard:
         return json_answer(self.board.since(0))
 
     async def _events(self, request: Request) -> Response:
+        if self._streams >= _MOST_STREAMS:
+            return refusal(503, f"{_MOST_STREAMS} pages are open already: close one")
         return StreamingResponse(
             self._stream(), headers={**HEADERS, "X-Accel-Buffering": "no"}, media_type="text/event-stream"
         )
@@ -215,6 +219,7 @@ class Dashboard:
         for one in self._looking.values():
             one.wake()  # only now: whoever looked between the request and this has gone to rest for long
         version, first = 0, True
+        self._streams += 1
         try:
             while not self._closing:
                 try:
@@ -229,6 +234,7 @@ class Dashboard:
                 version, kind, first = told["version"], "all" if told.pop("whole") else "some", False
                 yield f"event: {kind}\ndata: {dumped({**told, 'now': _now()})}\n\n".encode()
         finally:
+            self._streams -= 1
             end()
 
     async def _graph(self, request: Request) -> Response:

@@ -79,6 +79,19 @@ def test_a_length_that_is_none_is_that_of_an_empty_body(shop: Shop, length: str)
     assert shop.bodies == [b""]
 
 
+def test_a_length_beyond_all_numbers_is_too_much(shop: Shop) -> None:
+    assert shop.post(b"x", CONTENT_LENGTH="9" * 5000)[0] == 413
+    assert shop.post(b"x", CONTENT_LENGTH="0" * 5000 + "1")[0] == 413
+    assert shop.bodies == []
+
+
+def test_a_method_in_small_letters_goes_by_no_side_door(shop: Shop) -> None:
+    """Django and Werkzeug, behind us, take `post` for POST."""
+    assert shop.post(b"", REQUEST_METHOD="post") == (201, b"done")
+    assert shop.post(b"", REQUEST_METHOD="post") == (201, b"done")
+    assert shop.bodies == [b""]
+
+
 MUTANTS = {
     "half a body is a body": (
         "if length and len(body) < wanted:",

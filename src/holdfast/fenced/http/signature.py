@@ -22,7 +22,8 @@ MIN_SECRET = 16  # bytes
 ANY = "*"
 _PATH = "/*:@!$&'()+,=~"  # what stands for itself in a path, but for the semicolon
 _FORM = re.compile(r"([A-Za-z0-9_.-]{1,64});([0-9]{1,12});([A-Z]{1,20}|\*);([!-:<-~]{1,4096});([0-9a-f]{64})", re.ASCII)
-_WAY_OUT = re.compile(r"/(\.|%252e){2}", re.ASCII | re.IGNORECASE)  # also for whoever decodes once more
+# Also for whoever decodes once more, and for who takes a backslash for a slash.
+_WAY_OUT = re.compile(r"(/|%252f|%(25)?5c)(\.|%252e){2}", re.ASCII | re.IGNORECASE)
 
 
 class BadSignature(HoldfastError):

@@ -22,7 +22,7 @@ class IdempotencyMiddleware(Reception):
     being worked on, 422 if it came with another request. What is not kept may be tried again."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in self._methods:
+        if scope["type"] != "http" or scope["method"].upper() not in self._methods:
             await self._app(scope, receive, send)
             return
         try:

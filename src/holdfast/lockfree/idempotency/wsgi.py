@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from http import HTTPStatus
 from io import BytesIO
@@ -31,7 +32,7 @@ class IdempotencyMiddleware(Reception):
     being worked on, 422 if it came with another request. What is not kept may be tried again."""
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] not in self._methods:
+        if environ["REQUEST_METHOD"].upper() not in self._methods:
             return self._pass(environ, start_response)
         try:
             given = environ.get("HTTP_IDEMPOTENCY_KEY")
@@ -63,7 +64,7 @@ class IdempotencyMiddleware(Reception):
                     raise Unbounded("send the length of the body: this server does not tell where a chunked one ends")
                 return b""
             length = ""
-        self._checked(int(length or 0))
+        self._checked(int(length or 0) if len(length) < 19 else sys.maxsize)  # Python reads no number of 5,000 digits
         wanted = int(length) if length else self._max_body + 1
         body: bytes = environ["wsgi.input"].read(wanted) if wanted else b""
         if length and len(body) < wanted:  # nothing of it is done, or remembered: the whole of it is yet to come
