@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
+import traceback
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from holdfast.advice.observed import Observed, Spread, observed
 from holdfast.advice.ttl import Sizing, size
 from holdfast.cli import main
 from holdfast.dashboard.history import History
+from holdfast.errors import Misuse, Unavailable
 from holdfast.events import LOST, RENEWED, Event, Hook
 from holdfast.observe.changes import Change
 from holdfast.observe.prometheus import Prometheus
@@ -216,3 +220,36 @@ def test_numbers_that_are_none_are_passed_over(tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_told(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", *words]) == 125
     assert said in capsys.readouterr().err
+
+
+# ---- what somebody else wrote
+
+
+def test_a_password_in_the_address_of_an_exporter_is_not_shown() -> None:
+    for url in ("http://user:s3cr3t@127.0.0.1/metrics", "http://user:s3cr3t#x@127.0.0.1/metrics"):
+        with pytest.raises(Unavailable) as refused:
+            observed("x", url)
+        assert "s3cr3t" not in str(refused.value)
+        assert "s3c" not in "".join(traceback.format_exception(refused.value)).replace(url, "")
+
+
+def test_metrics_and_histories_of_others_end_and_are_looked_at_value_by_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.advice.observed._PATIENCE", 0.3)
+    metrics, lines = tmp_path / "metrics", tmp_path / "lines"
+    metrics.write_text("m{" + "a" * 1_000_000 + "} 1\n")  # quadratic, it would take an hour
+    assert observed("x", str(metrics)).holds.number == 0
+    lines.write_text('{"event": "over", "name": "x", "seconds": 1}\n' + "[" * 200_000 + "\n")
+    assert observed("x", str(lines)).holds.number == 1
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS seconds, 'over' AS event"
+    for kind, sql in {
+        "words": "CREATE TABLE events AS SELECT 'long' AS seconds, 'over' AS event, 'x' AS name UNION ALL SELECT 2, 'over', 'x'",
+        "endless": f"CREATE VIEW events AS {numbers}, 'y' AS name FROM n",
+    }.items():
+        with closing(sqlite3.connect(tmp_path / kind)) as file:
+            file.execute(sql)
+            file.commit()
+    assert observed("x", str(tmp_path / "words")).holds.number == 1
+    with pytest.raises(Misuse, match="interrupted"):
+        observed("x", str(tmp_path / "endless"))

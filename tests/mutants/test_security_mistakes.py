@@ -473,6 +473,18 @@ MUTANTS = [
         "tests/dashboard/test_http.py::test_only_so_many_pages_are_told_at_once",
     ),
     Mutant(
+        "what urllib takes for a port is cited",
+        "advice/observed.py",
+        (("does not answer with metrics ({type(error).__name__})", "does not answer with metrics ({error})"),),
+        "tests/cli/test_advise_ttl.py::test_a_password_in_the_address_of_an_exporter_is_not_shown",
+    ),
+    Mutant(
+        "seconds of a history that are none",
+        "advice/observed.py",
+        ((" in rows if _is_amount(seconds)", " in rows"),),
+        "tests/cli/test_advise_ttl.py::test_metrics_and_histories_of_others_end_and_are_looked_at_value_by_value",
+    ),
+    Mutant(
         "a path that is no text",
         "fenced/http/signature.py",
         ((' or any("\\ud800" <= letter <= "\\udfff" for letter in path)', ""),),

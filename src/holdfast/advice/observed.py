@@ -6,8 +6,10 @@ import json
 import math
 import re
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import URLError
@@ -21,7 +23,8 @@ _PATIENCE = 10.0
 _MOST = 64 << 20  # bytes of metrics, or of a history
 _INFINITE = float("inf")
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? +([^ ]+)(?: +[^ ]+)?(?: +#.*)?")
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+# From the beginning of a word only: to look from each of its letters takes for ever, if somebody writes a long one.
+_LABEL = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _ESCAPED = {"n": "\n"}
 
 
@@ -87,8 +90,10 @@ def observed(name: str, source: str) -> Observed:
                     _of_lines(name, source, text) if text.lstrip().startswith("{") else _of_metrics(name, source, text)
                 )
         with closing(sqlite3.connect(f"{Path(source).absolute().as_uri()}?mode=ro", uri=True)) as history:
-            rows = history.execute("SELECT seconds FROM events WHERE event = 'over' AND name = ?", (name,))
-            return Observed(name, source, Spread.of(seconds for (seconds,) in rows))
+            end = time.monotonic() + _PATIENCE  # what is called a table may be a view, and that has no end
+            history.set_progress_handler(lambda: time.monotonic() > end, 100_000)
+            rows = history.execute("SELECT seconds FROM events WHERE event = 'over' AND name = ? LIMIT 100000", (name,))
+            return Observed(name, source, Spread.of(seconds for (seconds,) in rows if _is_amount(seconds)))
     except (OSError, sqlite3.Error) as error:
         raise Misuse(f"{source!r} cannot be read: {error}") from None
 
@@ -97,6 +102,8 @@ def _fetched(url: str) -> str:
     try:
         with urlopen(Request(url, headers={"Accept": "text/plain"}), timeout=_PATIENCE) as answer:  # noqa: S310 - http only
             text: bytes = answer.read(_MOST)
+    except HTTPException as error:  # it cites whatever it takes for a port, and that may be the password
+        raise Unavailable(f"{redacted(url)} does not answer with metrics ({type(error).__name__})") from None
     except (OSError, ValueError, URLError) as error:
         raise Unavailable(f"{redacted(url)} does not answer with metrics: {redacted(str(error))}") from None
     return text.decode("utf-8", "replace")
@@ -183,6 +190,6 @@ def _of_lines(name: str, source: str, text: str) -> Observed:
 def _event(line: str) -> dict[str, Any]:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return event if isinstance(event, dict) else {}

@@ -184,7 +184,10 @@ class EtcdStore:
             entry.leaving = True
         try:
             done = await self._wire.transact(claim.name, request, deadline)
-        except (Refused, Misuse) as error:  # the next try has another lease: on this one a neighbour may have hung a key
+        except (
+            Refused,
+            Misuse,
+        ) as error:  # the next try has another lease: on this one a neighbour may have hung a key
             if late is not None:
                 self._sessions.end(late)
             if isinstance(error, Misuse):
