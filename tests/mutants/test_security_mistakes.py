@@ -485,6 +485,18 @@ MUTANTS = [
         "tests/cli/test_advise_ttl.py::test_metrics_and_histories_of_others_end_and_are_looked_at_value_by_value",
     ),
     Mutant(
+        "the old lock listens to MySQL for ever",
+        "stores/also/sql.py",
+        (("return Asking(\n                _SECONDS,\n", "return pymysql.connect(\n"),),
+        ALSO + "test_an_answer_of_a_rogue_mysql_has_a_bound",
+    ),
+    Mutant(
+        "frames of PyMySQL with the password of the old lock",
+        "stores/also/sql.py",
+        (('            problem = Misuse(f"cannot connect to {self.where}: {error}")', "            raise"),),
+        ALSO + "test_a_rogue_mysql_is_given_no_password_and_no_frame_holds_it",
+    ),
+    Mutant(
         "a path that is no text",
         "fenced/http/signature.py",
         ((' or any("\\ud800" <= letter <= "\\udfff" for letter in path)', ""),),

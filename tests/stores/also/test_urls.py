@@ -14,6 +14,7 @@ from kazoo.exceptions import NoAuthError
 
 import holdfast
 from holdfast.stores.also import nodes
+from holdfast.stores.also.sql import open_database
 from holdfast.testing import servers
 
 from ...security.rogue import rogue as silent
@@ -57,7 +58,9 @@ def test_another_store_of_ours_knows_every_kind() -> None:
         assert old.inspect("gpu").used == 2
 
 
-@pytest.mark.parametrize("whose", ["redis-py+redis", "kazoo+zookeeper", "advisory+postgresql", "shedlock+postgresql"])
+@pytest.mark.parametrize(
+    "whose", ["redis-py+redis", "kazoo+zookeeper", "advisory+postgresql", "shedlock+postgresql", "shedlock+mysql"]
+)
 @pytest.mark.parametrize(
     "login", ["u:hunter2", "u:x?hunter2", "u:x/hunter2", "u:hunter2%zz", "u:x@hunter2", "u:hunter2#x", "u:x[hunter2"]
 )
@@ -102,6 +105,41 @@ def test_what_a_server_says_is_one_line() -> None:
     with silent(answer) as address, pytest.raises(holdfast.Unavailable, match="root logged in") as found:
         _ask(f"advisory+postgresql://u@{address}/db?sslmode=disable")
     assert str(found.value).isprintable()
+
+
+def _greeted(line: socket.socket, answer: bytes) -> None:
+    """As MySQL greets; and then this is what it says to the login."""
+    greeting = b"\x0a8.0.30\0" + bytes(4) + b"12345678\0" + b"\xff\xf7\x21\x02\0\xff\xc1\x15" + bytes(10)
+    _packet(line, 0, greeting + b"123456789012\0mysql_native_password\0")
+    line.recv(4096)
+    _packet(line, 2, answer)
+    line.recv(4096)
+
+
+def _packet(line: socket.socket, number: int, content: bytes) -> None:
+    line.sendall(struct.pack("<I", len(content))[:3] + bytes([number]) + content)
+
+
+def test_a_rogue_mysql_is_given_no_password_and_no_frame_holds_it() -> None:
+    def answer(line: socket.socket) -> None:
+        _greeted(line, b"\xfemysql_clear_password\0")
+
+    with silent(answer, speaks_first=True) as address, pytest.raises(holdfast.Misuse, match="in clear text") as found:
+        open_database(f"mysql://u:hunter2@{address}/db").connect()
+    for error in chain(found.value):
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            assert frame.f_code.co_filename == __file__ or "hunter2" not in repr(frame.f_locals), frame
+
+
+def test_an_answer_of_a_rogue_mysql_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.stores.mysql.connection.MOST", 1 << 20)
+
+    def answer(line: socket.socket) -> None:
+        _greeted(line, b"\0\0\0\2\0\0\0")
+        _packet(line, 1, b"\1" + bytes(2 << 20))
+
+    with silent(answer, speaks_first=True) as address, pytest.raises(holdfast.Unavailable, match="more than 1 MB"):
+        open_database(f"mysql://u:hunter2@{address}/db").connect()
 
 
 @pytest.mark.parametrize("whose", ["kazoo", "curator"])

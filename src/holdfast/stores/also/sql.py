@@ -100,10 +100,12 @@ class MySQL:
         import pymysql
 
         from ..mysql.connection import refused_logins, tls_context_of
+        from .mysql import Asking
 
         target = self._target
         try:
-            return pymysql.connect(
+            return Asking(
+                _SECONDS,
                 host=target.host,
                 port=target.port,
                 unix_socket=target.socket or None,
@@ -113,16 +115,16 @@ class MySQL:
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=_SECONDS,
-                read_timeout=_SECONDS,
-                write_timeout=_SECONDS,
                 client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # else a row that stays as it is counts as none
                 init_command="SET SESSION sql_mode = 'STRICT_ALL_TABLES'",  # a name that is too long is refused, and not cut
                 auth_plugin_map=refused_logins(target),
                 **({"ssl": tls_context_of(target)} if target.tls else {"ssl_disabled": True}),
             )
         except pymysql.err.Error as error:
-            why = one_line(error)
-        raise Unavailable(f"cannot connect to {self.where}: {why}")
+            problem: Exception = Unavailable(f"cannot connect to {self.where}: {one_line(error)}")
+        except Misuse as error:
+            problem = Misuse(f"cannot connect to {self.where}: {error}")
+        raise problem  # here: PyMySQL's frames hold the password
 
     def disown(self, connection: Any) -> None:
         _void(connection, lambda: connection._sock.fileno())

@@ -68,7 +68,7 @@ def refused_logins(target: Target) -> dict[Any, Callable[[Any], Any]]:
     return {} if private else {b"mysql_clear_password": ClearText, b"dialog": ClearText}
 
 
-class _Connection(pymysql.connections.Connection):
+class Bounded(pymysql.connections.Connection):
     """PyMySQL's; but a conversation has one deadline, however often it reads, writes, or is interrupted by a signal."""
 
     deadline = 0.0
@@ -162,7 +162,7 @@ async def _dial_socket(target: Target, deadline: float) -> socket.socket:
 
 async def dial(target: Target, within: float) -> Connection:
     deadline = boot_time() + within
-    connection = _Connection(
+    connection = Bounded(
         host=target.host,
         port=target.port,
         user=target.user,
