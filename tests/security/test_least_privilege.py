@@ -17,6 +17,7 @@ from kazoo.exceptions import NoAuthError
 import holdfast
 from holdfast import aio, events
 from holdfast.testing import servers
+from holdfast.testing.servers.etcd import Etcd
 
 from ..stores.zookeeper.test_certificates import certificate, ports
 from ..tenants import (
@@ -102,6 +103,7 @@ def test_on_zookeeper_with_a_certificate_and_no_password(ports: tuple[int, int],
 def test_a_neighbour_who_hangs_a_key_on_an_idle_lease_of_etcd_shuts_nobody_out() -> None:
     """etcd 3.5 shows ids of idle leases to everybody, and then lets nobody use a lease who may not write all that is on it."""
     with servers.start("etcd-new") as server:
+        assert isinstance(server, Etcd)
         here = f"127.0.0.1:{server.port}"
         url = on_etcd(server, f"etcd://tenant:{PASSWORD}@{here}/tenant")
         on_etcd(server, f"etcd://neighbour:{PASSWORD}@{here}/neighbour")
