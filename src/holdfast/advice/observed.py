@@ -12,7 +12,6 @@ from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from ..errors import Misuse, Unavailable
@@ -102,10 +101,10 @@ def _fetched(url: str) -> str:
     try:
         with urlopen(Request(url, headers={"Accept": "text/plain"}), timeout=_PATIENCE) as answer:  # noqa: S310 - http only
             text: bytes = answer.read(_MOST)
-    except HTTPException as error:  # it cites whatever it takes for a port, and that may be the password
-        raise Unavailable(f"{redacted(url)} does not answer with metrics ({type(error).__name__})") from None
-    except (OSError, ValueError, URLError) as error:
-        raise Unavailable(f"{redacted(url)} does not answer with metrics: {redacted(str(error))}") from None
+    except (OSError, ValueError, HTTPException) as error:
+        # HTTPException cites what it takes for a port, and that may be the password.
+        why = type(error).__name__ if isinstance(error, HTTPException) else redacted(str(error))
+        raise Unavailable(f"{redacted(url)} does not answer with metrics: {why}") from None
     return text.decode("utf-8", "replace")
 
 
