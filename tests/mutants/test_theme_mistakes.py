@@ -23,6 +23,7 @@ WAKES_AGAIN = (
 SQLITE = "tests/conformance/test_sqlite.py::TestSqlite::"
 
 FOUND = "tests/simulation/test_found_by_simulation.py::test_"
+PUT_OUT = "tests/simulation/test_consul_put_out.py::test_"
 
 MUTANTS = [
     # ---- found by the simulator
@@ -43,6 +44,25 @@ MUTANTS = [
         "stores/consul/keeper.py",
         ((", overdue=True)", ")"),),
         FOUND + "who_is_let_in_while_its_place_in_line_runs_out_is_not_put_out_by_its_own_store",
+    ),
+    # ---- found by reading what was mended
+    Mutant(
+        "Consul: a renewal brings back what is being put out",
+        "stores/consul/keeper.py",
+        (("            return not mine.leaving", "            return True"),),
+        PUT_OUT + "a_renewal_that_is_answered_while_its_lease_is_being_put_out_says_that_it_is_lost",
+    ),
+    Mutant(
+        "Consul: that a request to put out was not answered is forgotten",
+        "stores/consul/claiming.py",
+        (("(mine.leaving or mine.deadline <= self._sent)", "mine.deadline <= self._sent"),),
+        PUT_OUT + "an_unanswered_request_to_put_out_does_not_hit_what_its_owner_has_claimed_since",
+    ),
+    Mutant(
+        "Consul: what was overdue is put out again, though its owner has claimed anew",
+        "stores/consul/keeper.py",
+        (("return known is not mine or (mine", "return (mine"),),
+        PUT_OUT + "an_unanswered_request_to_put_out_does_not_hit_what_its_owner_has_claimed_since",
     ),
     # ---- lost answers
     Mutant(

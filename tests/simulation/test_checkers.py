@@ -20,6 +20,7 @@ from holdfast.testing.history import (
     RENEW,
     RENEWED,
     STALE,
+    TURNED_AWAY,
     UNKNOWN,
     WRITE,
     Entry,
@@ -96,8 +97,8 @@ def test_tokens_rise_with_time_and_a_repeated_claim_keeps_its_own() -> None:
 # ---- linearizability
 
 
-def explained(*operations: Operation) -> bool:
-    return not list(checkers.check_linearizability(history(*operations)))
+def explained(*operations: Operation, own_clock: bool = False) -> bool:
+    return not list(checkers.check_linearizability(history(*operations), own_clock=own_clock))
 
 
 A_HOLDS = lock("a", CLAIM, 0, 0.1, GRANTED, 1)
@@ -144,6 +145,30 @@ def test_an_eviction_makes_room_at_once() -> None:
     assert not explained(A_HOLDS, evicted, lock("b", CLAIM, 1.0, 1.1, GRANTED, 4)), (
         "its token must be past the eviction's"
     )
+
+
+def test_where_a_process_ends_its_own_claims_their_time_runs_from_when_they_were_asked_for() -> None:
+    before = lock("z", CLAIM, 0, 0.1, GRANTED, 1), lock("z", RELEASE, 1.0, 1.1, LEFT)
+    waited = lock("a", CLAIM, 0.5, 1.5, GRANTED, 2)
+    for at, own_clock in ((2.4, True), (2.6, False)):
+        assert not explained(*before, waited, lock("b", CLAIM, at, at, GRANTED, 3), own_clock=own_clock)
+    assert explained(*before, waited, lock("b", CLAIM, 2.6, 2.6, GRANTED, 3), own_clock=True)
+
+
+def test_a_claim_that_arrives_late_does_not_end_what_its_owner_has_renewed_since() -> None:
+    unanswered, granted = lock("a", CLAIM, 0, OPEN, UNKNOWN), lock("a", CLAIM, 1, 1.1, GRANTED, 1)
+    renewed = lock("a", RENEW, 2.5, 2.6, RENEWED)
+    for own_clock in (False, True):
+        for at, right in ((4.4, False), (4.7, True)):
+            other = lock("b", CLAIM, at, at, GRANTED, 2)
+            assert explained(unanswered, granted, renewed, other, own_clock=own_clock) is right
+
+
+def test_who_is_turned_away_was_put_out_only_if_it_had_asked_for_less_time() -> None:
+    other = lock("b", CLAIM, 1.0, 1.1, GRANTED, 2)
+    for own_clock in (False, True):
+        assert not explained(A_HOLDS, lock("a", CLAIM, 0.5, 0.9, TURNED_AWAY), other, own_clock=own_clock)
+        assert explained(A_HOLDS, lock("a", CLAIM, 0.5, 0.9, TURNED_AWAY, ttl=0.3), other, own_clock=own_clock)
 
 
 def test_units_are_counted() -> None:

@@ -28,6 +28,7 @@ class _Inside(NamedTuple):
     token: int
     units: int
     may_end: float  # not before this
+    asked: float = 0.0  # when that was asked for, where each process goes by its own clock
 
 
 class _State(NamedTuple):
@@ -119,9 +120,11 @@ class _Search:
 
     def _apply(self, state: _State, operation: Operation) -> Iterator[_State]:
         clock = max(state.clock, operation.invoked)
-        if (
-            operation.kind == RELEASE or operation.outcome == TURNED_AWAY
-        ):  # the latter was inside, and its new time was over
+        if operation.outcome == TURNED_AWAY:  # it may have been inside, was given a shorter time, and that was over
+            mine = next((one for one in state.inside if one.holder == operation.holder), None)
+            if mine is not None and clock <= operation.returned:
+                yield _replaced(state, mine, self._prolonged(mine, operation, clock), clock)
+        elif operation.kind == RELEASE:
             left = tuple(one for one in state.inside if one.holder != operation.holder)
             yield _State(clock, state.last_token, left)
         elif operation.kind == CLAIM:
@@ -139,11 +142,19 @@ class _Search:
         mine = next((one for one in state.inside if one.holder == operation.holder), None)
         if operation.outcome == RENEWED:
             if mine is not None:
-                yield _replaced(state, mine, mine._replace(may_end=self._end(clock, operation)), clock)
+                yield _replaced(state, mine, self._prolonged(mine, operation, clock), clock)
         elif mine is None:
             yield _State(clock, *state[1:])
         elif mine.may_end <= operation.returned:
             yield _replaced(state, mine, None, max(clock, mine.may_end))
+
+    def _prolonged(self, mine: _Inside, operation: Operation, clock: float) -> _Inside:
+        if operation.invoked < mine.asked:
+            return mine  # it arrives late: its owner has asked for more since, and goes by that
+        return mine._replace(may_end=self._end(clock, operation), asked=self._asked(operation))
+
+    def _asked(self, operation: Operation) -> float:
+        return operation.invoked if self._own_clock else 0.0
 
     def _end(self, clock: float, operation: Operation) -> float:
         """When a lease that is given or renewed then may end."""
@@ -154,7 +165,7 @@ class _Search:
         mine = next((one for one in state.inside if one.holder == operation.holder), None)
         if mine is not None and mine.token == token:  # repeated: the same token, a fresh ttl, perhaps fewer units
             units = min(mine.units, operation.units)
-            yield _replaced(state, mine, mine._replace(units=units, may_end=self._end(clock, operation)), clock)
+            yield _replaced(state, mine, self._prolonged(mine, operation, clock)._replace(units=units), clock)
             return
         if token <= state.last_token:
             return
@@ -162,10 +173,12 @@ class _Search:
             left = tuple(one for one in state.inside if one not in ended)
             # Its own may have ended by this very claim, which a client repeats when its connection breaks: at the first
             # time it was given a shorter ttl, at the second it was over.
-            sooner = self._end(clock, operation)
+            sooner = OPEN if mine and operation.invoked < mine.asked else self._end(clock, operation)
             at = max([clock, *(min(one.may_end, sooner) if one is mine else one.may_end for one in ended)])
             if at <= operation.returned and sum(one.units for one in left) + operation.units <= operation.capacity:
-                entered = _Inside(operation.holder, token, operation.units, self._end(at, operation))
+                entered = _Inside(
+                    operation.holder, token, operation.units, self._end(at, operation), self._asked(operation)
+                )
                 yield _State(at, token, (*left, entered))
 
 

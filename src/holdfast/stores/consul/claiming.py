@@ -109,6 +109,11 @@ class Claiming:
     async def run(self) -> Grant | Place:
         """In its turn: nobody else of this process writes in this book meanwhile."""
         claim, store, books = self._claim, self._store, self._store.books
+        mine = self._mine
+        if mine is not None and (mine.leaving or mine.deadline <= self._sent):
+            # It is over; or a request to put it out was not answered, and may yet arrive. What comes now is a new claim.
+            await Leaving(store, mine, self._deadline).in_its_turn()
+            self._mine, self._former = None, ""
         book = books.take(claim.name)
         tries = 0
         while True:
@@ -254,21 +259,21 @@ class Leaving:
 
     async def __call__(self) -> bool:
         """Was it there?"""
-        there = await self._store.books.writing(self._mine.claim.name, self._deadline, self._run)
-        if not self._spared:
+        return await self._store.books.writing(self._mine.claim.name, self._deadline, self.in_its_turn)
+
+    async def in_its_turn(self) -> bool:
+        there = await self._run()
+        if there is not None:
             self._store.keeper.forget(self._mine)
-        return there
+        return bool(there)
 
-    @property
-    def _spared(self) -> bool:
-        return self._overdue and self._mine.deadline > self._store.driver.now() and not self._mine.session.lost
-
-    async def _run(self) -> bool:
+    async def _run(self) -> bool | None:
+        """None: it is left alone."""
         store, books, mine = self._store, self._store.books, self._mine
         name = mine.claim.name
         doubted: set[str] = set()
-        if self._spared:
-            return False
+        if self._overdue and store.keeper.in_time(mine):
+            return None
         book = books.take(name)
         if mine.uncertain and not mine.session.lost:
             # What has not arrived by now never will.
@@ -292,9 +297,9 @@ class Leaving:
             steps = store.keys.write(name, book, dead)
             if mine.token == 0:
                 steps.append(Step(operations.delete(store.keys.bell(mine.session.id, mine.who)), "bell"))
-            if self._spared:
-                return False
-            before, mine.leaving = mine.leaving, True
+            before = mine.leaving
+            if not store.keeper.put_out(mine, overdue=self._overdue):
+                return None
             done = await store.wire.commit(steps, self._deadline)
             if not isinstance(done, Failed):
                 book.written(done)

@@ -82,7 +82,6 @@ class Keeper:
                 session.users += 1
                 mine.session = session
             if token:
-                mine.leaving = False  # what was sent before, and never answered, finds another book
                 self._hush(mine)
             mine.claim, mine.token = claim, token
             moved = mine.look_at != deadline
@@ -90,6 +89,26 @@ class Keeper:
         if moved:
             self.alarm.expect(deadline)
         return mine
+
+    def prolong(self, mine: Record, deadline: float) -> bool:
+        """It was renewed. False: its time was over before that was known, and it is being put out."""
+        with self._mutex:
+            if not mine.leaving:
+                mine.deadline = mine.look_at = deadline
+            return not mine.leaving
+
+    def put_out(self, mine: Record, *, overdue: bool) -> bool:
+        """From now on no renewal helps it. False: it was `overdue`, and is no longer."""
+        with self._mutex:
+            if overdue and self.in_time(mine):
+                return False
+            mine.leaving = True
+            return True
+
+    def in_time(self, mine: Record) -> bool:
+        """Has its owner come back: with a renewal, or with a new claim of which there is another record?"""
+        known = self.records.get(mine.claim.holder)
+        return known is not mine or (mine.deadline > self._driver.now() and not mine.session.lost)
 
     def forget(self, mine: Record) -> None:
         with self._mutex:

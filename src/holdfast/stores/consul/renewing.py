@@ -56,13 +56,12 @@ class Renewing:
             mine = kept.get(grant.claim.holder)
             if mine is None or keeper.records.get(grant.claim.holder) is not mine or mine.token != grant.token:
                 answers.append(None)
-            elif mine.leaving:
-                answers.append(None)  # its time was over before this was answered, and it is being put out
             elif grant.claim.holder in unknown:
                 answers.append(unknown[grant.claim.holder])
-            else:
-                mine.deadline = mine.look_at = now + grant.claim.ttl
+            elif keeper.prolong(mine, now + grant.claim.ttl):
                 answers.append(Grant(grant.claim, grant.token, grant.claim.ttl))
+            else:
+                answers.append(None)
         return answers
 
     async def _gone(self, session: Session, grants: list[Grant], deadline: float) -> list[str]:

@@ -112,9 +112,6 @@ class ConsulStore:
         mine = self.keeper.records.get(claim.holder)
         self._check_ttl(claim, mine)
         sent = self.driver.now()
-        if mine is not None and mine.deadline <= sent:
-            await self.leave(mine, deadline)  # it is over: what comes now is a new claim
-            mine = None
         session = await self.sessions.fit_for(claim.ttl, deadline)
         claiming = Claiming(self, claim, mine, session, sent, deadline)
         return await self.books.writing(claim.name, deadline, claiming.run)
