@@ -32,7 +32,7 @@ def _opcodes(code: CodeType) -> dict[int, str]:
 
 
 class Interruption:
-    """Raised once, at the n-th place in code of ours, or of `threading`, from `begin` on; `where` says where that was, if it was."""
+    """Raised once, at the n-th place in our code, or in `threading`, from `begin` on; `where` says where that was, if it was."""
 
     def __init__(self, n: int, begin: Callable[[CodeType], bool], spared: Callable[[CodeType], bool]) -> None:
         self._left = n

@@ -6,14 +6,17 @@ import gc
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from types import CodeType
+from functools import partial
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Locks, NotAcquired
-from holdfast.lease import Lease
+from holdfast.lease import RELEASED, Lease
+from holdfast.leaving import Leaving
+from holdfast.renewal import Renewer
 
 from .interrupting import Interruption, Stop
 from .test_leaving import until
@@ -51,9 +54,28 @@ def is_free(locks: Locks, after: Interruption) -> None:
         pytest.fail(f"still taken, after an interruption at {after.where}")
 
 
+def renewers() -> set[int]:
+    """Threads that are at it just now. One whose start was interrupted may hang in the interpreter's own code: not ours."""
+    found = set()
+    for thread, top in sys._current_frames().items():
+        frame: FrameType | None = top
+        while frame is not None:
+            if frame.f_code is Renewer._run.__code__:
+                found.add(thread)
+            frame = frame.f_back
+    return found
+
+
+def is_one_more_than(before: set[int]) -> bool:
+    return len(renewers() - before) == 1
+
+
 def test_a_lease_that_is_dropped() -> None:
     for interruption in everywhere(lambda code: code is DEL):
-        with holdfast.connect("memory://interrupted drop") as locks, holdfast.connect("memory://interrupted drop") as other:
+        with (
+            holdfast.connect("memory://interrupted drop") as locks,
+            holdfast.connect("memory://interrupted drop") as other,
+        ):
             lease: Any = locks.lock("x", ttl=600).acquire()
             with interruption:
                 del lease
@@ -62,7 +84,11 @@ def test_a_lease_that_is_dropped() -> None:
 
 def test_the_first_acquire_which_starts_the_renewer() -> None:
     for interruption in everywhere():
-        with holdfast.connect("memory://interrupted first") as locks, holdfast.connect("memory://interrupted first") as other:
+        with (
+            holdfast.connect("memory://interrupted first") as locks,
+            holdfast.connect("memory://interrupted first") as other,
+        ):
+            before = renewers()
             lock: Any = locks.lock("x", ttl=600)
             lease: Any = None
             try:
@@ -73,6 +99,8 @@ def test_the_first_acquire_which_starts_the_renewer() -> None:
             lease = None
             is_free(other, interruption)
             lease = lock.acquire(timeout=1)  # and all goes on
+            assert lease.held
+            until(partial(is_one_more_than, before))
             lease = None
             is_free(other, interruption)
 
@@ -93,9 +121,29 @@ def test_an_acquire_that_fails() -> None:
         assert inside.held
 
 
+def test_what_is_released_in_the_background_is_not_left_to_somebody_who_was_never_started() -> None:
+    for interruption in everywhere(lambda code: code is Leaving.go_on.__code__):
+        with (
+            holdfast.connect("memory://interrupted leaving") as locks,
+            holdfast.connect("memory://interrupted leaving") as other,
+        ):
+            lease: Any = locks.lock("x", ttl=600).acquire()
+            leaving = locks._engine.leaving
+            try:
+                with interruption:
+                    leaving.later(lease._grant.claim, lease._deadline)
+            except Stop:
+                leaving.go_on()  # whoever comes next
+            is_free(other, interruption)
+            lease._state = RELEASED
+
+
 def test_a_release() -> None:
     for interruption in everywhere():
-        with holdfast.connect("memory://interrupted release") as locks, holdfast.connect("memory://interrupted release") as other:
+        with (
+            holdfast.connect("memory://interrupted release") as locks,
+            holdfast.connect("memory://interrupted release") as other,
+        ):
             lease: Any = locks.lock("x", ttl=600).acquire()
             try:
                 with interruption:

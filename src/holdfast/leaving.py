@@ -225,7 +225,9 @@ class Leaving:
             self._driver.spawn(partial(self._work, worker), "holdfast-leaving")
         except BaseException as error:
             self._workers.discard(worker)  # interrupted, say: who does not run does not count
-            if not isinstance(error, RuntimeError):  # no thread, or no loop, to be had: the next one, or close(), goes on
+            if not isinstance(
+                error, RuntimeError
+            ):  # no thread, or no loop, to be had: the next one, or close(), goes on
                 raise
 
     def owe(self, owed: Owed, at: float = 0.0) -> None:

@@ -140,7 +140,7 @@ class Conversation:
         if hand.connection is not None and not hand.connection.alive():
             hand.drop()
         if hand.connection is None:
-            # To its end too, for whoever comes next: thrown away, it lingers in the server, and there would be more than the pool has.
+            # To its end too, for whoever comes next: impatient callers would throw away one after the other.
             await self._driver.shield(partial(self._dial_into, hand, give_up))
         connection: Connection = hand.connection
         return connection
