@@ -233,7 +233,7 @@ def test_what_comes_while_the_last_worker_goes_home_is_not_left_to_nobody(driver
     leaving._mutex = watched = Watched()  # type: ignore[assignment]  # only its use as a context manager counts here
     leaving.later(claims.pop(), driver.now() + 30)
     watched.at_work = True
-    finish(leaving._work())
+    finish(leaving._work(*leaving._workers))
     assert driver.spawned.count("holdfast-leaving") == 2 or not leaving._owed
 
 

@@ -165,19 +165,24 @@ class Engine:
         except BaseException as error:
             if claim.holder not in self._under_way:  # we are a fork of whoever asked: the claim is that one's
                 raise
-            if lease is not None:
-                self._disown(lease)
-            # Refused is refused; but what was not answered, or was interrupted, may yet arrive.
-            strays = isinstance(error, Unavailable) or self._under_way.get(claim.holder, False)
-            interrupted = answer is None and not isinstance(error, Exception)
-            # And a grant that came too late may live on in the store for a moment.
-            if not isinstance(error, NotAcquired) or claim.queue or strays or type(answer) is Grant:
-                left = FIND_OUT
-                if timeout is not None and isinstance(error, Exception):
-                    left = min(FIND_OUT, started + timeout + FIND_OUT - now())
-                elif isinstance(error, GeneratorExit):  # our loop is gone: who is not awaited any more cannot wait
-                    left = 0.0
-                await self.leaving.withdraw(claim, left, unanswered=strays or interrupted)
+            try:
+                if lease is not None:
+                    self._disown(lease)
+                # Refused is refused; but what was not answered, or was interrupted, may yet arrive.
+                strays = isinstance(error, Unavailable) or self._under_way.get(claim.holder, False)
+                interrupted = answer is None and not isinstance(error, Exception)
+                # And a grant that came too late may live on in the store for a moment.
+                if not isinstance(error, NotAcquired) or claim.queue or strays or type(answer) is Grant:
+                    left = FIND_OUT
+                    if timeout is not None and isinstance(error, Exception):
+                        left = min(FIND_OUT, started + timeout + FIND_OUT - now())
+                    elif isinstance(error, GeneratorExit):  # our loop is gone: who is not awaited any more cannot wait
+                        left = 0.0
+                    await self.leaving.withdraw(claim, left, unanswered=strays or interrupted)
+            except BaseException:  # interrupted in this very moment
+                if not self.leaving.owes(claim):
+                    self.leaving.later(claim, now() + ttl, unanswered=True)
+                raise
             if events.FAILED in self.hook.by_kind and not isinstance(error, NotAcquired):
                 why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 with contained("a subscriber"):

@@ -76,7 +76,7 @@ class Leaving:
         self._mutex = threading.Lock()
         self._owed: list[tuple[float, int, Owed]] = []  # a heap: when to try next; a number, to tell two apart
         self._number = 0
-        self._workers = 0
+        self._workers: set[object] = set()
         self._most_workers = _MOST_LIGHTLY if driver.spawns_lightly else _WORKERS
         self._idle: list[Bell] = []  # of workers who have nothing to do just now
         self._seen = 0.0  # when a worker was last heard of
@@ -123,7 +123,7 @@ class Leaving:
         self.go_on()
         if not self._workers:  # no thread, or no loop, to be had: it is done twice, which harms nobody
             self.disregard(claim)
-        return self._workers > 0
+        return bool(self._workers)
 
     async def turn(self, name: str, within: float) -> None:
         """Until the release of this name that is on its way from here has been tried."""
@@ -205,25 +205,26 @@ class Leaving:
 
     def go_on(self) -> None:
         """Somebody sees to what is owed, in the background."""
-        with self._mutex:
-            now = self._driver.now()
-            if now > self._seen + _GONE:
-                self._workers = 0  # their loop is gone, and they with it
-                self._idle.clear()
-            if self._closing:
-                return
-            while self._owed and self._idle:
-                if self._idle.pop().ring():
-                    return
-            if self._workers >= min(self._most_workers, max(len(self._owed) + self._under_way, bool(self._posted))):
-                return
-            self._workers += 1
-            self._seen = now
+        worker = object()
         try:
-            self._driver.spawn(self._work, "holdfast-leaving")
-        except BaseException as error:
             with self._mutex:
-                self._workers -= 1
+                now = self._driver.now()
+                if now > self._seen + _GONE:
+                    self._workers.clear()  # their loop is gone, and they with it
+                    self._idle.clear()
+                if self._closing:
+                    return
+                while self._owed and self._idle:
+                    if self._idle.pop().ring():
+                        return
+                most = min(self._most_workers, max(len(self._owed) + self._under_way, bool(self._posted)))
+                if len(self._workers) >= most:
+                    return
+                self._workers.add(worker)
+                self._seen = now
+            self._driver.spawn(partial(self._work, worker), "holdfast-leaving")
+        except BaseException as error:
+            self._workers.discard(worker)  # interrupted, say: who does not run does not count
             if not isinstance(
                 error, RuntimeError
             ):  # no thread, or no loop, to be had: the next one, or close(), goes on
@@ -235,6 +236,10 @@ class Leaving:
             self._number += 1
             heapq.heappush(self._owed, (at, self._number, owed))
 
+    def owes(self, claim: Claim) -> bool:
+        with self._mutex:
+            return any(owed.claim is claim for _, _, owed in self._owed)
+
     def next_due(self) -> float:
         with self._mutex:
             return self._next_due()
@@ -243,7 +248,7 @@ class Leaving:
         unread = [at + _UNREAD for at, *_ in list(self._posted.values())]
         return min([*unread, self._owed[0][0]] if self._owed else unread, default=float("inf"))
 
-    async def _work(self) -> None:
+    async def _work(self, worker: object) -> None:
         bell = self._driver.bell()
         try:
             while True:
@@ -257,10 +262,10 @@ class Leaving:
                         if pause <= 0:
                             pause = float("inf")
                     if self._closing or pause == float("inf"):
-                        self._workers -= 1  # under the same lock as the decision: nothing is left to nobody
+                        self._workers.discard(worker)  # under the same lock as the decision: nothing is left to nobody
                         if self._closing or not self._posted:  # which is changed without it, and then looked at
                             return
-                        self._workers += 1
+                        self._workers.add(worker)
                         continue
                     self._idle.append(bell)
                 if pause > 0:
@@ -270,7 +275,7 @@ class Leaving:
                         self._idle.remove(bell)
         except BaseException:
             with self._mutex:
-                self._workers -= 1
+                self._workers.discard(worker)
                 if bell in self._idle:
                     self._idle.remove(bell)
             raise

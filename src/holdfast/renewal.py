@@ -144,9 +144,11 @@ class Renewer:
             await home.wait(left)
 
     def _wake(self, due: float) -> None:
-        self._wake_at = due
-        if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
-            self._bell = bell = self._driver.bell()
+        if self._bell is not None and self._bell.ring():
+            self._wake_at = due
+        else:  # not started, or its event loop is gone
+            bell = self._driver.bell()
+            self._bell, self._wake_at = bell, due  # from here on all is undone, whatever interrupts us
             try:
                 self._driver.spawn(lambda: self._run(bell), "holdfast-renewer", lambda: self._needed(bell))
             except BaseException:  # no more threads to be had: the next lease tries again
@@ -183,6 +185,8 @@ class Renewer:
         try:
             while not self._closed:
                 with self._mutex:
+                    if self._bell is not bell:
+                        return  # whoever started us was interrupted, and knows nothing of us
                     now = self._driver.now()
                     due = self._next_due()
                     idle_since = None if due < _NEVER else idle_since or now

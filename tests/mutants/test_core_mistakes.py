@@ -10,6 +10,7 @@ from .spoiling import SUITE, Mutant, must_be_clean, must_be_found
 
 LOOKED_FOR = "test_what_has_left_is_not_told_as_a_failed_release_since_nobody_answers_when_it_is_looked_for_again"
 SCOPE, ENGINE, LEAVING = "tests/test_scope.py::", "tests/test_engine.py::", "tests/test_leaving.py::"
+INTERRUPTED = "tests/test_interrupted.py::"
 LIFECYCLE, RENEWAL = "tests/test_lifecycle.py::", "tests/test_renewal.py::"
 ANY_LINE = SCOPE + "test_interrupted_at_any_line_a_lock_is_given_back_though_somebody_still_has_the_lease"
 
@@ -30,6 +31,41 @@ MUTANTS = [
             ),
         ),
         "tests/test_dropped.py::test_a_signal_handler_that_raises_while_a_lease_is_dropped_keeps_no_lock",
+    ),
+    Mutant(
+        "a lease that was dropped, and whose bell was not rung since somebody interrupted that",
+        "lease.py",
+        (("                self._engine.renewer.ring()\n", "                pass\n"),),
+        INTERRUPTED + "test_a_lease_that_is_dropped",
+    ),
+    Mutant(
+        "a renewer whose start was interrupted, and that all believe to run",
+        "renewal.py",
+        (
+            (
+                "            bell = self._driver.bell()\n            self._bell, self._wake_at = bell, due",
+                "            self._wake_at = due\n            self._bell = bell = self._driver.bell()",
+            ),
+        ),
+        INTERRUPTED + "test_the_first_acquire_which_starts_the_renewer",
+    ),
+    Mutant(
+        "a renewer whose start was interrupted, and that runs beside the next one",
+        "renewal.py",
+        (("                    if self._bell is not bell:\n", "                    if False:\n"),),
+        INTERRUPTED + "test_the_first_acquire_which_starts_the_renewer",
+    ),
+    Mutant(
+        "a claim that is forgotten by whoever is interrupted while taking it back",
+        "engine.py",
+        (("                if not self.leaving.owes(claim):\n", "                if False:\n"),),
+        INTERRUPTED + "test_an_acquire_that_fails",
+    ),
+    Mutant(
+        "a worker whose start was interrupted, and that is counted as one",
+        "leaving.py",
+        (("            self._workers.discard(worker)  # interrupted, say", "            pass  # interrupted, say"),),
+        INTERRUPTED + "test_what_is_released_in_the_background_is_not_left_to_somebody_who_was_never_started",
     ),
     # ---- scopes
     Mutant(

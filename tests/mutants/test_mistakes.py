@@ -231,13 +231,13 @@ MUTANTS = [
         "leaving.py",
         (
             (
-                "self._workers -= 1  # under the same lock as the decision: nothing is left to nobody\n",
+                "self._workers.discard(worker)  # under the same lock as the decision: nothing is left to nobody\n",
                 "break\n",
             ),
             (
                 "                        self._idle.remove(bell)\n        except",
                 "                        self._idle.remove(bell)\n"
-                "            with self._mutex:\n                self._workers -= 1\n        except",
+                "            with self._mutex:\n                self._workers.discard(worker)\n        except",
             ),
         ),
         LEAVING + "test_what_comes_while_the_last_worker_goes_home_is_not_left_to_nobody",

@@ -71,7 +71,7 @@ MUTANTS = [
     Mutant(
         "without a thread, a release is left to nobody",
         "leaving.py",
-        (("        return self._workers > 0\n", "        return True\n"),),
+        (("        return bool(self._workers)\n", "        return True\n"),),
         FAR + "test_without_a_thread_to_be_had_whoever_leaves_waits",
     ),
     Mutant(

@@ -39,15 +39,11 @@ def test_a_cancellation_that_the_driver_swallows_does_not_make_it_wait_for_ever(
             with monkeypatch.context() as patched:
                 patched.setattr(asyncio, "wait_for", wait_for)
                 with pytest.raises(Unavailable, match="did not answer in time"):
-                    await dial(target, 0.1)
-                ours = asyncio.current_task()
-                others = asyncio.all_tasks() - {ours}
-                for task in others:
-                    with contextlib.suppress(asyncio.CancelledError):
-                        async with asyncio.timeout(10):
-                            await asyncio.shield(task)
+                    async with asyncio.timeout(10):
+                        await dial(target, 0.1)
+                # Else there would be more connections than the pool has: its place there is given to the next now.
+                assert asyncio.all_tasks() == {asyncio.current_task()}
             assert swallowed
-            assert all(task.done() for task in others)
             caller, _ = silent.accept()
             with caller:
                 caller.settimeout(10)

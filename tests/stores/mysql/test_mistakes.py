@@ -64,6 +64,20 @@ MUTANTS = [
         "test_strays.py::test_after_ctrl_c_and_a_restart_of_the_server_no_connection_of_others_is_ended",
     ),
     Mutant(
+        "a dial is thrown away with its caller",
+        "conversation.py",
+        "await self._driver.shield(partial(self._dial_into, hand, give_up))",
+        "await self._dial_into(hand, give_up)",
+        "test_pool.py::test_a_dial_goes_on_for_whoever_comes_next_though_its_caller_has_gone",
+    ),
+    Mutant(
+        "the place of a dial is given away before it has ended",
+        "connection_aio.py",
+        "            await asyncio.wait({dialling})  # before its place in the pool is another's\n",
+        "",
+        "test_dialling.py::test_a_cancellation_that_the_driver_swallows_does_not_make_it_wait_for_ever",
+    ),
+    Mutant(
         "what was left behind runs on",
         "conversation.py",
         "            if number is not None:\n",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import Any
 
+import asyncmy
 import pytest
 
 from holdfast import aio
@@ -32,6 +34,42 @@ def test_thirty_two_tasks_share_two_connections(url: str) -> None:
 
             counts = await asyncio.gather(*(work(number) for number in range(32)))
             assert min(counts) * 2 >= max(counts), counts  # nobody starves
+
+    asyncio.run(main())
+
+
+def test_a_dial_goes_on_for_whoever_comes_next_though_its_caller_has_gone(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here it broke: impatient callers threw away one dial after the other, until the server took no more connections."""
+    connect = asyncmy.connect
+
+    async def main() -> None:
+        dials = 0
+        dialled, answered = asyncio.Event(), asyncio.Event()
+
+        async def slow(**options: Any) -> Any:
+            nonlocal dials
+            dials += 1
+            dialled.set()
+            await answered.wait()
+            return await connect(**options)
+
+        monkeypatch.setattr(asyncmy, "connect", slow)
+        async with asyncio.timeout(30), aio.connect(f"{url}?pool=1&timeout=20") as locks:
+            impatient = [asyncio.create_task(locks.lock(f"n{number}").acquire()) for number in range(8)]
+            await dialled.wait()
+            for one in impatient:
+                one.cancel()
+            patient = asyncio.create_task(locks.lock("x").acquire())
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert dials == 1
+            answered.set()
+            assert await (await patient).release()
+            assert dials == 1
+            await asyncio.wait(impatient)
+            assert all(one.cancelled() for one in impatient)
 
     asyncio.run(main())
 

@@ -59,7 +59,7 @@ async def dial(target: Target, within: float) -> Connection:
 
 
 async def _ended_in_time(connecting: Awaitable[Any], within: float) -> Any:
-    """In a task of its own, cancelled until it has ended. None: not in time.
+    """In a task of its own, cancelled until it has ended, and waited for. None: not in time.
 
     asyncmy dials by asyncio.wait_for, which in Python 3.11 swallows a cancellation that comes in its last moment; then it would
     wait for a silent server for ever.
@@ -80,6 +80,7 @@ async def _ended_in_time(connecting: Awaitable[Any], within: float) -> Any:
         if not wanted:
             dialling.add_done_callback(_hang_up)
             _end(dialling)
+            await asyncio.wait({dialling})  # before its place in the pool is another's
 
 
 def _end(dialling: asyncio.Task[Any]) -> None:

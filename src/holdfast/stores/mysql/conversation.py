@@ -140,9 +140,13 @@ class Conversation:
         if hand.connection is not None and not hand.connection.alive():
             hand.drop()
         if hand.connection is None:
-            hand.connection = await self.dial(self.left(give_up))
+            # To its end too, for whoever comes next: impatient callers would throw away one after the other.
+            await self._driver.shield(partial(self._dial_into, hand, give_up))
         connection: Connection = hand.connection
         return connection
+
+    async def _dial_into(self, hand: Hand, give_up: float) -> None:
+        hand.connection = await self.dial(self.left(give_up))
 
     def _take_back(self, hand: Hand, pool: Pool[Connection]) -> None:
         """Whatever became of it: still waiting, had, or broken."""

@@ -1,0 +1,154 @@
+"""A signal handler that raises, wherever it is heard: nothing stays taken, nothing stops, and nobody has to help."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Locks, NotAcquired
+from holdfast.lease import RELEASED, Lease
+from holdfast.leaving import Leaving
+from holdfast.renewal import Renewer
+
+from .interrupting import Interruption, Stop
+from .test_leaving import until
+
+DEL = Lease.__del__.__code__
+
+
+def everywhere(begin: Callable[[CodeType], bool] = lambda _: True) -> Iterator[Interruption]:
+    """One after the other, until there is no such place any more."""
+    n = 0
+    while True:
+        one = Interruption(n, begin, lambda code: code is DEL)  # the one place that we cannot do anything about
+        yield one
+        if not one.where:
+            break
+        n += 1
+    assert n > 10, "nothing was interrupted"
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    gc.collect()
+    gc.disable()  # what others have dropped is not interrupted
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    gc.enable()
+
+
+def is_free(locks: Locks, after: Interruption) -> None:
+    try:
+        until(lambda: not locks.names(), within=5)
+    except AssertionError:
+        pytest.fail(f"still taken, after an interruption at {after.where}")
+
+
+def renewers() -> set[int]:
+    """Threads that are at it just now. One whose start was interrupted may hang in the interpreter's own code: not ours."""
+    found = set()
+    for thread, top in sys._current_frames().items():
+        frame: FrameType | None = top
+        while frame is not None:
+            if frame.f_code is Renewer._run.__code__:
+                found.add(thread)
+            frame = frame.f_back
+    return found
+
+
+def is_one_more_than(before: set[int]) -> bool:
+    return len(renewers() - before) == 1
+
+
+def test_a_lease_that_is_dropped() -> None:
+    for interruption in everywhere(lambda code: code is DEL):
+        with (
+            holdfast.connect("memory://interrupted drop") as locks,
+            holdfast.connect("memory://interrupted drop") as other,
+        ):
+            lease: Any = locks.lock("x", ttl=600).acquire()
+            with interruption:
+                del lease
+            is_free(other, interruption)
+
+
+def test_the_first_acquire_which_starts_the_renewer() -> None:
+    for interruption in everywhere():
+        with (
+            holdfast.connect("memory://interrupted first") as locks,
+            holdfast.connect("memory://interrupted first") as other,
+        ):
+            before = renewers()
+            lock: Any = locks.lock("x", ttl=600)
+            lease: Any = None
+            try:
+                with interruption:
+                    lease = lock.acquire(timeout=1)
+            except Stop:
+                pass
+            lease = None
+            is_free(other, interruption)
+            lease = lock.acquire(timeout=1)  # and all goes on
+            assert lease.held
+            until(partial(is_one_more_than, before))
+            lease = None
+            is_free(other, interruption)
+
+
+def test_an_acquire_that_fails() -> None:
+    with holdfast.connect("memory://interrupted failure") as other, other.lock("x") as inside:
+        for interruption in everywhere():
+            with holdfast.connect("memory://interrupted failure") as locks:
+                try:
+                    with interruption:
+                        locks.lock("x", ttl=600).acquire(timeout=0.001)
+                except (Stop, NotAcquired):
+                    pass
+                try:
+                    until(lambda: not other.inspect("x").waiters, within=5)
+                except AssertionError:
+                    pytest.fail(f"still in line, after an interruption at {interruption.where}")
+        assert inside.held
+
+
+def test_what_is_released_in_the_background_is_not_left_to_somebody_who_was_never_started() -> None:
+    for interruption in everywhere(lambda code: code is Leaving.go_on.__code__):
+        with (
+            holdfast.connect("memory://interrupted leaving") as locks,
+            holdfast.connect("memory://interrupted leaving") as other,
+        ):
+            lease: Any = locks.lock("x", ttl=600).acquire()
+            leaving = locks._engine.leaving
+            try:
+                with interruption:
+                    leaving.later(lease._grant.claim, lease._deadline)
+            except Stop:
+                leaving.go_on()  # whoever comes next
+            is_free(other, interruption)
+            lease._state = RELEASED
+
+
+def test_a_release() -> None:
+    for interruption in everywhere():
+        with (
+            holdfast.connect("memory://interrupted release") as locks,
+            holdfast.connect("memory://interrupted release") as other,
+        ):
+            lease: Any = locks.lock("x", ttl=600).acquire()
+            try:
+                with interruption:
+                    lease.release()
+            except Stop:
+                pass
+            lease = None
+            is_free(other, interruption)
