@@ -127,6 +127,7 @@ TALK = {
     "redis8": redis_talk,
     "valkey": redis_talk,
     "etcd": etcd_talk,
+    "etcd-new": etcd_talk,
     "zookeeper": zookeeper_talk,
     "consul": consul_talk,
     "postgresql": postgresql_talk,

