@@ -139,12 +139,6 @@ MUTANTS = [
         CONNECTIONS + "test_a_forked_child_lets_go_of_every_connection_also_of_those_that_are_in_use",
     ),
     Mutant(
-        "a connection of a loop that has ended",
-        WIRE,
-        (("(self.shares or now - connection.used > _FRESH)", "now - connection.used > _FRESH"),),
-        CONNECTIONS + "test_in_a_new_event_loop_no_connection_of_the_old_one_is_asked",
-    ),
-    Mutant(
         "a name is waited for as long as the resolver takes",
         "stores/mysql/connection.py",
         (

@@ -23,6 +23,7 @@ class Short:
     """What excludes, in which order, with which tokens; in line, after an expiry, and seen by others."""
 
     ttl_short = Suite.ttl_short
+    tells_ttl = Suite.tells_ttl
     slack = 5.0
     network = Suite.network
     world = Suite.world

@@ -108,7 +108,7 @@ MUTANTS = [
     Mutant(
         "a locked row keeps all others waiting",
         "procedures.sql",
-        "FOR UPDATE SKIP LOCKED;\n    END IF;\n    SET v_now",
+        "FOR UPDATE /*!80000 OF held */ SKIP LOCKED;\n    END IF;\n    SET v_now",
         "FOR UPDATE;\n    END IF;\n    SET v_now",
         "test_renewing.py::test_a_row_that_somebody_does_not_let_go_of_is_unknown_and_the_others_are_kept",
     ),
@@ -179,8 +179,8 @@ MUTANTS = [
     Mutant(
         "a child keeps the connection that its parent watches",
         "connection.py",
-        "        if self._watched >= 0:\n            self._unwatch()\n        if self.fileno() >= 0:\n",
-        "        if self.fileno() >= 0:\n",
+        "        if self._watched >= 0:\n            self._unwatch()\n        void(self)\n",
+        "        void(self)\n",
         "test_connections.py::test_a_forked_child_keeps_nothing_of_a_connection_that_is_watched",
     ),
     Mutant(
