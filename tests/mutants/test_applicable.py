@@ -16,12 +16,7 @@ def mutants() -> list[Mutant]:
     found = []
     for file in sorted((ROOT / "tests").rglob("test_*mistakes*.py")):
         module = importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
-        for one in getattr(module, "MUTANTS", ()):
-            if isinstance(one, Mutant):
-                found.append(one)
-            elif one.__class__.__module__.startswith("tests.stores.mysql"):
-                where, killer = "stores/mysql/", "tests/stores/mysql/"
-                found.append(Mutant(one.what, where + one.file, ((one.right, one.wrong),), killer + one.killer))
+        found += [one for one in getattr(module, "MUTANTS", ()) if isinstance(one, Mutant)]
     return found
 
 

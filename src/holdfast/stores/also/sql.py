@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from typing import Any
 from urllib.parse import parse_qsl
 
+from ...drivers.sockets import void
 from ...errors import Misuse, NotInstalled, Unavailable
 from ..postgresql.url import OURS
 from ..postgresql.url import parse as parse_postgresql
@@ -79,7 +79,7 @@ class PostgreSQL:
             connection.execute("SELECT 1")
 
     def disown(self, connection: Any) -> None:
-        _void(connection, lambda: connection.pgconn.socket)
+        _disowned(connection, connection)
 
 
 class MySQL:
@@ -127,7 +127,7 @@ class MySQL:
         raise problem  # here: PyMySQL's frames hold the password
 
     def disown(self, connection: Any) -> None:
-        _void(connection, lambda: connection._sock.fileno())
+        _disowned(connection, connection._sock)
 
 
 def open_database(url: str) -> PostgreSQL | MySQL:
@@ -139,10 +139,8 @@ def refused(whose: str, error: Exception) -> Misuse:
     return Misuse(f"the lock of {whose} cannot be taken: {one_line(error)}")
 
 
-def _void(connection: Any, number: Any) -> None:
+def _disowned(connection: Any, plain: Any) -> None:
     """In a forked child: its end of the socket is gone, or the server would not hear of the parent's."""
     _inherited.append(connection)
     with contextlib.suppress(Exception):  # closed, or broken
-        void = os.open(os.devnull, os.O_RDWR)
-        os.dup2(void, number())
-        os.close(void)
+        void(plain)

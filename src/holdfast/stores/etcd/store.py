@@ -184,15 +184,12 @@ class EtcdStore:
             entry.leaving = True
         try:
             done = await self._wire.transact(claim.name, request, deadline)
-        except (
-            Refused,
-            Misuse,
-        ) as error:  # the next try has another lease: on this one a neighbour may have hung a key
-            if late is not None:
+        except (Refused, Misuse) as error:
+            if late is not None:  # the next try has another lease: on this one a neighbour may have hung a key
                 self._sessions.end(late)
-            if isinstance(error, Misuse):
-                raise
-            raise explained(error, self._wire.where, self._target.prefix) from error
+            if isinstance(error, Refused):
+                raise explained(error, self._wire.where, self._target.prefix) from error
+            raise
         self._records.pop(claim.holder, None)
         return any(done.answers) or left
 
