@@ -58,7 +58,7 @@ unit: $(VENV)/ready
 serverless: $(VENV)/ready
 	$(BIN)/python -m pytest -n 4 --dist loadfile -m "not server"
 	@echo "Left out, because they need a server (how many tests, in which file):"
-	@$(BIN)/python -m pytest --collect-only -q -m server | grep :: | sed 's/::.*//' | sort | uniq -c
+	@scripts/left-out $(BIN)/python
 
 versions: $(VENV)/ready
 	scripts/test-versions $(BIN)/python $(VERSIONS)
@@ -78,13 +78,14 @@ soak: $(VENV)/ready
 	HOLDFAST_ROUNDS=200 $(BIN)/python -m pytest --timeout=1800 tests/fenced/test_end_to_end.py tests/lockfree -k 'end_to_end or fire'
 	HOLDFAST_ROUNDS=50 $(BIN)/python -m pytest --timeout=3600 tests/simulation/servers
 	$(BIN)/python -m pytest tests/conformance/also_suite.py
+	$(BIN)/python -m pytest tests/contrib/airflow_suite.py
 	HOLDFAST_EXAMPLES=100 $(BIN)/python -m pytest --timeout=3600 tests/fenced/test_http_fuzz.py tests/security -m "not server" --deselect tests/security/test_mutants.py
 	HOLDFAST_EXAMPLES=10 $(BIN)/python -m pytest --timeout=3600 tests/security/test_lying_rows.py
 	HOLDFAST_WHOLE=1 $(BIN)/python -m pytest --timeout=3600 tests/conformance/test_zookeeper_certificates.py
 
 bench: $(VENV)/ready
 	scripts/make-venv $(PYTHON) $(VENV) '.[all,testing]' bench
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --json build/bench.json
 
 $(VENV)/ready: pyproject.toml scripts/make-venv scripts/group
 	scripts/make-venv $(PYTHON) $(VENV) '.[all,testing]' dev

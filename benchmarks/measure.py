@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -67,8 +69,22 @@ def import_time(modules: str, *, rounds: int = 25) -> float:
     return statistics.median(taken)
 
 
+_REPORTED: dict[str, Sequence[Verdict]] = {}
+
+
+def kept(file: Path) -> None:
+    """All that was reported so far, as JSON."""
+    everything = {
+        title: [{**verdict._asdict(), "met": verdict.met} for verdict in verdicts]
+        for title, verdicts in _REPORTED.items()
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(everything, indent=1, ensure_ascii=False))
+
+
 def report(title: str, verdicts: Sequence[Verdict]) -> bool:
     """Print the table; True if every bar is met."""
+    _REPORTED[title] = verdicts
     print(f"\n{title}")
     width = max(len(verdict.what) for verdict in verdicts)
     for verdict in verdicts:

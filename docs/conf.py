@@ -22,6 +22,9 @@ maximum_signature_line_length = 100
 
 html_theme = "furo"
 html_title = "holdfast"
+html_theme_options = {
+    "announcement": "Not on PyPI: <code>pip install .</code> in a checkout"
+}  # as long as a phone is wide
 html_static_path = ["_site"]
 html_css_files = ["site.css"]
 html_show_sphinx = False

@@ -79,7 +79,7 @@ def test_connections_of_one_name_share_a_space_and_others_do_not() -> None:
         assert c.lock("x").try_acquire() is not None
 
 
-@pytest.mark.parametrize("url", ["", "memory", "memory:", "memory:/x", "://x", "Mem ory://", "1x://"])
+@pytest.mark.parametrize("url", ["", "memory", "://x", "Mem ory://", "1x://"])
 def test_what_is_no_url_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(Misuse, match="is no store's URL: write it like sqlite:///path"):
         holdfast.connect(url)
@@ -95,12 +95,45 @@ def test_what_is_no_url_is_refused_with_an_example(url: str) -> None:
         ("db.example:3306/app", "mysql://db.example:3306/app"),
         ("localhost:7000", "redis://localhost:7000, with the scheme of the store that it is"),
         ("/path/locks 100%.db", "sqlite:///path/locks 100%25.db"),
+        ("sqlite:/path/locks.db", "sqlite:///path/locks.db"),
+        ("memory:", "memory://…"),
+        ("redis:/localhost", "redis://…"),
+        ("Redis://localhost", "redis://…"),
+        ("'redis://localhost'", "redis://…, without quotes or spaces around it"),
+        (" redis://localhost\n", "redis://…, without quotes or spaces around it"),
     ],
 )
 def test_an_address_without_a_scheme_is_answered_with_the_url_that_was_meant(url: str, meant: str) -> None:
     with pytest.raises(Misuse) as refused:
         holdfast.connect(url)
     assert str(refused.value).endswith(f"is no store's URL: write it like {meant}")
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("reddis://localhost", "redis"),
+        ("valkey://localhost", "redis"),
+        ("etcd3://a,b,c", "etcd"),
+        ("zk://a", "zookeeper"),
+        ("pgsql://localhost/app", "postgresql"),
+        ("postgresql+psycopg://me:hush@localhost/app", "postgresql"),
+        ("mysql+pymysql://localhost/app", "mysql"),
+        ("http://localhost:8500/", "consul"),
+        ("https://localhost:2379", "etcd"),
+    ],
+)
+def test_a_scheme_that_is_nearly_right_is_answered_with_the_one_that_was_meant(url: str, meant: str) -> None:
+    with pytest.raises(Misuse) as refused:
+        holdfast.connect(url)
+    assert str(refused.value).endswith(f": did you mean {meant}://…?")
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["amqp://localhost", "http://localhost", "ftp://localhost:21"])
+def test_a_scheme_that_is_nobodys_is_answered_with_those_that_are(url: str) -> None:
+    with pytest.raises(Misuse, match=r"\(known: consul, .*, zookeepers\)"):
+        holdfast.connect(url)
 
 
 @pytest.mark.parametrize("word", ["host", "port", "password"])

@@ -356,3 +356,18 @@ def test_the_types_of_what_is_decorated_are_kept(command: list[str], tmp_path: P
     at = 1 + code[: code.index("    plain('text')")].count("\n")
     missed = [what for number, what in enumerate(WRONG.values(), at) if f"user.py:{number}:" not in found.stdout]
     assert not missed, found.stdout
+
+
+def test_what_cannot_be_decorated_is_told_what_to_write(locks: Locks) -> None:
+    def work(_: Any) -> None: ...
+
+    kinds: list[Any] = [classmethod, staticmethod, property]
+    for kind in kinds:  # the method would be called without its class
+        with pytest.raises(Misuse, match=f"write @{kind.__name__} above the lock, and the lock next to `def`"):
+            locks.lock("x")(kind(work))
+    with pytest.raises(Misuse, match="is a class: decorate its methods"):
+        locks.lock("x")(Order)
+    decorators: list[Any] = [locks.lock, locks.once]
+    for decorator in decorators:
+        with pytest.raises(Misuse, match=r"a decorator without one has parentheses, as in @locks\.lock\(\)"):
+            decorator(work)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from holdfast import Locks, Misuse, NotAcquired, Unavailable, events
@@ -107,3 +109,29 @@ def test_a_subscriber_that_cannot_be_called_is_refused() -> None:
 def test_every_alarming_kind_is_a_kind() -> None:
     assert set(events.ALARMING) <= set(events.KINDS)
     assert len(set(events.KINDS)) == len(events.KINDS)
+
+
+def test_a_log_that_fails_takes_no_lock_away_and_hides_no_loss(
+    driver: Manual, locks: Locks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_: logging.LogRecord) -> bool:
+        raise ZeroDivisionError("redis://:secret@host")
+
+    told: list[str] = []
+    logger = logging.getLogger("holdfast")
+    logger.addFilter(fails)
+    try:
+        locks.subscribe(lambda event: fails(logging.makeLogRecord({})), [events.ACQUIRED, events.RENEWED])
+        hand = tamper(locks)
+        lease = locks.lock("x", ttl=30).acquire()
+        lease.on_lost(lambda lost: told.append(lost.name))
+        driver.pass_time(15)
+        assert lease.held
+        hand.fail("renew", times=10**6)
+        driver.pass_time(31)
+        assert told == ["x"]
+    finally:
+        logger.removeFilter(fails)
+    said = capsys.readouterr().err
+    assert "a subscriber to 'acquired' failed (ZeroDivisionError), and could not be logged (ZeroDivisionError)" in said
+    assert "secret" not in said

@@ -14,9 +14,12 @@ import pytest
 
 import holdfast
 from holdfast import Locks, NotAcquired
+from holdfast.asking import Ask
+from holdfast.drivers.base import finish
 from holdfast.lease import RELEASED, Lease
 from holdfast.leaving import Leaving
 from holdfast.renewal import Renewer
+from holdfast.staying import Stay
 
 from .interrupting import Interruption, Stop
 from .test_leaving import until
@@ -25,13 +28,14 @@ from .test_leaving import until
 pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="made for how CPython 3.11 is traced")
 
 DEL = Lease.__del__.__code__
+STAY_DEL = Stay.__del__.__code__
 
 
 def everywhere(begin: Callable[[CodeType], bool] = lambda _: True) -> Iterator[Interruption]:
     """One after the other, until there is no such place any more."""
     n = 0
     while True:
-        one = Interruption(n, begin, lambda code: code is DEL)  # the one place that we cannot do anything about
+        one = Interruption(n, begin, lambda code: code in (DEL, STAY_DEL))  # where we cannot do anything about it
         yield one
         if not one.where:
             break
@@ -82,6 +86,18 @@ def test_a_lease_that_is_dropped() -> None:
             lease: Any = locks.lock("x", ttl=600).acquire()
             with interruption:
                 del lease
+            is_free(other, interruption)
+
+
+def test_a_grant_that_is_dropped_before_anybody_was_lent_it() -> None:
+    for interruption in everywhere(lambda code: code is STAY_DEL):
+        with (
+            holdfast.connect("memory://interrupted stay") as locks,
+            holdfast.connect("memory://interrupted stay") as other,
+        ):
+            stay: Any = finish(locks._engine.acquire(Ask("x", 600), 1, Stay))
+            with interruption:
+                del stay
             is_free(other, interruption)
 
 

@@ -101,18 +101,26 @@ def test_a_release_that_succeeds_in_the_background_is_told_by_the_lease(driver: 
     assert locks.names() == []
 
 
-def test_a_claim_that_was_never_answered_is_looked_for_again_after_its_withdrawal(driver: Manual, locks: Locks) -> None:
-    """It may still be on its way: the request was sent, and the connection broke. It lands after the release."""
+class TimeLimit(Exception):
+    """Raised by a signal handler, as Celery and RQ do it."""
+
+
+@pytest.mark.parametrize("trouble", [Unavailable, KeyboardInterrupt, TimeLimit])
+def test_a_claim_that_was_never_answered_is_looked_for_again_after_its_withdrawal(
+    driver: Manual, locks: Locks, trouble: type[BaseException]
+) -> None:
+    """It may still be on its way: the request was sent, and the connection broke, or somebody was interrupted. It lands after
+    the release."""
     hand = tamper(locks)
     claimed: list[Any] = []
     whole = hand.claim
 
     async def lost(claim: Any, within: float = 3.0) -> Any:
         claimed.append(claim)
-        raise Unavailable("the connection broke")
+        raise trouble("the connection broke")
 
     hand.claim = lost  # type: ignore[method-assign]  # holds the request back
-    with pytest.raises(Unavailable):
+    with pytest.raises(trouble):
         locks.lock("x", ttl=30).acquire(timeout=0)
     hand.claim = whole  # type: ignore[method-assign]
     driver.renew()  # released in the background, and not there
@@ -208,6 +216,32 @@ def test_a_claim_that_was_refused_is_not_looked_for_again(driver: Manual, locks:
     assert held.held
 
 
+@pytest.mark.parametrize(("first", "taken_back"), [("", False), ("claim", True), ("release", True)])
+def test_a_store_that_refuses_the_login_is_not_asked_again_and_keeps_nobody_waiting(
+    driver: Manual, locks: Locks, first: str, taken_back: bool
+) -> None:
+    """Unless something was not answered before: that may have arrived."""
+    told: list[Event] = []
+    locks.subscribe(told.append, [events.RELEASE_FAILED])
+    hand = tamper(locks)
+    asked: list[str] = []
+
+    def refuse(what: str) -> Callable[..., Any]:
+        async def refused(claim: Any, within: float = 3.0) -> Any:
+            asked.append(what)
+            raise Unavailable("no answer") if what == first and asked.count(what) == 1 else Misuse("wrong password")
+
+        return refused
+
+    hand.claim, hand.release = refuse("claim"), refuse("release")  # type: ignore[method-assign]
+    with pytest.raises(Misuse, match="wrong password"):
+        locks.lock("x").acquire(timeout=5)
+    asked.clear()
+    before = driver.now()
+    locks.close()
+    assert ("release" in asked, bool(told), driver.now() - before > 1) == (taken_back,) * 3
+
+
 def test_what_comes_while_the_last_worker_goes_home_is_not_left_to_nobody(driver: Manual, locks: Locks) -> None:
     leaving = locks._engine.leaving
     claims = [Claim(name, name, "host/1/me", 30.0) for name in ("first", "second")]
@@ -243,6 +277,47 @@ def test_releases_go_on_although_the_loop_that_they_went_on_in_is_gone(driver: M
     driver.move(60)
     leaving.later(Claim("x", "2", "host/1/me", 30.0), driver.now() + 30)
     assert driver.spawned.count("holdfast-leaving") == 2
+
+
+def test_a_release_that_a_loop_has_left_undone_goes_on_in_the_next() -> None:
+    """Whoever was at it has ended with its loop: else the next one would wait for the end of its own ttl."""
+    locks = aio.connect("memory://left-undone")
+    hand = tamper(locks)
+
+    async def first() -> None:
+        lease = await locks.lock("x", ttl=600).acquire()
+        hand.fail("release", times=10**6)
+        with pytest.raises(Unavailable):
+            await lease.release()
+
+    async def second() -> None:
+        hand.heal()
+        others = aio.connect("memory://left-undone")
+        async with asyncio.timeout(20), others, locks.lock("y"), others.lock("x", ttl=600):
+            pass
+        await locks.close()
+
+    asyncio.run(first())
+    asyncio.run(second())
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # asyncio's word for what its loop was left with
+def test_a_lease_that_was_dropped_after_the_end_of_its_loop_is_released_in_the_next() -> None:
+    locks = aio.connect("memory://dropped-late")
+    kept: list[Any] = []
+
+    async def first() -> None:
+        kept.append(await locks.lock("x", ttl=600).acquire())
+
+    async def second() -> None:
+        async with asyncio.timeout(20):
+            async with locks.lock("y", ttl=600), locks.lock("x", ttl=600):
+                pass
+        await locks.close()
+
+    asyncio.run(first())
+    kept.clear()
+    asyncio.run(second())
 
 
 def test_a_claim_in_line_that_was_not_answered_is_looked_for_though_its_place_was_given_up(
@@ -292,6 +367,48 @@ def test_a_timeout_bounds_the_call_whatever_the_store_does(driver: Manual, locks
         assert driver.now() - before <= min(most, timeout + 1) + 1.01, f"timeout={timeout}"
         assert driver.now() - before <= timeout + 1.01
     assert max(allowed) <= 3
+
+
+def test_a_timeout_bounds_the_call_of_whoever_is_interrupted_on_a_slow_store(driver: Manual, locks: Locks) -> None:
+    """A second to find out began anew with the interruption: `timeout=0` took 1.7 s."""
+    hand = tamper(locks)
+
+    async def interrupted(claim: Any, within: float = 3.0) -> Any:
+        driver.move(within * 0.9)
+        raise KeyboardInterrupt
+
+    async def silent(claim: Any, within: float = 3.0) -> Any:
+        driver.move(within)
+        raise Unavailable("no answer")
+
+    hand.claim, hand.release = interrupted, silent  # type: ignore[method-assign]
+    for timeout in (0, 0.5, 1.5):
+        before = driver.now()
+        with pytest.raises(KeyboardInterrupt):
+            locks.lock("x", ttl=30).acquire(timeout=timeout)
+        assert driver.now() - before <= timeout + 1.01, f"timeout={timeout}"
+
+
+def test_a_timeout_bounds_the_call_of_whoever_is_refused_by_a_slow_store(driver: Manual, locks: Locks) -> None:
+    """Who is in the way is found out in what is left of the second, not in half a second more."""
+    held = connect(driver).lock("x", ttl=600).acquire()
+    hand = tamper(locks)
+    claim = locks._engine.store.claim
+
+    async def slow(asked: Any, within: float = 3.0) -> Any:
+        driver.move(within * 0.9)
+        return await claim(asked, within)
+
+    async def silent(name: Any, within: float = 3.0) -> Any:
+        driver.move(within)
+        raise Unavailable("no answer")
+
+    hand.claim, hand.inspect = slow, silent  # type: ignore[method-assign,assignment]
+    before = driver.now()
+    with pytest.raises(NotAcquired):
+        locks.lock("x", ttl=30).acquire(timeout=0)
+    assert driver.now() - before <= 1.01
+    assert held.held
 
 
 def test_a_waiter_whose_store_falls_silent_gives_up_in_time(driver: Manual, locks: Locks) -> None:
@@ -356,6 +473,30 @@ def test_closing_has_one_deadline_and_says_what_it_left(driver: Manual, locks: L
     assert driver.now() - before <= 5.1
     assert sorted(event.name for event in told) == sorted(lease.name for lease in leases)
     assert "free in 2" in told[0].detail
+    assert not any(lease.held for lease in leases)
+
+
+@pytest.mark.parametrize("timeout", [5.0, 1.0, 0.1, 0.0])
+def test_the_last_words_of_a_store_are_a_part_of_closing(driver: Manual, locks: Locks, timeout: float) -> None:
+    """Here it broke: they came to it, 0.7 s on etcd. And what ends all at once is not left out for lack of time."""
+    hand = tamper(locks)
+    leases = [locks.lock(f"x{number}", ttl=30).acquire() for number in range(100)]
+    given: list[float] = []
+
+    async def silent(claim: Any, within: float = 3.0) -> bool:
+        driver.move(within)
+        raise Unavailable("no answer")
+
+    async def says_goodbye(within: float = 3.0) -> None:
+        given.append(within)
+        driver.move(within)
+
+    hand.release = silent  # type: ignore[method-assign]
+    hand.close = says_goodbye  # type: ignore[method-assign]
+    before = driver.now()
+    locks.close(timeout=timeout)
+    assert driver.now() - before <= timeout + 1e-6
+    assert given == [pytest.approx(min(0.7, timeout / 5))]
     assert not any(lease.held for lease in leases)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 from weakref import ref
 
 import pytest
 
 import holdfast
-from holdfast import LeaseLost, Locks, Misuse, NotAcquired, Unsupported, events
+from holdfast import LeaseLost, Locks, Misuse, NotAcquired, Unavailable, Unsupported, events
+from holdfast.claim import ROUND, Claim
 from holdfast.events import Event
 from holdfast.lending import MOST_THREADS
-from holdfast.staying import Stay, Waiter
+from holdfast.staying import Kept, Stay, Waiter
 from holdfast.testing.conformance import tamper
 from holdfast.testing.manual import Manual
 
@@ -122,6 +124,55 @@ def test_whoever_knows_of_it_last_gives_it_back_when_everything_is_closed(driver
     assert kept is not None
     locks._engine.closed = True
     assert lending._next_look(kept, stay) == 0.0, "the keeper gives it up, and does not just go"
+
+
+def test_what_is_over_is_given_up_in_the_time_of_who_asks(driver: Manual, locks: Locks) -> None:
+    """Half of the second that a call may outlast its timeout is for that, and the other half for asking."""
+    lock = locks.lock("x", ttl=30, keep=100)
+    lease = lock.acquire()
+    stay = stay_of(lease)  # as its keeper would refer to it
+    lease._failed()
+    with locks._engine.mutex:
+        stay.inside = None  # dropped, and nobody has noticed yet
+    hand = tamper(locks)
+    asked: list[float] = []
+
+    async def silent(claim: Claim, within: float = ROUND) -> Any:
+        asked.append(within)
+        driver.move(within)
+        raise Unavailable("nobody answers, as the test wants it")
+
+    hand.release = hand.claim = silent  # type: ignore[method-assign]
+    before = driver.now()
+    with pytest.raises(Unavailable):
+        lock.acquire(timeout=0)
+    assert asked == pytest.approx([0.5, 0.5])
+    assert driver.now() - before <= 1
+    assert stay._state != "held"
+    del hand.release, hand.claim
+    driver.pass_time(5)
+    assert locks.names() == []
+
+
+def test_names_beyond_those_that_are_kept_are_not_compared_with_all_of_them(driver: Manual, locks: Locks) -> None:
+    """Here it broke: each of 3,000 looked at 1,024 others, and a healthy server seemed not to answer."""
+    leases = [locks.lock(f"kept{n}", keep=60).acquire() for n in range(MOST_THREADS)]
+    lending, looks = locks._engine.lending, 0
+    tidy = lending._tidy
+
+    def counted(kept: Kept) -> None:
+        nonlocal looks
+        looks += 1
+        tidy(kept)
+
+    lending._tidy = counted  # type: ignore[method-assign]
+    for number in range(100):
+        locks.lock(f"beyond{number}", keep=60).acquire().release()
+    assert looks == MOST_THREADS
+    leases.pop().release()
+    gc.collect()  # nobody keeps it here: its keeper does not run
+    driver.move(1)
+    assert locks.lock("another", keep=60).acquire()._stay is not None, "one that nobody has makes room"
 
 
 def test_each_section_is_told_of_and_the_grant_is_not() -> None:

@@ -6,6 +6,7 @@ import inspect
 import pydoc
 import re
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,3 +192,36 @@ def test_under_another_loop_than_asyncios_the_error_says_what_to_do() -> None:
     lock = aio.connect("memory://").lock("x")
     with pytest.raises(RuntimeError, match="under trio, use"):
         lock.acquire().__await__().send(None)
+
+
+def test_what_stands_beside_the_locks_says_what_it_is_too(tmp_path: Path) -> None:
+    import sqlite3
+
+    from holdfast import fenced
+    from holdfast.lockfree import idempotency, journal, mailbox, partition
+
+    locks = holdfast.connect("memory://beside")
+    both = locks.rwlock("r")
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    group = partition.Group(locks, "stock", partitions=4)
+    lease = ("x", 7)
+    with group.join("w") as worker, mailbox.Mailboxes(lambda key: key) as boxes:
+        worker.ready(timeout=10)
+        beside: list[object] = [locks.semaphore("s", 3), both.read(), both.write()]
+        beside += [journal.Journal(db), idempotency.Keys(db), group, worker, boxes, fenced.Memory[int]()]
+        beside += [fenced.File(tmp_path / "f", lease), fenced.aio.File(tmp_path / "f", lease)]
+        told = [repr(one) for one in beside]
+    db.close()
+    assert told == [
+        "<Semaphore 's', 3 units>",
+        "<Lock 'r', to read>",
+        "<Lock 'r', to write>",
+        "<Journal by sqlite3.Connection>",
+        "<Keys: a run has 30 s, its result is kept for 86400 s>",
+        "<Group 'stock', 4 partitions>",
+        "<Worker 'w' of 'stock', has 4 of 4 partitions>",
+        "<Mailboxes of 0 keys, 0 messages wait>",
+        "<Memory of 0 resources>",
+        f"<File {str(tmp_path / 'f')!r} under token 7 of 'x'>",
+        f"<File {str(tmp_path / 'f')!r} under token 7 of 'x'>",
+    ]

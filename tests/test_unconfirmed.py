@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 import time
 from typing import Any
@@ -9,8 +11,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import LeaseLost, Locks, Unavailable, events
-from holdfast.claim import Traits
+from holdfast import LeaseLost, Locks, Unavailable, aio, events
+from holdfast.claim import Claim, Traits
 from holdfast.events import Event
 from holdfast.leaving import _MOST
 from holdfast.testing.conformance.tampering import Tampered
@@ -160,9 +162,37 @@ def test_whoever_wants_it_again_waits_for_a_silent_store_no_longer_than_for_any_
     driver: Manual, locks: Locks, hand: Far
 ) -> None:
     locks.lock("x", confirm=False).acquire().release()
+    hand.fail("release", times=10**6)
     before = driver.now()
     assert locks.lock("x").try_acquire() is None
     assert driver.now() - before <= 1
+
+
+@pytest.mark.parametrize("confirm", [False, True])
+def test_whoever_is_refused_behind_his_own_release_says_it_again(
+    driver: Manual, locks: Locks, hand: Far, confirm: bool
+) -> None:
+    """Here it broke: "held by" himself, though he had left: nobody knew yet whether the release had arrived."""
+    told = heard(locks, events.LOST)
+    lease = locks.lock("x", ttl=60, confirm=confirm).acquire()
+    hand.fail("release", times=3 if confirm else 1)
+    with contextlib.suppress(Unavailable):
+        lease.release()
+    driver.renew()
+    assert locks.names() == ["x"]
+    again = locks.lock("x").try_acquire()
+    assert again is not None
+    driver.pass_time(5)
+    again.check()
+    assert told == [], "what was said twice is no loss"
+
+
+def test_what_is_said_again_before_it_was_tried_is_no_loss(driver: Manual, locks: Locks, hand: Far) -> None:
+    told = heard(locks, events.LOST)
+    locks.lock("x", ttl=60, confirm=False).acquire().release()
+    assert locks.lock("x").try_acquire() is not None, "no worker has come to it so far"
+    driver.pass_time(5)
+    assert told == []
 
 
 def test_whoever_was_interrupted_while_leaving_has_left_and_hears_of_no_loss(
@@ -277,3 +307,38 @@ def test_a_release_that_hangs_keeps_nobody_else_waiting() -> None:
         hand.store.release = leave  # type: ignore[method-assign]
         go_on.set()
     assert left == ["hangs"]
+
+
+def test_one_that_a_loop_left_in_the_middle_goes_on_in_the_next_and_is_no_loss() -> None:
+    """It arrived, and its worker ended with the loop before it knew: to find nothing when it is repeated tells nothing."""
+    locks = aio.connect("memory://interrupted")
+    hand = far(locks)
+    told: list[Event] = []
+    locks.subscribe(told.append, [events.LOST])
+    whole = hand.release
+
+    async def first() -> None:
+        arrived = asyncio.Event()
+
+        async def unanswered(claim: Claim, within: float = 3.0) -> bool:
+            await whole(claim, within)
+            arrived.set()
+            await asyncio.Event().wait()
+            return True
+
+        hand.release = unanswered  # type: ignore[method-assign]
+        async with locks.lock("x", ttl=600, confirm=False):
+            pass
+        async with asyncio.timeout(20):
+            await arrived.wait()
+
+    async def second() -> None:
+        hand.release = whole  # type: ignore[method-assign]
+        async with asyncio.timeout(20):
+            async with locks.lock("x", ttl=600):
+                assert "x" not in locks._engine.leaving.going, "it waited, and nobody was at it"
+        await locks.close()
+
+    asyncio.run(first())
+    asyncio.run(second())
+    assert told == []

@@ -47,16 +47,7 @@ from typing import TYPE_CHECKING, Any
 
 from .claim import Eviction, Holding, Snapshot, Traits, Waiting
 from .electing import Leader
-from .errors import (
-    HoldfastError,
-    LeaseLost,
-    Misuse,
-    NotAcquired,
-    NotInstalled,
-    StaleToken,
-    Unavailable,
-    Unsupported,
-)
+from .errors import HoldfastError, LeaseLost, Misuse, NotAcquired, NotInstalled, StaleToken, Unavailable, Unsupported
 from .events import Event
 from .sync import AllOf, Election, Lease, Leases, Lock, LockOr, Locks, Loss, RWLock, Semaphore, connect
 from .waitfor import WaitGraph

@@ -161,15 +161,15 @@ class Lease(CoreLease, AsyncExits):
     async def _leave(self, ours: bool, error: BaseException | None) -> None:
         if error is not None:
             self._failed()
-        fine = self._is_lost() or self._state is RELEASED  # lost is told below; released inside the body is no loss
+        before = self._state
         try:
-            released = await self.release() or fine
+            there = await self._engine.release(self)
         except ConnectionError:
-            released = True  # told as an event; the body was covered, and the ttl frees the lock
+            there = True  # told as an event; the body was covered, and the ttl frees the lock
         if ours:
             raise self._over() from None
-        if error is None and (loss := recipes.lost_in_body(self, released)):
-            raise loss
+        if not there and error is None and before is not RELEASED:  # released inside the body is no loss
+            raise recipes.lost_in_body(self)
 
 
 class Acquiring(Coroutine[Any, Any, M]):
@@ -856,7 +856,9 @@ class Locks:
         >>> other = connect("memory://")
         >>> await other.close(timeout=1)
         """
-        await self._engine.close(valid_closing(timeout))
+        timeout = valid_closing(timeout)
+        self._engine.driver.whoami()  # which ends what a loop that is over has left in the middle: it may be to be released
+        await self._engine.close(timeout)
 
     async def __aenter__(self) -> Locks:
         if self._check:
@@ -899,13 +901,15 @@ def connect(
         words.refuse("connect()", foreign)
     url = target = connecting.resolve(url)  # a secret, also in this frame
     also = second = also if also is None else connecting.resolve(also)
-    engine = connecting.open_engine(target, Asyncio(), label, observe, second)
-    lifecycle.adopt(engine, lambda held: _release_at_exit(held, target, second))
+    driver = Asyncio()
+    engine = connecting.open_engine(target, driver, label, observe, second)
+    lifecycle.adopt(engine, lambda held: _release_at_exit(held, driver, target, second))
     return Locks(engine, check=check)
 
 
-def _release_at_exit(engine: Engine, url: str, also: str | None) -> None:
+def _release_at_exit(engine: Engine, driver: Asyncio, url: str, also: str | None) -> None:
     """The loop is gone by now, so what was left held goes back through a blocking connection of its own."""
+    driver.bury()  # what was being released when it was closed is still to be
     owed = engine.leftovers()
     if owed:
         instead = connecting.open_engine(url, Threads(), also=also)

@@ -38,6 +38,7 @@ async def downgrade(engine: Engine, lease: Lease) -> None:
     try:
         answer = await engine.store.claim(reader, ROUND)
     except Unavailable as error:
+        lease._strays = True
         try:
             if (left := sent + ROUND - engine.driver.now()) <= 0:
                 raise

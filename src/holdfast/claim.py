@@ -21,6 +21,7 @@ MAX_TTL = 30 * 24 * 3600.0
 MAX_TIMEOUT = 10 * 365 * 24 * 3600.0
 MAX_CAPACITY = 2**31 - 1
 ROUND = 3.0  # seconds: no conversation with a store takes longer, unless told otherwise
+LAST_WORDS = 0.7  # seconds: so much of the time for close() is the store's own
 KEPT = "kept for "  # so begins the note of a grant that stays with its process, to be lent there: idle, perhaps
 _HUGE = 10**18  # beyond it a number is told as this: Python refuses to print an int of thousands of digits
 
@@ -106,7 +107,7 @@ class Waiting(NamedTuple):
 class Eviction(NamedTuple):
     """The last forced release of a name.
 
-    `owner`: who was put out. `evicted_token`: theirs. `token`: one that outranks it. `by`: whoever did it. `age`: how
+    `owner`: who was evicted. `evicted_token`: theirs. `token`: one that outranks it. `by`: whoever did it. `age`: how
     many seconds ago.
     """
 
@@ -160,6 +161,7 @@ class Traits(NamedTuple):
     max_ttl: float = MAX_TTL
 
 
+HOLDER = 32  # characters of a nonce
 _nonces: list[str] = []
 
 

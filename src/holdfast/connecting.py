@@ -19,6 +19,7 @@ from .stores.base import Store
 
 ENTRY_POINTS = "holdfast.stores"
 WITHHELD = "withheld"  # stands in for HOLDFAST_URL in a command that was not given it
+_HALF = re.compile("[\ud800-\udfff]")  # what Python makes of a byte that is no UTF-8
 _told: set[str] = set()  # the embedded files whose path was logged
 
 Opener = Callable[[str, Driver], Store]
@@ -53,6 +54,7 @@ def open_engine(
     url: str | None, driver: Driver, label: str = "", observe: Observers | None = None, also: str | None = None
 ) -> Engine:
     """Find the store's opener by the scheme of its URL, and open it; and a second one `also`."""
+    _refuse_eventlet()
     target = resolve(url)
     label = valid_note(label, "a label")  # before anything is opened
     observers = found(observe)
@@ -67,12 +69,28 @@ def open_engine(
     return engine
 
 
+def _refuse_eventlet() -> None:
+    """Its sockets are not Python's, and there is no select.poll() any more: a store would fail in the middle of something."""
+    patcher = sys.modules.get("eventlet.patcher")
+    if patcher is not None and any(patcher.is_monkey_patched(module) for module in ("socket", "select", "thread")):
+        raise Misuse(
+            "eventlet's monkey_patch() has replaced sockets or threads, and holdfast does not work with those: "
+            "use gevent, threads or asyncio, or do not patch this process"
+        )
+
+
 def open_store(url: Secret, driver: Driver) -> Store:
+    _check_text(url)
     try:
         return opener(url)(url.plain, driver)
     except Misuse as error:
         # Without the frames in which the URL was taken apart: their variables are the password, and are recorded by some.
         raise error.with_traceback(None) from None
+
+
+def _check_text(url: Secret) -> None:
+    if _HALF.search(url.plain) and not url.plain.startswith("sqlite:"):  # a file may be called anything
+        raise Misuse("a store's URL has bytes in it that are not UTF-8, in its password perhaps: say it in UTF-8")
 
 
 def _both(new: Store, also: Secret, driver: Driver) -> Store:
@@ -81,6 +99,7 @@ def _both(new: Store, also: Secret, driver: Driver) -> Store:
     from .stores.also.another import Another
     from .stores.also.both import Both
 
+    _check_text(also)
     try:
         old = open_old(also, driver)
     except Misuse as error:
@@ -172,6 +191,8 @@ def opener(url: str) -> Opener:
         raise Misuse(
             "`holdfast run` keeps HOLDFAST_URL from its command, which asks for it: say holdfast run --pass-url"
         )
+    if near := _nearest(scheme, url, {*BUILT_IN, *others}):
+        raise Misuse(f"no store is known by the scheme {scheme!r}: did you mean {near}://…?")
     known = ", ".join(sorted({*BUILT_IN, *others}))
     raise Misuse(
         f"no store is known by the scheme {scheme!r} (known: {known}). "
@@ -189,6 +210,32 @@ _USUAL_PORTS = {
 }
 
 
+# As others call them; those of SQLAlchemy (postgresql+psycopg) are known by what stands before their plus.
+_OTHER_WORDS = {
+    "valkey": "redis",
+    "valkeys": "rediss",
+    "zk": "zookeeper",
+    "pg": "postgresql",
+    "pgsql": "postgresql",
+    "file": "sqlite",
+}
+
+
+def _nearest(scheme: str, url: str, known: set[str]) -> str:
+    """The scheme that was probably meant, or nothing."""
+    before, plus, _ = scheme.partition("+")
+    port = re.search(r":(\d+)/?$", url)
+    if scheme in ("http", "https"):
+        return _USUAL_PORTS.get(port[1], "") if port else ""
+    if scheme in _OTHER_WORDS:
+        return _OTHER_WORDS[scheme]
+    if plus and before in known:
+        return before
+    from difflib import get_close_matches  # late: few mistype
+
+    return next(iter(get_close_matches(scheme, known, 1, 0.7)), "")
+
+
 def _meant(url: str) -> str:
     """What somebody who wrote this probably wanted to write."""
     if host := re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d+)(/\w*)?", url):
@@ -196,4 +243,11 @@ def _meant(url: str) -> str:
         return f"{scheme}://{host[0]}" if scheme else f"redis://{host[0]}, with the scheme of the store that it is"
     if url.startswith("/"):
         return file_url(url)
+    if file := re.fullmatch(r"sqlite:(/[^/].*)", url):
+        return f"sqlite://{file[1]}"
+    bare = url.strip("\"' \t\r\n")
+    mistyped = re.match(r"([a-z][a-z0-9+.-]*):", bare, re.IGNORECASE)
+    if mistyped and (scheme := mistyped[1].lower()) in BUILT_IN:  # nothing of the rest is shown: it may be a password
+        without = ", without quotes or spaces around it" if bare != url else ""
+        return f"{scheme}://…{without}"
     return "sqlite:///path/to/file or memory://"

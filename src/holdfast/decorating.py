@@ -50,6 +50,11 @@ def plan(function: Callable[..., Any], name: str, key: Key | None, *, asynchrono
     """Refuse what cannot be guarded, or a name that could not be filled in, before anything is ever called."""
     import inspect  # late: it would double the time that `import holdfast` takes
 
+    if isinstance(function, (classmethod, staticmethod, property)):
+        kind = type(function).__name__
+        raise Misuse(f"a {kind} cannot be put under a lock: write @{kind} above the lock, and the lock next to `def`")
+    if isinstance(function, type):
+        raise Misuse(f"{function!r} is a class: decorate its methods, or use `with` where one is made")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise Misuse(f"{function!r} is a generator, which runs after the call returned: use `with` inside it")
     if inspect.iscoroutinefunction(function) is not asynchronous:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from typing import TypeVar
 from weakref import ref
 
 from . import events
 from .asking import Ask, GiveUp
-from .claim import ROUND, Claim, Grant, Place, new_holder, printable
+from .claim import LAST_WORDS, ROUND, Claim, Grant, Place, new_holder, printable
 from .drivers.base import Bell, Driver
 from .drivers.system import host_name
 from .errors import HoldfastError, Misuse, NotAcquired, Unavailable
@@ -60,11 +61,16 @@ class Engine:
         # Holders of claims that are made or released just now, and watches; close() waits for them.
         # True: a claim that was sent was not answered.
         self._under_way: dict[str, bool] = {}
+        # Of these, those whose claim the store itself repeated: the first one may yet arrive.
+        self._doubts: set[str] = set()
         self._telling: dict[str, object] = {}  # of these, the threads that are telling a subscriber something just now
         self._closing: Bell | None = None
         self.leaving = Leaving(self.store, self.driver, self.hook)
         self.renewer = Renewer(self.store, self.driver, self.hook, self.mutex, self.leaving)
         self.lending = Lending(self)
+        tell_repeats_to = getattr(self.store, "tell_repeats_to", None)
+        if tell_repeats_to is not None:
+            tell_repeats_to(self._repeated)
 
     def forked(self) -> None:
         """In a forked child, which owns nothing: the parent goes on holding what it held."""
@@ -106,6 +112,16 @@ class Engine:
 
     # ---- acquire
 
+    def _repeated(self, holder: str) -> None:
+        """Told by the store, from any thread: it asks for this claim again, and the first one may arrive after all others."""
+        self._doubts.add(holder)  # first: whoever ends just now strikes it off, or is not there any more
+        if holder not in self._under_way:  # it is inside, and asked for less
+            self._doubts.discard(holder)
+            with self.mutex:
+                mine = tuple(lease for lease in self.renewer._all() if lease._grant.claim.holder == holder)
+            for lease in mine:
+                lease._strays = True
+
     async def acquire(self, ask: Ask, timeout: float | None, lease_type: type[L], cancel: GiveUp | None = None) -> L:
         if self.closed:
             raise self._closed(ask.name)
@@ -120,13 +136,17 @@ class Engine:
             note = self.hook.carried()
         lease: L | None = None
         owner = self.owner()
-        claim = _tuple(Claim, (name, new_holder(), owner, ttl, units, capacity, fair, timeout != 0, note))
+        claim = _tuple(
+            Claim, (name, new_holder(), owner, ttl, units, capacity, fair, timeout is None or timeout > 0, note)
+        )
         now = self.driver.now
         started = sent = now()
         answer: Grant | Place | None = None
         try:
             self._under_way[claim.holder] = False
             within = ROUND if timeout is None or timeout >= ROUND - FIND_OUT else timeout + FIND_OUT
+            if self.leaving._owed or self.renewer.dropped:
+                self._take_up()
             if self.leaving.going and name in self.leaving.going:
                 await self.leaving.turn(name, FIND_OUT / 2)
                 sent = now()
@@ -141,6 +161,13 @@ class Engine:
                     raise
                 self._under_way[claim.holder] = True
                 answer = await self.store.claim(claim, left)
+            if type(answer) is not Grant and await self.leaving.again(name, min(FIND_OUT / 4, sent + within - now())):
+                left = sent + within - now()
+                if not claim.queue and left > 0:  # who queues is rung
+                    unanswered, self._under_way[claim.holder] = self._under_way[claim.holder], True
+                    sent = now()
+                    answer = await self.store.claim(claim, left)
+                    self._under_way[claim.holder] = unanswered
             if type(answer) is not Grant or now() >= sent + answer.ttl:
                 if timeout is None and capacity == 1:
                     self.mine.not_for_itself(claim, self.renewer.leases())
@@ -151,14 +178,13 @@ class Engine:
                 lease._bound(answer.ttl if not renew else at_most, at_least)
             if not confirm:
                 lease._confirm = False
-            if self._under_way[claim.holder]:
+            if self._under_way[claim.holder] or (self._doubts and claim.holder in self._doubts):
                 lease._strays = True
             if reentrant or reads or alone:
                 self.mine.remember(lease)
             self.renewer.add(lease)
             if events.ACQUIRED in self.hook.by_kind:
-                kind, took = claim.lock, now() - started
-                self._tell(claim, events.ACQUIRED, answer.token, sent - started, "", kind, took, answer.ttl)
+                self._tell(claim, events.ACQUIRED, "", answer, sent - started, now() - started)
                 if self.closed:  # by a subscriber
                     raise self._closed(name)
             return lease
@@ -170,15 +196,17 @@ class Engine:
                     self._disown(lease)
                 # Refused is refused; but what was not answered, or was interrupted, may yet arrive.
                 strays = isinstance(error, Unavailable) or self._under_way.get(claim.holder, False)
-                interrupted = answer is None and not isinstance(error, Exception)
+                strays = strays or claim.holder in self._doubts
+                interrupted = answer is None and not isinstance(error, HoldfastError)  # signal handlers raise anything
                 # And a grant that came too late may live on in the store for a moment.
                 if not isinstance(error, NotAcquired) or claim.queue or strays or type(answer) is Grant:
                     left = FIND_OUT
-                    if timeout is not None and isinstance(error, Exception):
-                        left = min(FIND_OUT, started + timeout + FIND_OUT - now())
-                    elif isinstance(error, GeneratorExit):  # our loop is gone: who is not awaited any more cannot wait
+                    if isinstance(error, GeneratorExit):  # our loop is gone: who is not awaited any more cannot wait
                         left = 0.0
-                    await self.leaving.withdraw(claim, left, unanswered=strays or interrupted)
+                    elif timeout is not None:  # also for whoever is cancelled: no longer than without
+                        left = min(FIND_OUT, started + timeout + FIND_OUT - now())
+                    refused = answer is None and isinstance(error, Misuse) and not strays
+                    await self.leaving.withdraw(claim, left, unanswered=strays or interrupted, refused=refused)
             except BaseException:  # interrupted in this very moment
                 if not self.leaving.owes(claim):
                     self.leaving.later(claim, now() + ttl, unanswered=True)
@@ -191,48 +219,52 @@ class Engine:
         finally:
             try:
                 self._under_way.pop(claim.holder, None)
+                if self._doubts:
+                    self._doubts.discard(claim.holder)
                 if self._closing is not None:
                     self._closing.ring()
             except BaseException:  # interrupted in this very moment
                 self._over(claim.holder)
                 raise
 
+    def _take_up(self) -> None:
+        """What is still to be released, and was left to nobody: those who were at it have ended with their event loop."""
+        bell = self.renewer._bell
+        if self.renewer.dropped and (bell is None or bell.gone):
+            self.renewer.let_go()
+        self.leaving.go_on_if_nobody_does()
+
     def _tell(
-        self,
-        claim: Claim,
-        kind: str,
-        token: int = 0,
-        seconds: float = 0.0,
-        detail: str = "",
-        lock: str = "",
-        took: float = 0.0,
-        ttl: float = 0.0,
+        self, claim: Claim, kind: str, detail: str = "", grant: Grant | None = None, after: float = 0, took: float = 0
     ) -> None:
         """In the middle of a call: a subscriber may close() this connection, which does not wait for its own caller then."""
+        token, ttl = (grant.token, grant.ttl) if grant is not None else (0, 0.0)
         self._telling[claim.holder] = self.driver.me()
         try:
-            self.hook.emit(kind, claim.name, claim.owner, token, seconds, detail, lock, took, ttl)
+            self.hook.emit(kind, claim.name, claim.owner, token, after, detail, claim.lock, took, ttl)
         finally:
             self._telling.pop(claim.holder, None)
 
     def _store_failed(self, what: str, claim: Claim, error: Exception) -> None:
         if events.STORE_FAILED in self.hook.by_kind:
-            self._tell(claim, events.STORE_FAILED, detail=f"{what}: {error}", lock=claim.lock)
+            self._tell(claim, events.STORE_FAILED, f"{what}: {error}")
 
     def _over(self, holder: str) -> None:
         self._under_way.pop(holder, None)
+        self._doubts.discard(holder)
         if self._closing is not None:
             self._closing.ring()
 
     async def _wait_in_line(
-        self, claim: Claim, answer: Grant | Place, timeout: float | None, started: float, cancel: GiveUp | None
+        self, claim: Claim, answer: Grant | Place | None, timeout: float | None, started: float, cancel: GiveUp | None
     ) -> tuple[Grant, float]:
         now = self.driver.now
         give_up = None if timeout is None else started + timeout
         troubled: float | None = None
+        pause = 0.0  # the first time at once: a connection that broke says little of the next one
         if claim.queue and events.WAITING in self.hook.by_kind:
             seen = "" if self.hook.carry is None else await self._carried_inside(claim, give_up)
-            self._tell(claim, events.WAITING, detail=seen, lock=claim.lock)
+            self._tell(claim, events.WAITING, seen)
         while True:
             if self.closed:  # by another thread or task, while we waited
                 raise self._closed(claim.name)
@@ -251,6 +283,7 @@ class Engine:
                     if self.closed:
                         raise self._closed(claim.name)
                     sent = now()
+                answer = None  # if this is not answered, ask again: it may be our turn, and nobody rings twice
                 if claim.holder not in self._under_way:
                     raise Misuse(
                         f"{claim.name!r} is waited for by the process that this one was forked from: acquire it here anew"
@@ -267,9 +300,10 @@ class Engine:
                 troubled = troubled or now()
                 if now() >= troubled + claim.ttl or (give_up is not None and now() >= give_up):
                     raise
-                await self.driver.sleep(self.driver.uniform(0.02, 0.1))
+                await self.driver.sleep(self.driver.uniform(pause, 5 * pause))
+                pause = min(pause + 0.02, 0.08)
                 continue
-            troubled = None
+            troubled, pause = None, 0.0
             if type(answer) is Grant and now() < sent + answer.ttl:
                 return answer, sent
 
@@ -305,17 +339,18 @@ class Engine:
 
     async def _not_acquired(self, claim: Claim, timeout: float | None, waited: float) -> NotAcquired:
         self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=waited, lock=claim.lock, took=waited)
-        try:
-            snapshot = await self.store.inspect(claim.name, FIND_OUT / 2)
-        except Unavailable:
-            snapshot = None
-        when = f"within {timeout:g} s" if timeout else "at once"
+        snapshot = None
+        left = FIND_OUT / 2 if timeout is None else min(FIND_OUT / 2, timeout + FIND_OUT - waited)
+        if left > 0:  # else it was the store that took so long
+            with suppress(Unavailable):
+                snapshot = await self.store.inspect(claim.name, left)
+        when = f"within {timeout:g} s" if timeout is not None and timeout > 0 else "at once"
         story = in_the_way(snapshot, claim) if snapshot else "who holds it could not be found out"
         return NotAcquired(f"could not get {claim.name!r} {when}: {story}", claim.name, snapshot)
 
     # ---- release
 
-    async def release(self, lease: Lease) -> bool:
+    async def release(self, lease: Lease, within: float = ROUND) -> bool:
         """Leave. False: the store did not have it any more.
 
         If the store does not answer, that is Unavailable, and the release goes on in the background; it may be repeated.
@@ -344,7 +379,7 @@ class Engine:
             if ran_out:
                 self.renewer.announce([lease])
                 # The store may count a moment longer.
-                await self.leaving.withdraw(claim, FIND_OUT, keep_until=lease._keep_until)
+                await self.leaving.withdraw(claim, min(FIND_OUT, within), keep_until=lease._keep_until)
                 return False
             if state is RELEASED or state is LOST:
                 return False
@@ -353,22 +388,22 @@ class Engine:
             self._under_way[claim.holder] = False
             try:
                 if lease._keep_until:
-                    there = await self.leaving.leave(claim, lease._keep_until)
+                    there = await self.leaving.leave(claim, lease._keep_until, within)
                 elif lease._confirm or lease._strays:  # what is looked for again after this must not come before it
-                    there = await self.store.release(claim, ROUND)
+                    there = await self.store.release(claim, within)
                 elif self.leaving.post(claim, lease.token, lease._deadline):
                     there = True
                 else:
-                    there = await self.store.release(claim, ROUND)
+                    there = await self.store.release(claim, within)
             except Unavailable as error:  # at once again, over another connection
                 self._store_failed("release", claim, error)
-                if (left := started + ROUND - self.driver.now()) <= 0:
+                if (left := started + within - self.driver.now()) <= 0:
                     raise
                 again = await self.leaving.leave(claim, lease._keep_until, left)
                 # Not there any more: since the first one arrived, as far as anybody can tell. That is no loss.
                 there = again or not lease._keep_until
             lease._state = RELEASED
-            if lease._strays and not lease._keep_until:
+            if (lease._strays or claim.holder in self._doubts) and not lease._keep_until:
                 self.leaving.later(claim, self.driver.now() + claim.ttl, unanswered=True, left=True)
         except BaseException as error:
             if lease._state is RELEASING:
@@ -377,6 +412,8 @@ class Engine:
         finally:
             try:
                 self._under_way.pop(claim.holder, None)
+                if self._doubts:
+                    self._doubts.discard(claim.holder)
                 if self._closing is not None:
                     self._closing.ring()
             except BaseException:  # interrupted in this very moment
@@ -444,9 +481,10 @@ class Engine:
         try:
             self.renewer.close()  # first: what is acquired from now on is refused there, and taken back
             self.store.wake_waiters()
-            await self.driver.shield(lambda: self._leave_everything(deadline))
+            # Its last words are a part of it too, and may say at once what was not said of each: that a session is over.
+            await self.driver.shield(lambda: self._leave_everything(deadline - min(LAST_WORDS, timeout / 5)))
         finally:
-            await self.store.close()
+            await self.store.close(min(LAST_WORDS, max(deadline - self.driver.now(), 0.0)))
             await self.renewer.gone(deadline)
 
     def leftovers(self) -> list[Owed]:

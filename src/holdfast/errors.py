@@ -31,6 +31,17 @@ if TYPE_CHECKING:
 class HoldfastError(Exception):
     """Whatever holdfast raises on purpose."""
 
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(on_one_line(one) if isinstance(one, str) else one for one in args))
+
+
+def on_one_line(text: str) -> str:
+    """A message may cite what a server said, and ends up in logs and on terminals: no forged line, no escape sequence."""
+    if text.isprintable():
+        return text
+    line = " ".join(one.strip() for one in text.splitlines())
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+
 
 class NotAcquired(HoldfastError, TimeoutError):
     """The lock was not to be had in the time given.
@@ -43,9 +54,6 @@ class NotAcquired(HoldfastError, TimeoutError):
         self.name = name
         self.snapshot = snapshot
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.name, self.snapshot)
-
 
 class LeaseLost(HoldfastError):
     """The lease ran out, was taken away, or belongs to another process: stop, and do not write.
@@ -57,9 +65,6 @@ class LeaseLost(HoldfastError):
         super().__init__(message)
         self.name = name
         self.token = token
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.name, self.token)
 
 
 class StaleToken(HoldfastError):
@@ -77,9 +82,6 @@ class StaleToken(HoldfastError):
         self.seen = seen
         self.presented = presented
         self.since = since
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.resource, self.seen, self.presented, self.since)
 
 
 class Conflict(HoldfastError):
@@ -102,9 +104,6 @@ class Conflict(HoldfastError):
         self.found = found
         self.seen = seen
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.resource, self.expected, self.found, self.seen)
-
 
 class Missing(HoldfastError, LookupError):
     """There is no such row to update: insert it first, with a version."""
@@ -118,9 +117,6 @@ class InFlight(HoldfastError):
         self.key = key
         self.left = left
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.key, self.left)
-
 
 class NotOwner(HoldfastError):
     """This worker does not own the key's partition, or is giving it up: hand the work to `owner`."""
@@ -129,9 +125,6 @@ class NotOwner(HoldfastError):
         super().__init__(message)
         self.key = key
         self.owner = owner
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.key, self.owner)
 
 
 class MailboxFull(HoldfastError, TimeoutError):

@@ -6,6 +6,7 @@ that raises is logged and never breaks a lock. Nothing is built when nobody list
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import NamedTuple
@@ -148,9 +149,18 @@ refusals = Hook("fence")  # what storage refused in this process: a guard knows 
 
 
 def report(error: BaseException, what: str) -> None:
+    """In the log; and where that fails, too (logging lets through what a filter or a handler raises), on standard error: nobody
+    who reports is kept from what comes next, which may be to tell somebody that a lock is lost."""
     import logging  # late: a healthy process need not pay for the import
 
-    logging.getLogger("holdfast").error("%s failed", what, exc_info=error)
+    try:
+        logging.getLogger("holdfast").error("%s failed", what, exc_info=error)
+    except Exception as unlogged:
+        from contextlib import suppress
+
+        kinds = f"({type(error).__name__}), and could not be logged ({type(unlogged).__name__})"
+        with suppress(Exception):
+            sys.stderr.write(f"holdfast: {what} failed {kinds}\n")
 
 
 class contained:

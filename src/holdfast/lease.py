@@ -163,8 +163,8 @@ class Lease(Enterable):
         if self._acquired_at is None or self._acquired_at[0].co_filename.startswith(_ASYNCIO):
             return "by a task of its own"
         code, at = self._acquired_at
-        lines = [line for start, end, line in code.co_lines() if start <= at < end]
-        return f"at {code.co_filename}:{lines[0] if lines else code.co_firstlineno} in {code.co_qualname}"
+        lines = (line for start, end, line in code.co_lines() if start <= at < end)
+        return f"at {code.co_filename}:{next(lines, code.co_firstlineno)} in {code.co_qualname}"
 
     def _bound(self, at_most: float | None, at_least: float) -> None:
         """Set before the lease is handed out: it ends after `at_most` seconds, and is not free before `at_least`."""

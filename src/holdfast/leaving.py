@@ -5,7 +5,8 @@ Rule 2: nothing is repeated past the moment at which the claim ends by itself; o
 Rule 3: a claim that was never answered may land after its release. It is looked for a few times more.
 Rule 4: a release that nobody waits for (`confirm=False`) is one that was not answered, until somebody has read its answer.
 Rule 5: of those there are so many at once, and no more: whoever leaves then waits for the answer. And whoever wants a name
-again whose release is on its way from here, waits for that first: nobody stands in line behind himself.
+again whose release is on its way from here, waits for that first: nobody stands in line behind himself. If it is refused all the
+same, since of a release of ours nobody knows yet whether it has arrived, that is said again, and the name asked for again.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from . import events
 from .claim import ROUND, Claim, Grant
 from .drivers.base import Bell, Driver
+from .errors import HoldfastError, Misuse
 from .events import Hook
 from .stores.base import Store
 
@@ -46,10 +49,11 @@ class Posting(Protocol):
 class Going:
     """A release that is on its way, and who of this process wants the name next."""
 
-    __slots__ = ("bells",)
+    __slots__ = ("bells", "tried")
 
     def __init__(self) -> None:
         self.bells: list[Bell] = []
+        self.tried = False  # and interrupted: it may have arrived
 
 
 class Owed(NamedTuple):
@@ -76,11 +80,11 @@ class Leaving:
         self._mutex = threading.Lock()
         self._owed: list[tuple[float, int, Owed]] = []  # a heap: when to try next; a number, to tell two apart
         self._number = 0
-        self._workers: set[object] = set()
+        self._workers: set[Bell] = set()  # each by what it sleeps on
         self._most_workers = _MOST_LIGHTLY if driver.spawns_lightly else _WORKERS
         self._idle: list[Bell] = []  # of workers who have nothing to do just now
         self._seen = 0.0  # when a worker was last heard of
-        self._under_way = 0
+        self._under_way: list[Owed] = []
         self._closing = False
         # Releases that nobody waits for: sent by the store itself, and the answer not read yet, by holder;
         self._posted: dict[str, tuple[float, Claim, int, float]] = {}
@@ -134,6 +138,26 @@ class Leaving:
             if self.going.get(name) is going:  # else it was told a moment ago, and nobody rings
                 await bell.wait(within)
 
+    async def again(self, name: str, within: float) -> bool:
+        """Whoever is refused may stand behind his own release: say all that were not answered again. True: one has arrived."""
+        if not (self._posted or self._owed or self._under_way):
+            return False
+        for holder, (_, claim, *_) in list(self._posted.items()):
+            if claim.name == name:
+                self._answered(holder, None)
+        with self._mutex:
+            undone = (*self._under_way, *(one for _, _, one in self._owed))
+            owed = tuple(one for one in undone if one.claim.name == name)
+        arrived = False
+        until = self._driver.now() + within
+        for claim, _, _, keep_until, *_, left, going in owed:
+            if not left and not keep_until and self._driver.now() < until:
+                self._gone(name, going)  # whoever finds nothing there any more, must not take that for a loss
+                with suppress(HoldfastError):
+                    await self._store.release(claim, until - self._driver.now())
+                    arrived = True
+        return arrived
+
     def disregard(self, claim: Claim) -> None:
         """Whoever left was interrupted, and leaves anew: what comes of the first time tells nothing."""
         self._posted.pop(claim.holder, None)
@@ -168,24 +192,32 @@ class Leaving:
             if at < before:
                 self._answered(holder, None)
 
-    async def withdraw(self, claim: Claim, within: float, *, keep_until: float = 0.0, unanswered: bool = False) -> None:
-        """No ghost: take back a claim that may have arrived, whatever we know of it; after `within` in the background."""
+    async def withdraw(
+        self, claim: Claim, within: float, *, keep_until: float = 0.0, unanswered: bool = False, refused: bool = False
+    ) -> None:
+        """No ghost: take back a claim that may have arrived, whatever we know of it; after `within` in the background.
+
+        `refused`: such a claim is wrong, said the store. If it says so of the release too (as it does of a login that is wrong),
+        nothing is there, and to ask again would only keep close() waiting.
+        """
         left = False
         try:
-            left = await self.leave_at_once(claim, keep_until, within, sure=not unanswered)
+            left = await self.leave_at_once(claim, keep_until, within, sure=not unanswered, refused=refused)
         finally:
             if not left:
                 until = self._driver.now() + claim.ttl
                 self.later(claim, until, keep_until=keep_until, unanswered=unanswered)
 
-    async def leave_at_once(self, claim: Claim, keep_until: float, within: float, sure: bool = True) -> bool:
+    async def leave_at_once(
+        self, claim: Claim, keep_until: float, within: float, sure: bool = True, refused: bool = False
+    ) -> bool:
         """One try, whatever interrupts us. True: it has left, and if we are sure that nothing of it is on its way, for good."""
         if within <= 0:
             return False
         try:
             await self._driver.shield(lambda: self.leave(claim, keep_until, within))
-        except Exception:
-            return False
+        except Exception as error:
+            return refused and isinstance(error, Misuse)
         return sure
 
     def later(
@@ -205,30 +237,44 @@ class Leaving:
 
     def go_on(self) -> None:
         """Somebody sees to what is owed, in the background."""
-        worker = object()
+        worker: Bell | None = None
         try:
             with self._mutex:
                 now = self._driver.now()
                 if now > self._seen + _GONE:
-                    self._workers.clear()  # their loop is gone, and they with it
+                    self._workers.clear()
                     self._idle.clear()
+                for gone in tuple(one for one in self._workers if one.gone):  # their loop is over, and they with it
+                    self._workers.discard(gone)
                 if self._closing:
                     return
                 while self._owed and self._idle:
                     if self._idle.pop().ring():
                         return
-                most = min(self._most_workers, max(len(self._owed) + self._under_way, bool(self._posted)))
+                most = min(self._most_workers, max(len(self._owed) + len(self._under_way), bool(self._posted)))
                 if len(self._workers) >= most:
                     return
-                self._workers.add(worker)
+                worker = bell = self._driver.bell()
+                self._workers.add(bell)
                 self._seen = now
-            self._driver.spawn(partial(self._work, worker), "holdfast-leaving")
+            self._driver.spawn(lambda: self._work(bell), "holdfast-leaving", lambda: self._ended(bell))
         except BaseException as error:
-            self._workers.discard(worker)  # interrupted, say: who does not run does not count
+            if worker is not None:
+                self._workers.discard(worker)  # interrupted, say: who does not run does not count
             if not isinstance(
                 error, RuntimeError
             ):  # no thread, or no loop, to be had: the next one, or close(), goes on
                 raise
+
+    def go_on_if_nobody_does(self) -> None:
+        """Those who were at it may have ended with their event loop."""
+        if all(one.gone for one in tuple(self._workers)):
+            self.go_on()
+
+    def _ended(self, worker: Bell) -> bool:
+        """Perhaps before it had begun."""
+        self._workers.discard(worker)
+        return False
 
     def owe(self, owed: Owed, at: float = 0.0) -> None:
         """Note it; somebody else sees to it."""
@@ -248,10 +294,9 @@ class Leaving:
         unread = [at + _UNREAD for at, *_ in list(self._posted.values())]
         return min([*unread, self._owed[0][0]] if self._owed else unread, default=float("inf"))
 
-    async def _work(self, worker: object) -> None:
-        bell = self._driver.bell()
+    async def _work(self, worker: Bell) -> None:
         try:
-            while True:
+            while not worker.gone:
                 if not self._closing and await self.step() == 0.0:
                     continue
                 with self._mutex:
@@ -267,18 +312,17 @@ class Leaving:
                             return
                         self._workers.add(worker)
                         continue
-                    self._idle.append(bell)
+                    self._idle.append(worker)
                 if pause > 0:
-                    await bell.wait(min(pause, 0.25 if self._owed else _UNREAD))
+                    await worker.wait(min(pause, 0.25 if self._owed else _UNREAD))
                 with self._mutex:
-                    if bell in self._idle:
-                        self._idle.remove(bell)
-        except BaseException:
+                    if worker in self._idle:
+                        self._idle.remove(worker)
+        finally:  # interrupted, or its loop is over: mostly it has been done above
             with self._mutex:
                 self._workers.discard(worker)
-                if bell in self._idle:
-                    self._idle.remove(bell)
-            raise
+                if worker in self._idle:
+                    self._idle.remove(worker)
 
     async def step(self, within: float = _TRY) -> float | None:
         """Try the first, if it is its turn. Returns how long there is nothing to do; None: nothing is owed."""
@@ -291,16 +335,18 @@ class Leaving:
             if self._owed[0][0] > now:
                 return self._owed[0][0] - now
             owed = heapq.heappop(self._owed)[2]
-            self._under_way += 1
+            self._under_way.append(owed)
         done = False
         try:
             await self._try(owed, min(within, max(owed.until - now, 0.05)))
             done = True
         finally:
             if not done:  # interrupted
+                if owed.going is not None:
+                    owed.going.tried = True
                 self.owe(owed)
             with self._mutex:
-                self._under_way -= 1
+                self._under_way.remove(owed)
         return 0.0
 
     async def _try(self, owed: Owed, within: float) -> None:
@@ -321,7 +367,8 @@ class Leaving:
             detail = f"{error}; it ends by itself now"
             self._tell(events.RELEASE_FAILED, owed, detail)
             return
-        if self._gone(owed.claim.name, owed.going) and not there:
+        tried = owed.going is not None and owed.going.tried
+        if self._gone(owed.claim.name, owed.going) and not there and not tried:
             self._lost(owed)
         if owed.latecomers and not self._closing:
             wait, *rest = owed.latecomers

@@ -25,9 +25,9 @@ from weakref import ref
 
 from . import events
 from .asking import Ask, GiveUp
-from .claim import Claim, new_holder
+from .claim import ROUND, Claim, new_holder
 from .drivers.base import Bell
-from .errors import HoldfastError, NotAcquired
+from .errors import HoldfastError, NotAcquired, Unavailable
 from .lease import HELD, LOST, RELEASED, RELEASING, Lease
 from .staying import Kept, Stay, Waiter
 from .stores.base import Store
@@ -40,6 +40,7 @@ L = TypeVar("L", bound=Lease)
 LOOK = 0.25  # seconds: so often a name in use is looked at, and so much later than `keep` it may be given up
 PATIENCE = 10.0  # nor does anybody listen longer without looking: who waits may have come while nobody listened
 SOON = 0.02
+GIVING_UP = 0.5  # so long somebody who has a timeout sees to it that what is over here is given up, before asking anew
 AGAIN = 1.0  # and so often whoever waits here looks for itself, should nobody have rung
 MOST_THREADS, MOST_TASKS = 32, 1024  # each kept name has somebody in the background; names beyond that are not kept
 
@@ -59,6 +60,7 @@ class Lending:
         self._mutex = engine.mutex
         self._most = MOST_TASKS if engine.driver.spawns_lightly else MOST_THREADS
         self._kept: dict[Ask, Kept] = {}
+        self._swept = -LOOK  # when it was last looked whether any of them is in nobody's hand
 
     def names(self) -> list[str]:
         """Of what is kept here, or asked for."""
@@ -159,10 +161,13 @@ class Lending:
 
     def _found(self, ask: Ask) -> Kept | None:
         if len(self._kept) >= self._most:
-            for kept in tuple(self._kept.values()):
-                self._tidy(kept)
-        if len(self._kept) >= self._most:
-            return None
+            now = self._now()
+            if now >= self._swept + LOOK:  # not for everybody who is not kept: they may be thousands
+                self._swept = now
+                for kept in tuple(self._kept.values()):
+                    self._tidy(kept)
+            if len(self._kept) >= self._most:
+                return None
         kept = self._kept[ask] = Kept(ask)
         return kept
 
@@ -205,9 +210,10 @@ class Lending:
                     self._take(kept, stay)  # over, and nobody inside: the next one is another grant
             if stay is not None:
                 with suppress(HoldfastError):
-                    await self.give_up(stay)
+                    await self.give_up(stay, ROUND if timeout is None else GIVING_UP)
                 continue
-            left = None if timeout is None else max(0.0, started + timeout - now)
+            # Below zero: there is less time than usual to find out what came of asking.
+            left = None if timeout is None else max(started + timeout - now, -GIVING_UP)
             fresh = await self._engine.acquire(kept.of_store, left, Stay, cancel)  # referred to until it is lent
             self._install(kept, fresh)
 
@@ -265,10 +271,10 @@ class Lending:
         if kept.bell is not None:
             kept.bell.ring()
 
-    async def give_up(self, stay: Stay) -> bool:
+    async def give_up(self, stay: Stay, within: float = ROUND) -> bool:
         """To the store; then the head of our own line asks for it anew, behind whoever waits elsewhere."""
         try:
-            return await self._engine.release(stay)
+            return await self._engine.release(stay, within)
         finally:
             self.returned(stay)
 
@@ -283,6 +289,8 @@ class Lending:
                     await bell.wait(seconds)  # whoever ends the section under way gives it up
                 elif await self._is_wanted(stay, seconds):
                     kept.wanted = self._now()
+                    if stay.borrower() is not None or kept.line:  # else it is given up anyway
+                        await self._ask_for(stay)
             if seconds is not None:
                 with suppress(HoldfastError):
                     await self.give_up(stay)
@@ -305,8 +313,10 @@ class Lending:
             if self._engine.closed or kept.is_over(stay, now) or (left <= 0 and kept.first() is None):
                 self._take(kept, stay)
                 return 0.0
+            if kept.first() is None:
+                return min(max(left, 0.001), PATIENCE)
             kept.ring()
-            return seldom if kept.first() is not None else min(max(left, 0.001), PATIENCE)
+            return seldom
 
     async def _is_wanted(self, stay: Stay, seconds: float) -> bool:
         try:
@@ -316,3 +326,12 @@ class Lending:
             if not isinstance(error, HoldfastError):
                 events.report(error, f"looking who wants {stay.name!r}")
             return True
+
+    async def _ask_for(self, stay: Stay) -> None:
+        """Is it still ours? Whoever was put out, or forgotten by a server that came back empty, is told that it is wanted, too;
+        and must not let others in until its next renewal finds out."""
+        sent = self._now()
+        with suppress(Unavailable):
+            (verdict,) = await self._engine.store.renew([stay._grant], min(ROUND, stay.remaining()))
+            if not isinstance(verdict, Unavailable):
+                self._engine.renewer.renewed(stay, verdict, sent, None)

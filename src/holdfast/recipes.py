@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from . import decorating, events, rule, words
 from .asking import Ask, GiveUp
-from .claim import (
-    MAX_CAPACITY,
-    valid_keep,
-    valid_name,
-    valid_note,
-    valid_timeout,
-    valid_ttl,
-    valid_units,
-)
+from .claim import MAX_CAPACITY, valid_keep, valid_name, valid_note, valid_timeout, valid_ttl, valid_units
 from .decorating import Key
 from .engine import Engine
 from .errors import LeaseLost, Misuse, NotAcquired, Unsupported
@@ -192,7 +184,12 @@ class Guard(Generic[L]):
         return self._instead(error) if self._instead is not None else None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}>"
+        _, _, units, capacity, *_ = self._ask
+        if capacity == rule.EVERYBODY:
+            what = ", to read" if units == 1 else ", to write"
+        else:
+            what = f", {capacity} units" if capacity > 1 else ""
+        return f"<{type(self).__name__} {self.name!r}{what}>"
 
     if not TYPE_CHECKING:  # a type checker shall go on saying that there is no such attribute
 
@@ -207,6 +204,10 @@ def named_or_keyed(name: str | Unset, key: Key | None) -> str:
             raise Misuse(f"give a name or a key, not both: {name!r:.80}")
         if not callable(key):
             raise Misuse(f"key must be a function of the arguments that returns the name, not {key!r:.80}")
+    if callable(name):
+        raise Misuse(
+            f"{name!r:.80} was taken for the name: a decorator without one has parentheses, as in @locks.lock()"
+        )
     return "" if isinstance(name, Unset) else valid_name(name)
 
 
@@ -286,15 +287,12 @@ class Bundle(Enterable, Generic[L]):
         return next((lease._over() for lease in self._leases if lease._is_lost()), None)
 
 
-def lost_in_body(lease: Lease, released: bool) -> LeaseLost | None:
-    """At the end of a `with` body that raised nothing: was the lock there to the end?"""
-    if lease._is_lost():
-        return lease._over()
-    if not released:
+def lost_in_body(lease: Lease) -> LeaseLost:
+    """At the end of a `with` body that raised nothing: the lock was not there to the end."""
+    if not lease._is_lost():
         lease._why = "the store no longer had it when it was released"
         lease._state = LOST
-        return lease._over()
-    return None
+    return lease._over()
 
 
 class RWLock(Generic[G]):
@@ -368,7 +366,7 @@ async def release_all(engine: Engine, leases: Iterable[Lease]) -> list[Exception
         over = lease._state is RELEASED
         try:
             if not await engine.release(lease) and not over:
-                lost_in_body(lease, released=False)
+                lost_in_body(lease)
         except Exception as error:
             failures.append(error)
         except BaseException as error:

@@ -24,7 +24,7 @@ from . import events
 from .claim import Grant, Verdict
 from .drivers.base import Bell, Driver
 from .errors import Misuse, Unavailable
-from .events import Hook, contained
+from .events import Hook, contained, report
 from .lease import HELD, LOST, Lease
 from .leaving import Leaving, Owed
 from .stores.base import Store
@@ -199,10 +199,8 @@ class Renewer:
                 await bell.wait(min(self._wake_at - now, _IDLE))
                 try:
                     await self._round()
-                except Exception:  # nothing may end renewal silently, not even a mistake of ours
-                    import logging
-
-                    logging.getLogger("holdfast").exception("a round of renewals failed; going on")
+                except Exception as error:  # nothing may end renewal silently, not even a mistake of ours
+                    report(error, "a round of renewals")
                     await self._driver.sleep(0.1)
         except BaseException:
             with self._mutex:

@@ -8,7 +8,7 @@ from weakref import ref
 from .asking import Ask
 from .claim import KEPT, Grant
 from .drivers.base import Bell
-from .lease import HELD, LOST, RELEASED, RELEASING, Lease
+from .lease import HELD, LOST, RELEASED, Lease
 
 
 class Stay(Lease):
@@ -78,8 +78,17 @@ class Stay(Lease):
 
     def __del__(self) -> None:
         """Nobody keeps it, and nobody is inside. It was in nobody's hand, so nobody is warned."""
+        try:
+            self._was_dropped()
+        except BaseException:  # raised by a signal handler: once more, as a lease does it
+            self._was_dropped()
+            if self._deadline:
+                self._engine.renewer.ring()
+            raise
+
+    def _was_dropped(self) -> None:
         self.kept = None  # the collector takes no lock: who looks there finds a reference to nothing
-        if self._now in (HELD, RELEASING) and not self._handed_over and self._deadline:
+        if self._is_owed():
             self._let_go(told=False)
 
 
@@ -121,18 +130,21 @@ class Kept:
         return None
 
     def ring(self) -> None:
-        """For the head of the line: it may be lent the grant, or has to ask for one."""
+        """For the head of the line: it may be lent the grant, or has to ask for one. Nobody there: for the keeper, who may
+        have to give it up, and does not look often while somebody is inside."""
         if (waiter := self.first()) is not None:
             waiter.bell.ring()
+        elif self.bell is not None:
+            self.bell.ring()
 
     def leave(self, me: Waiter) -> None:
-        """Out of the line. If nobody is inside, whoever is now its head looks."""
+        """Out of the line. If nobody is inside, whoever is now its head looks; or the keeper."""
         if self.first() is me:
             self.line.popleft()
         else:
             self.line = deque(one for one in self.line if one() is not None and one() is not me)
         stay = self.here()
-        if self.line and (stay is None or stay.borrower() is None):
+        if stay is None or stay.borrower() is None:
             self.ring()
 
     def is_over(self, stay: Stay, now: float) -> bool:

@@ -143,9 +143,8 @@ class Lease(CoreLease, Exits):
                 return
         except ConnectionError:
             return  # told as an event; the body was covered, and the ttl frees the lock
-        # Released inside the body is no loss.
-        if error is None and before is not RELEASED and (loss := recipes.lost_in_body(self, released=False)):
-            raise loss
+        if error is None and before is not RELEASED:  # released inside the body is no loss
+            raise recipes.lost_in_body(self)
 
 
 class Takeable(recipes.Guard[Lease], Exits):

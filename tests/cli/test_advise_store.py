@@ -93,6 +93,11 @@ def test_the_pages_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> N
     assert all(name in listed for name in ("which-store", "start/fastapi", "migrating"))
     assert main(["docs", "which-store"]) == 0
     assert capsys.readouterr().out.startswith("# Which store?")
+    for spelling in ("docs/which-store.md", "which-store/"):
+        assert main(["docs", spelling]) == 0
+        assert capsys.readouterr().out == (ROOT / "docs" / "which-store.md").read_text()
+    assert main(["docs", "start"]) == 0
+    assert capsys.readouterr().out == (ROOT / "docs" / "start" / "index.md").read_text()
     assert main(["docs", "which-stoer"]) == 125
     assert "did you mean which-store?" in capsys.readouterr().err
     assert main(["docs", "--json"]) == 0

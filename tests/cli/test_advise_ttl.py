@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import closing
@@ -24,6 +26,8 @@ from holdfast.events import LOST, RENEWED, Event, Hook
 from holdfast.observe.changes import Change
 from holdfast.observe.prometheus import Prometheus
 from holdfast.testing.ports import LOOPBACK
+
+from ..security.rogue import rogue
 
 
 class Process:
@@ -231,6 +235,22 @@ def test_a_password_in_the_address_of_an_exporter_is_not_shown() -> None:
             observed("x", url)
         assert "s3cr3t" not in str(refused.value)
         assert "s3c" not in "".join(traceback.format_exception(refused.value)).replace(url, "")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("begins", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"])
+def test_an_exporter_that_comes_to_no_end_is_not_waited_for(begins: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A letter now and then, of its headers or of its metrics: no single one is late."""
+    monkeypatch.setattr("holdfast.advice.observed._PATIENCE", 0.5)
+
+    def dribble(line: socket.socket) -> None:
+        line.sendall(begins)
+        while True:
+            line.sendall(b"#")
+            time.sleep(0.05)
+
+    with rogue(dribble) as address, pytest.raises(Unavailable, match="not in"):
+        observed("x", f"http://{address}/metrics")
 
 
 def test_metrics_and_histories_of_others_end_and_are_looked_at_value_by_value(

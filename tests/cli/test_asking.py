@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import threading
 from contextlib import suppress
@@ -233,3 +234,15 @@ def test_a_command_to_copy_has_no_stars_where_the_password_was(run: Commands, tm
     holding = Holding("host/1/main", 7, 1, 1.0, 2.0, "")
     told = release_command(Snapshot("x", 1, (holding,)), holding, "redis://:secret@cache/0")
     assert told == 'holdfast release x --url "$HOLDFAST_URL" --token 7'
+
+
+def test_a_command_to_copy_names_the_file_that_the_url_came_from(run: Commands, tmp_path: Path) -> None:
+    file = tmp_path / "the url"
+    file.write_text(f"{run.url}\n")
+    job = run.hold("x")
+    told = run("why", "x", "--url-file", str(file)).stdout
+    (command,) = [one.strip() for one in told.splitlines() if "holdfast release" in one]
+    assert f"--url-file '{file}'" in command
+    done = run(*shlex.split(command)[1:], "--yes", HOLDFAST_URL="sqlite:///elsewhere/x.db")
+    assert (done.returncode, "Released." in done.stdout) == (0, True)
+    job.type("\n")

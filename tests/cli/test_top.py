@@ -177,6 +177,24 @@ def test_an_eviction_wants_the_name_typed_and_puts_out_the_one_that_was_looked_a
     played(scene)
 
 
+@pytest.mark.parametrize(("name", "size"), [("mine", (50, 12)), ("long" * 50, (80, 16))])
+def test_where_to_type_is_in_sight_however_small_the_terminal(
+    url: str, locks: holdfast.Locks, name: str, size: tuple[int, int]
+) -> None:
+    async def scene() -> None:
+        async with sitting(url, size=size) as seat:
+            with locks.lock(name):
+                await seat.until(lambda: seat.names() == [name], "the lock")
+                await seat.press("enter")
+                await seat.until(lambda: isinstance(seat.app.screen, One), "one lock")
+                await seat.press("e")
+                await seat.until(lambda: isinstance(seat.app.screen, Evict), "the question")
+                await seat.type("xyz")
+                await seat.shows("xyz")
+
+    played(scene)
+
+
 def test_whoever_came_after_the_one_that_was_looked_at_stays(url: str, locks: holdfast.Locks) -> None:
     async def scene() -> None:
         async with sitting(url) as seat:

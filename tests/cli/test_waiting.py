@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.claim import Holding, Snapshot, Waiting
-from holdfast.cli.waiting import sentence, shortened
+from holdfast.cli.waiting import fitting, sentence, shortened
 from holdfast.rule import EVERYBODY
 
 from .conftest import HOLDFAST, Commands, until
@@ -84,6 +84,21 @@ def test_what_it_says_names_the_oldest_and_counts_those_ahead() -> None:
     assert told == (
         "holdfast: waiting for cat\\x1b[2J since 14:03:05; held for 1 min 5 s by b/2/main and 1 more; 2 ahead in line"
     )
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (90, "holdfast: waiting for reports since 14:03:05; held for 1 min 5 s by vm/7/main"),
+        (70, "waiting since 14:03:05 for vm/7/main, inside for 1 min 5 s"),
+        (49, "waiting for vm/7/main, inside for 1 min 5 s"),
+        (30, "waiting for vm/7/main"),
+        (15, "waiting for vm…"),
+    ],
+)
+def test_where_there_is_little_room_it_says_for_whom(columns: int, expected: str) -> None:
+    snapshot = Snapshot("reports", 1, (Holding("vm/7/main", 7, 1, 65.0, 20.0),), (Waiting("me", 1, 3.0, 20.0),))
+    assert fitting(snapshot, "me", "14:03:05", columns) == expected
 
 
 @pytest.mark.parametrize("columns", [10, 20, 79])

@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.claim import Eviction, Holding, Snapshot, Waiting
 from holdfast.observe.changes import changes
+from holdfast.testing import servers
 
 from .conftest import HOLDFAST, Commands
 
@@ -51,6 +52,31 @@ def test_it_ends_after_the_time_it_was_given_and_tells_what_is_there(run: Comman
     done = run("watch", "--for", "0")
     assert done.returncode == 0
     assert f"acquired       job\\x1b[2J  token {lease.token}  {lease.owner}" in done.stdout
+
+
+@pytest.mark.server
+def test_a_store_that_is_away_for_a_while_is_followed_when_it_is_back() -> None:
+    """It is followed when something is wrong: that is no moment to go home."""
+    with servers.start("redis") as redis, holdfast.connect(redis.url) as locks:
+        command = [HOLDFAST, "watch", "--json", "--interval", "0.05", "--url", f"{redis.url}?timeout=0.5"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            first = locks.lock("first").acquire()
+            assert told(process) == ("acquired", "first", first.token)
+            redis.pause()
+            assert "did not answer" in process.stderr.readline()
+            redis.resume()
+            assert "answers again" in process.stderr.readline()
+            second = locks.lock("second").acquire()
+            assert told(process) == ("acquired", "second", second.token)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+
+
+def test_a_store_that_was_away_at_the_end_is_an_error(run: Commands) -> None:
+    done = run("watch", "--for", "0.2", "--interval", "0.05", "--url", "redis://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.count("it is asked again and again") == 1
 
 
 def snapshot(holders: dict[int, str], line: list[str], eviction: Eviction | None = None) -> dict[str, Snapshot]:

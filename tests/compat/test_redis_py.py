@@ -153,3 +153,31 @@ def test_the_import_line_is_the_whole_migration(server: Any) -> None:
             assert not kind(client, lock.name).acquire(blocking=False)
         assert not lock.locked()
     client.close()
+
+
+def test_a_release_does_not_forget_what_another_thread_has_just_taken() -> None:
+    """Without thread_local the object is shared: the next one may have the lock before release() has returned."""
+    with holdfast.connect("memory://") as locks:
+        lock = Lock(locks, "x", thread_local=False)
+
+        def next_one(_: object) -> None:
+            stop()
+            thread = threading.Thread(target=lock.acquire)
+            thread.start()
+            thread.join(30)
+
+        assert lock.acquire()
+        stop = locks.subscribe(next_one, ["released"])
+        lock.release()
+        assert lock.owned()
+        assert not Lock(locks, "x").acquire(blocking=False)
+        lock.release()
+
+
+def test_errors_name_the_lock(locks: holdfast.Locks, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(LockError) as told:
+        Lock(locks, "x").release()
+    assert told.value.lock_name == "x"
+    with Lock(locks, "x", raise_on_release_error=False) as lock:
+        lock.release()
+    assert "the lock 'x' was no longer held when its body ended" in caplog.text

@@ -32,9 +32,6 @@ def tenant(server: MariaDB, user: str = "tenant", mode: str = "lease") -> str:
 class TestMySql(Suite):
     lines_at_a_time = 5
     turns_at_a_time = 3
-    # A bell is a KILL QUERY, and the server tries for two seconds to wake a sleeper whose connection has just been cut; all
-    # others who ring wait for that. Seen twice in a row.
-    free_within = 5.0
     ttl_short = 0.6  # every renewal is a commit of its own, which on a busy machine takes a while
 
     @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi import Cookie, Depends, FastAPI, Header, Path, Query, Request
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -152,6 +152,55 @@ def test_parameters_may_have_other_names_and_defaults(redis: Redis) -> None:
                 assert (await client.get(f"/items/07{query}")).status_code == 200
             assert seen == ["book:7:1", "pen:7:3"]
             assert (await client.get("/items/x")).json()["detail"][0]["loc"] == ["path", "number"]
+
+    asyncio.run(main())
+
+
+def test_what_else_a_client_sends_does_not_name_the_lock(redis: Redis) -> None:
+    """The lock is of what the endpoint is given; of what comes from elsewhere than path and query there is no lock at all."""
+    locks = {"lease": Depends(locked("order:{order}"))}
+    app = FastAPI(lifespan=lifespan(redis.url))
+
+    async def known() -> str:
+        return "42"
+
+    @app.get("/by/query/{number}")
+    async def by_query(
+        order: Annotated[str, Query(alias="number")], lease: Annotated[Lease, locks["lease"]]
+    ) -> tuple[str, str]:
+        return order, lease.name
+
+    @app.get("/by/header")
+    async def by_header(
+        lease: Annotated[Lease, locks["lease"]], order: Annotated[str, Header()] = "none"
+    ) -> tuple[str, str]:
+        return order, lease.name
+
+    @app.get("/by/cookie")
+    async def by_cookie(
+        lease: Annotated[Lease, locks["lease"]], order: Annotated[str, Cookie()] = "none"
+    ) -> tuple[str, str]:
+        return order, lease.name
+
+    @app.get("/by/dependency")
+    async def by_dependency(
+        lease: Annotated[Lease, locks["lease"]], order: Annotated[str, Depends(known)]
+    ) -> tuple[str, str]:
+        return order, lease.name
+
+    @app.get("/by/another/name")
+    async def by_another_name(
+        lease: Annotated[Lease, locks["lease"]], order: Annotated[str, Query(validation_alias="number")]
+    ) -> tuple[str, str]:
+        return order, lease.name
+
+    async def main() -> None:
+        async with started(app) as client:
+            assert (await client.get("/by/query/7?number=42&order=8")).json() == ["42", "order:42"]
+            for elsewhere in ("header", "cookie", "dependency", "another/name"):
+                sent = {"order": "42", "cookie": "order=42"}
+                answer = await client.get(f"/by/{elsewhere}?order=8&number=42", headers=sent)
+                assert answer.status_code == 500, "somebody has to mend it"
 
     asyncio.run(main())
 

@@ -22,7 +22,8 @@ class Served:
     """Served at `url` until left. `again()` ends it and starts another one on the same port."""
 
     def __init__(self, *urls: str, **settings: Any) -> None:
-        self._urls, self._settings = urls, {"mounted": False, "interval": 0.05, **settings}
+        mounted = "allow_evict" in settings and "token" not in settings  # as behind a login of one's own
+        self._urls, self._settings = urls, {"mounted": mounted, "interval": 0.05, **settings}
         self.port = 0
         self._start()
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 import pytest
 
 from holdfast.claim import Eviction, Holding, Snapshot, Waiting
 from holdfast.dashboard import board as module
 from holdfast.dashboard.board import Board
 from holdfast.dashboard.history import MOST, History
+from holdfast.errors import Misuse
 from holdfast.observe.changes import Change, changes
 from holdfast.rule import EVERYBODY
 
@@ -33,6 +37,16 @@ def looks(*snapshots: Snapshot, step: float = 1.0) -> tuple[Board, list[int]]:
 def test_that_time_passes_is_no_news_and_a_renewal_is() -> None:
     _, versions = looks(held(age=1, left=29), held(age=2, left=28), held(age=3, left=27.1), held(age=4, left=29.9))
     assert versions == [1, 1, 1, 2]
+
+
+def test_whoever_joins_the_line_anew_has_not_waited_since_the_first_time() -> None:
+    """As a worker does that gives up after two seconds and asks again: the same owner, in another place."""
+    waits = (1.0, 2.0, 0.5)
+    seen = (held(age=n, left=30 - n, line=(Waiting("b", 1, wait, 9.0),)) for n, wait in enumerate(waits, 1))
+    board, versions = looks(*seen)
+    assert versions == [1, 1, 2]
+    [lock] = board.since(0)["locks"]
+    assert lock["waiters"] == [{"owner": "b", "share": "", "since": 1001.5}]
 
 
 def test_a_page_is_told_what_is_newer_than_what_it_has_seen() -> None:
@@ -162,3 +176,50 @@ def test_the_history_keeps_so_much_and_finds_it(tmp_path: object) -> None:
     again.add("s", [Change("over", "later", "b")])
     assert [one["id"] for one in again.find(most=2)] == [MOST + 11, MOST + 10]
     again.close()
+
+
+def test_a_file_that_cannot_be_written_costs_the_file_and_is_caught_up_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    history = History(f"{tmp_path}/history.db")
+    other = sqlite3.connect(f"{tmp_path}/history.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    history.add("s", [Change("acquired", "x", "a", 1)])
+    history.add("s", [Change("over", "x", "a", 1)])
+    assert [one["event"] for one in history] == ["acquired", "over"]
+    assert "locked" in history.trouble
+    assert caplog.text.count("not kept in its file") == 1
+    other.execute("ROLLBACK")
+    history.add("s", [Change("acquired", "x", "a", 2)])
+    assert history.trouble == ""
+    assert other.execute("SELECT event, token FROM events ORDER BY id").fetchall() == [
+        ("acquired", 1),
+        ("over", 1),
+        ("acquired", 2),
+    ]
+    other.close()
+    history.close()
+
+
+def test_two_dashboards_keep_their_history_in_one_file(tmp_path: Path) -> None:
+    both = [History(f"{tmp_path}/history.db") for _ in range(2)]
+    for number in range(3):
+        for who, history in enumerate(both):
+            history.add(f"s{who}", [Change("acquired", "x", "a", number + 1)])
+    assert [history.trouble for history in both] == ["", ""]
+    assert [len(list(history)) for history in both] == [3, 3]
+    for history in both:
+        history.close()
+    again = History(f"{tmp_path}/history.db")
+    assert [(one["store"], one["token"]) for one in again] == [
+        (f"s{who}", token) for token in (1, 2, 3) for who in (0, 1)
+    ]
+    again.close()
+
+
+def test_a_file_of_somebody_else_is_no_history(tmp_path: Path) -> None:
+    other = sqlite3.connect(f"{tmp_path}/theirs.db")
+    other.execute("CREATE TABLE events (what TEXT)")
+    other.close()
+    with pytest.raises(Misuse, match="cannot be kept"):
+        History(f"{tmp_path}/theirs.db")

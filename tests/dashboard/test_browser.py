@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 
 import holdfast
+from holdfast.testing import servers
 
 from ..browsing import Browser, Page, accessible, browser, expect, watched
 from .serving import Served, churning, until
@@ -174,14 +175,44 @@ def test_it_comes_back_when_the_server_does(page: Page, served: Served, locks: h
     lease.release()
 
 
+def test_a_lock_of_a_store_that_does_not_answer_is_not_called_free(browser: Browser) -> None:
+    with servers.start("redis") as redis:
+        redis.kill()
+        with Served(redis.url) as served, watched(browser, served.url) as page:
+            expect(page.locator("#troubles")).to_contain_text("cannot connect")
+            expect(page.locator("#main")).to_contain_text("Not known: the store does not answer")
+            page.keyboard.press("g")
+            expect(page.locator("#main")).to_contain_text("Not known: the store does not answer")
+            page.goto(f"{served.url}/#/lock?store=redis&name=mine")
+            expect(page.locator("#main")).to_contain_text("Not known: the store does not answer")
+            redis.restart()
+            expect(page.locator("#main")).to_contain_text("It is free")
+            page.keyboard.press("g")
+            expect(page.locator("#main")).to_contain_text("Nobody waits")
+            page.keyboard.press("l")
+            expect(page.locator("#main")).to_contain_text("No locks are in use")
+            page.goto(f"{served.url}/#/lock?store=nowhere&name=mine")
+            expect(page.locator("#main")).to_contain_text("There is no such store")
+
+
 def test_one_logs_in_with_the_token(browser: Browser, url: str) -> None:
     with Served(url, token="a token that is long enough") as served:
         page = browser.new_page()
         page.goto(served.url)
+        expect(page.locator("[role=alert]")).to_be_hidden()
+        page.fill("#token", "another token, as long as it")
+        page.click("text=Log in")
+        expect(page.locator("[role=alert]")).to_contain_text("not the token")
+        accessible(page, "")
         page.fill("#token", "a token that is long enough")
         page.click("text=Log in")
         expect(page.locator("#status")).to_have_text("live")
         assert page.evaluate("document.cookie") == ""
+        served.again()  # which knows of no session
+        expect(page.locator("#token")).to_be_visible()
+        page.fill("#token", "a token that is long enough")
+        page.click("text=Log in")
+        expect(page.locator("#status")).to_have_text("live")
         page.close()
 
 
@@ -211,6 +242,10 @@ def test_the_page_is_accessible_in_light_and_dark_and_fits_a_phone(
         expect(drawn).to_be_visible()  # not made smaller until nobody can read it, nor wider than the page
         assert drawn.evaluate("one => one.scrollWidth - one.clientWidth") <= 0
         assert drawn.evaluate("one => one.querySelector('svg').getScreenCTM().a") == pytest.approx(1)
+        page.keyboard.press("s")
+        expect(page.locator("dl.traits")).to_be_visible()
+        page.locator("h3").first.evaluate("one => { one.textContent = 'sqlite:///' + 'a-long-way/'.repeat(30) }")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
         page.keyboard.press("l")
         expect(page.locator("#locks tbody tr").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ import httpx
 import pytest
 import uvicorn
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Mount
 
 import holdfast
@@ -174,6 +176,8 @@ def test_an_eviction_wants_the_name_typed_and_the_token_that_was_seen(
         for token in (True, 0, -1, "1", 2**60, None):
             assert evict(token=token).status_code == 400
         assert evict(token=lease.token - 1).json() == {"released": False, "new_token": None}
+        assert "was gone already, and nobody was put out by the dashboard" in caplog.text
+        assert " was put out by" not in caplog.text.replace("nobody was put out by", "")
         lease.renew()  # nothing of that has touched it
         with caplog.at_level(logging.WARNING, "holdfast.dashboard"):
             done = evict().json()
@@ -189,6 +193,18 @@ def test_an_eviction_wants_the_name_typed_and_the_token_that_was_seen(
         snapshot = locks.inspect("mine")
         assert snapshot.eviction is not None
         assert snapshot.eviction.by.endswith("/dashboard")
+
+
+def test_an_eviction_that_was_not_answered_is_remembered_as_one_that_may_have_been(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        Served("redis://127.0.0.1:1?timeout=0.2", allow_evict=True) as served,
+        httpx.Client(base_url=served.url) as page,
+    ):
+        wish = {"store": "redis", "name": "x", "typed": "x", "token": 7}
+        assert page.post("/api/evict", json=wish, headers=acting(page)).status_code == 503
+    assert "the holder of token 7 of 'x' was perhaps put out (the store did not say)" in caplog.text
 
 
 def test_another_site_cannot_act_with_the_visitors_cookie(url: str, locks: holdfast.Locks) -> None:
@@ -249,6 +265,50 @@ def test_only_so_many_pages_are_told_at_once(url: str, monkeypatch: pytest.Monke
         until(is_told, "a page that was closed to make room")
 
 
+def test_only_so_many_pages_are_told_at_once_also_of_those_who_come_together(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were counted when they began, and by then all of them had been let in."""
+    monkeypatch.setattr(app, "_MOST_STREAMS", 2)
+    board = dashboard.asgi(url)
+    asked = {
+        "type": "http",
+        "method": "GET",
+        "path": "/api/events",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+    }
+
+    async def come(told: list[int], all_told: asyncio.Event, over: asyncio.Event) -> None:
+        async def receive() -> dict[str, Any]:
+            await over.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                told.append(message["status"])
+                if len(told) == 10:
+                    all_told.set()
+
+        await board(dict(asked), receive, send)
+
+    async def main() -> None:
+        told: list[int] = []
+        all_told, over = asyncio.Event(), asyncio.Event()
+        async with asyncio.timeout(20), asyncio.TaskGroup() as pages:
+            for _ in range(10):
+                pages.create_task(come(told, all_told, over))
+            await all_told.wait()
+            assert sorted(told) == [200] * 2 + [503] * 8
+            over.set()
+        assert board._streams == 0
+
+    try:
+        asyncio.run(main())
+    finally:
+        board.close()
+
+
 def test_with_a_token_one_has_to_log_in(url: str) -> None:
     with Served(url, token=TOKEN) as served, httpx.Client(base_url=served.url, timeout=30) as page:
         for path in ("/api/state", "/api/events", "/api/history", "/api/session", "/api/history.jsonl", "/api/graph"):
@@ -256,6 +316,7 @@ def test_with_a_token_one_has_to_log_in(url: str) -> None:
         assert page.get("/").headers["location"] == "/login"
         assert page.get("/login").status_code == page.get("/static/dashboard.css").status_code == 200
         assert page.post("/login", data={"token": "wrong"}).status_code == 401
+        assert page.post("/login", data={"token": "x" * 10_000}).status_code == 400
         assert page.get("/api/state", headers={"Authorization": "Bearer wrong"}).status_code == 401
         assert page.get("/api/state", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
         foreign = page.post("/login", data={"token": TOKEN}, headers={"Sec-Fetch-Site": "cross-site"})
@@ -271,6 +332,19 @@ def test_with_a_token_one_has_to_log_in(url: str) -> None:
         session = page.get("/api/session", headers=mine).json()
         assert page.post("/api/logout", headers={**mine, session["header"]: session["csrf"]}).status_code == 200
         assert page.get("/api/state", headers=mine).status_code == 401
+
+
+def test_who_has_logged_out_is_told_nothing_more(url: str, locks: holdfast.Locks) -> None:
+    with Served(url, token=TOKEN) as served, httpx.Client(base_url=served.url, timeout=30) as page:
+        mine = {"Cookie": page.post("/login", data={"token": TOKEN}).headers["set-cookie"].partition(";")[0]}
+        session = page.get("/api/session", headers=mine).json()
+        with page.stream("GET", "/api/events", headers=mine) as answer:
+            lines = answer.iter_lines()
+            assert next(lines) == "event: all"
+            assert page.post("/api/logout", headers={**mine, session["header"]: session["csrf"]}).status_code == 200
+            with locks.lock("afterwards"):
+                for line in lines:  # to its end, which it has
+                    assert "afterwards" not in line
 
 
 def test_too_large_a_question_is_refused(page: httpx.Client) -> None:
@@ -394,7 +468,7 @@ def test_a_page_that_opens_wakes_those_who_rest(monkeypatch: pytest.MonkeyPatch,
     until(lambda: looks, "the first look")
 
     async def open_it() -> None:
-        opened = app._stream()
+        opened = app._stream(Request({"type": "http", "headers": []}))
         await anext(opened)
         seen = len(looks)
         await asyncio.to_thread(until, lambda: len(looks) > seen, "another look")
@@ -439,11 +513,25 @@ def test_an_address_that_others_reach_wants_a_token(url: str, tmp_path: Path) ->
     assert "wants HOST:PORT" in command(url, "--listen", "nonsense").stderr
 
 
+@pytest.mark.parametrize("page", ["dashboard", "lab"])
+def test_an_address_that_is_taken_is_told(page: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = [HOLDFAST, page, "--listen", place]
+        refused = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert (refused.returncode, refused.stdout) == (125, "")
+    assert refused.stderr == (
+        f"holdfast: cannot listen on {place}: address already in use. Say another with --listen HOST:PORT\n"
+    )
+
+
 def test_putting_holders_out_wants_a_token_even_on_this_machine(url: str) -> None:
     """Its other users reach the page as well, and would act with the rights of whoever started it."""
     refused = command(url, "--allow-evict")
     assert refused.returncode == 125
     assert "every user of this machine can reach 127.0.0.1" in refused.stderr
+    with pytest.raises(Misuse, match="every user of this machine"):
+        dashboard.asgi(url, allow_evict=True, mounted=False)
 
 
 def test_hostile_questions_are_refused_and_no_fault_of_ours(url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -231,6 +232,18 @@ def test_the_token_goes_to_the_dashboard_and_to_nobody_it_would_send_us_to() -> 
         told._post([])
         server.shutdown()
     assert asked == ["Bearer of this one"]
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:{}", "http://localhost:{}", "http://[::1]:{}"])
+def test_what_is_for_this_machine_goes_through_no_proxy(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        proxy.setblocking(False)
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        Dashboard(address.format(nobody.getsockname()[1]), token="of this one")._post([])
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
 
 
 def test_an_address_that_makes_no_sense_is_refused_without_its_password() -> None:

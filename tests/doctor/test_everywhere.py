@@ -16,6 +16,7 @@ import holdfast
 from holdfast.claim import Snapshot
 from holdfast.doctor import Finding, everywhere, examine, network, sqlite, worst
 from holdfast.doctor.findings import findings
+from holdfast.drivers.dialing import is_local
 
 from ..cli.conftest import HOLDFAST
 from .looking import all_looked_at, levels, one, said, whole
@@ -151,12 +152,12 @@ def test_another_store_of_somebody_else_is_examined_by_its_claims(monkeypatch: p
 
 @pytest.mark.parametrize("host", ["", "localhost", "127.0.0.1", "127.8.8.8", "::1", "[::1]", "/run/x.sock", "@x"])
 def test_this_machine_is_local(host: str) -> None:
-    assert network.is_local(host)
+    assert is_local(host)
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "db.internal", "192.0.2.1", "::", "*", "localhost.evil.example"])
 def test_what_others_can_reach_is_not_local(host: str) -> None:
-    assert not network.is_local(host)
+    assert not is_local(host)
 
 
 @pytest.mark.parametrize(

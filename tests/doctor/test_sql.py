@@ -10,8 +10,8 @@ import pymysql
 import pytest
 
 import holdfast
-from holdfast.doctor import mysql as mysql_ward
 from holdfast.doctor import postgresql as postgresql_ward
+from holdfast.doctor import sql as sql_ward
 from holdfast.testing import servers
 from holdfast.testing.servers.mariadb import MariaDB
 from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
@@ -113,7 +113,7 @@ def test_somebody_who_locks_the_lock_table_and_sleeps_is_found(postgresql: Postg
 
 
 def test_too_many_connections_are_told(postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgresql_ward, "_CROWDED", 0.0)
+    monkeypatch.setattr(sql_ward, "_CROWDED", 0.0)
     assert "connections are in use" in said(one(postgresql.url, "connections"), "warning")
 
 
@@ -182,5 +182,5 @@ def test_somebody_who_locks_rows_and_sleeps_is_found_in_mariadb(
             assert "or: KILL " in said(one(mariadb.url, "blockers"), "warning")
         finally:
             run(root, "ROLLBACK")
-    monkeypatch.setattr(mysql_ward, "_CROWDED", 0.0)
+    monkeypatch.setattr(sql_ward, "_CROWDED", 0.0)
     assert "connections are in use" in said(one(mariadb.url, "connections"), "warning")

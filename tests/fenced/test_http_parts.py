@@ -11,6 +11,7 @@ import pytest
 from holdfast.errors import Misuse, StaleToken, Unavailable
 from holdfast.fenced.http import BadSignature, Signer, TooFar
 from holdfast.fenced.http.gate import AsyncGate, ThreadGate
+from holdfast.fenced.http.request import refuse_repeated
 from holdfast.fenced.mark import Mark
 
 OLD, NEW = b"o" * 32, b"n" * 32
@@ -148,6 +149,21 @@ def test_a_cancelled_wait_leaves_nothing_behind() -> None:
     asyncio.run(work())
 
 
+def test_who_has_waited_in_vain_is_forgotten() -> None:
+    """Also while the one before is being served, which may have no end."""
+
+    async def main() -> None:
+        gate = AsyncGate(patience=0.01)
+        assert gate.enter(Mark("r", 1))
+        for _ in range(5):
+            assert not gate.enter(Mark("r", 2))
+            with pytest.raises(Unavailable):
+                await gate.wait(Mark("r", 2))
+        assert not gate._waiting["r"]
+
+    asyncio.run(main())
+
+
 def test_an_overtaken_waiter_is_refused() -> None:
     async def work() -> None:
         gate = AsyncGate()
@@ -161,6 +177,25 @@ def test_an_overtaken_waiter_is_refused() -> None:
             await waiting
 
     asyncio.run(work())
+
+
+def test_many_headers_are_looked_at_in_one_pass() -> None:
+    """A stranger sends as many as the server takes, and each of them would stop all other requests for longer."""
+    compared = 0
+
+    class Name(bytes):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return bytes.__eq__(self, other)
+
+        __hash__ = bytes.__hash__
+
+    names: list[bytes] = [Name(b"fencing-%d" % number) for number in range(300)]
+    refuse_repeated(names)
+    with pytest.raises(Misuse):
+        refuse_repeated([*names, Name(b"fencing-7")])
+    assert compared < 2 * len(names)
 
 
 def test_marks_are_bounded_and_old_ones_make_room() -> None:

@@ -74,8 +74,8 @@ def test_threads_and_asyncio_have_the_same_names_and_signatures() -> None:
         assert list(ours.parameters) == list(theirs.parameters)
     for name in ("File", "Object", "Redis", "Etcd", "ZooKeeper"):
         ours_too, theirs_too = getattr(fenced, name), getattr(aio, name)
-        public = [method for method in vars(ours_too) if not method.startswith("_")]
-        assert public == [method for method in vars(theirs_too) if not method.startswith("_")]
+        public = [method for method in dir(ours_too) if not method.startswith("_")]
+        assert public == [method for method in dir(theirs_too) if not method.startswith("_")]
         for method in public:
             assert inspect.signature(getattr(ours_too, method)) == inspect.signature(getattr(theirs_too, method))
 

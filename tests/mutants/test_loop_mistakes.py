@@ -11,10 +11,47 @@ from .spoiling import Mutant, must_be_clean, must_be_found
 NEXT = "test_what_was_connected_in_a_loop_that_is_over_goes_on_in_the_next"
 REDIS = f"tests/conformance/test_redis.py::TestRedis::{NEXT}"
 POSTGRESQL = f"tests/conformance/test_postgresql.py::TestPostgreSQL::{NEXT}[asyncio]"
-SESSIONS = f"tests/conformance/test_postgresql_sessions.py::TestPostgreSQLSessions::{NEXT}[asyncio]"
+STRANDED = (
+    "tests/stores/postgresql/test_sessions.py::test_what_was_held_when_its_loop_ended_is_released_without_an_alarm"
+)
 STAYS = "self.loop.create_future()\n        if not self.open:"
 
 MUTANTS = [
+    Mutant(
+        "what a loop has left in the middle keeps what it had taken",
+        "drivers/aio.py",
+        (("            self._loop = loop\n            self.bury()\n", "            self._loop = loop\n"),),
+        "tests/drivers/test_loops_that_are_over.py::test_what_was_left_in_the_middle_puts_back_what_it_had",
+    ),
+    Mutant(
+        "what goes on though its caller is cancelled keeps what it had taken",
+        "drivers/aio.py",
+        (("        self._attempts.add(task)\n", ""),),
+        "tests/drivers/test_loops_that_are_over.py::test_what_was_left_in_the_middle_puts_back_what_it_had",
+    ),
+    Mutant(
+        "a release that a loop has left undone is left to nobody",
+        "engine.py",
+        (("        self.leaving.go_on_if_nobody_does()\n", ""),),
+        "tests/test_leaving.py::test_a_release_that_a_loop_has_left_undone_goes_on_in_the_next",
+    ),
+    Mutant(
+        "a lease that was dropped after the end of its loop is let go when the next is due",
+        "engine.py",
+        (
+            (
+                "            self.renewer.let_go()\n        self.leaving.go_on_if",
+                "            pass\n        self.leaving.go_on_if",
+            ),
+        ),
+        "tests/test_leaving.py::test_a_lease_that_was_dropped_after_the_end_of_its_loop_is_released_in_the_next",
+    ),
+    Mutant(
+        "a release that was interrupted and had arrived is told as a loss",
+        "leaving.py",
+        ((" and not there and not tried:", " and not there:"),),
+        "tests/test_unconfirmed.py::test_one_that_a_loop_left_in_the_middle_goes_on_in_the_next_and_is_no_loss",
+    ),
     Mutant(
         "the number of a socket is used that uvloop has closed with itself",
         "drivers/transports.py",
@@ -28,8 +65,8 @@ MUTANTS = [
     ),
     Mutant(
         "Redis: an ear in a loop that is over is thought to listen",
-        "stores/redis/ear_aio.py",
-        ((" and not self._pipe.loop.is_closed()", ""),),
+        "stores/redis/pipe.py",
+        (("return self.open and not self.loop.is_closed()", "return self.open"),),
         f"{REDIS}[asyncio]",
     ),
     Mutant(
@@ -40,9 +77,9 @@ MUTANTS = [
     ),
     Mutant(
         "Redis: who dials waits in a loop that is over",
-        "stores/ears_aio.py",
-        (("        if self._loop is not loop:\n", "        if self._loop is None:\n"),),
-        f"{REDIS}[asyncio]",
+        "stores/kit/turns.py",
+        (("return self.until >= now and self._bell.ring()", "return self.until >= now"),),
+        "tests/stores/redis/test_aio.py::test_who_was_connecting_in_a_loop_that_is_over_keeps_nobody_out",
     ),
     Mutant(
         "PostgreSQL: an ear in a loop that is over is thought to listen",
@@ -51,10 +88,16 @@ MUTANTS = [
         POSTGRESQL,
     ),
     Mutant(
-        "PostgreSQL: a session lock of a loop that is over cannot be released",
+        "PostgreSQL: who asks a session of a loop that is over is not answered",
         "stores/postgresql/lane.py",
         (("asyncio.get_running_loop().create_future()\n        if self.is_stale():", STAYS),),
-        SESSIONS,
+        STRANDED,
+    ),
+    Mutant(
+        "PostgreSQL: a session lock of a loop that is over is hung up on, and then asked for",
+        "stores/postgresql/session_wire_aio.py",
+        (("return self.lane.loop.is_closed()", "return False"),),
+        STRANDED,
     ),
 ]
 

@@ -28,6 +28,17 @@ BELLS, FILE = "tests/stores/test_sqlite_bells.py::", "tests/stores/test_sqlite_f
 
 MUTANTS = [
     Mutant(
+        "what was interrupted is not taken back",
+        "engine.py",
+        (
+            (
+                "await self.leaving.withdraw(claim, left, unanswered=strays or interrupted, refused=refused)",
+                "pass",
+            ),
+        ),
+        SUITE + "test_cancelled_at_any_await_nothing_is_left",
+    ),
+    Mutant(
         "a release that does not ask whose it is",
         "stores/memory.py",
         (
@@ -155,22 +166,11 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "await self.leaving.withdraw(claim, left, unanswered=strays or interrupted)",
+                "await self.leaving.withdraw(claim, left, unanswered=strays or interrupted, refused=refused)",
                 "pass",
             ),
         ),
         SUITE + "test_interrupted_while_waiting_nothing_is_left",
-    ),
-    Mutant(
-        "a withdrawal that can be cancelled itself",
-        "leaving.py",
-        (
-            (
-                "self._driver.shield(lambda: self.leave(claim, keep_until, within))",
-                "self.leave(claim, keep_until, within)",
-            ),
-        ),
-        SUITE + "test_cancelled_at_any_await_nothing_is_left",
     ),
     Mutant(
         "a line that everybody passes",
@@ -233,11 +233,6 @@ MUTANTS = [
             (
                 "self._workers.discard(worker)  # under the same lock as the decision: nothing is left to nobody\n",
                 "break\n",
-            ),
-            (
-                "                        self._idle.remove(bell)\n        except",
-                "                        self._idle.remove(bell)\n"
-                "            with self._mutex:\n                self._workers.discard(worker)\n        except",
             ),
         ),
         LEAVING + "test_what_comes_while_the_last_worker_goes_home_is_not_left_to_nobody",

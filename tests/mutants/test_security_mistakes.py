@@ -17,6 +17,7 @@ ROWS = "tests/security/test_lying_rows.py::"
 SERVERS = "tests/security/test_rogue_servers.py::test_whatever_answers_is_unavailable_soon_and_costs_little"
 SIGNED = "tests/fenced/test_http_parts.py::test_a_signature_is_for_one_method_and_path"
 ALSO = "tests/stores/also/test_urls.py::"
+AFTER_LOGIN = "tests/security/test_after_login.py::test_whoever_lets_us_in_gets_nothing_more_and_costs_little"
 ROGUE = "tests/security/test_rogue_redis.py::"
 SIBLING = "::test_a_tenant_may_touch_nothing_of_a_sibling"
 PRINTED = "tests/cli/test_migrate.py::test_the_documented_rights_are_those_that_are_printed"
@@ -65,7 +66,7 @@ MUTANTS = [
         "an owner reaches a message as it is",
         "in_the_way.py",
         (("held by {printable(holding.owner)}", "held by {holding.owner}"),),
-        SECRETS + "test_what_others_wrote_into_the_store_forges_no_line_of_a_message_or_a_log",
+        SECRETS + "test_who_is_in_the_way_is_told_on_one_line",
     ),
     Mutant(
         "what a server said reaches a log as it is",
@@ -73,7 +74,36 @@ MUTANTS = [
         (('printable(detail) if detail else ""', "detail"),),
         SECRETS + "test_what_a_server_said_forges_no_line_of_a_log",
     ),
+    Mutant(
+        "what a server said reaches an error as it is",
+        "errors.py",
+        (
+            (
+                "super().__init__(*(on_one_line(one) if isinstance(one, str) else one for one in args))",
+                "super().__init__(*args)",
+            ),
+        ),
+        SECRETS + "test_what_a_server_said_forges_no_line_of_an_error[consul-threads]",
+    ),
     # ---- rogue servers
+    Mutant(
+        "a column is described by what is not there",
+        "stores/mysql/connection_aio.py",
+        (("    if at + _NUMBERS > len(data):\n", "    if False:\n"),),
+        "tests/security/test_after_login.py::test_a_column_is_described_within_its_packet",
+    ),
+    Mutant(
+        "a file of ours is wanted, and it is no fault of the server's",
+        "stores/mysql/connection.py",
+        (("OSError, ValueError, RuntimeError, *NONSENSE) as error:", "OSError, ValueError, *NONSENSE) as error:"),),
+        AFTER_LOGIN + "[a file of ours is wanted-0-threads]",
+    ),
+    Mutant(
+        "a server sends us to a socket of this machine",
+        "stores/redis/replies.py",
+        (("if not (_HOST.fullmatch(host) or (not host and otherwise)) or not 0 < number < 65536:", "if not host:"),),
+        ROGUE + "test_nobody_is_sent_to_a_socket_of_this_machine",
+    ),
     Mutant(
         "a reply without a bound",
         "stores/redis/replies.py",
@@ -283,8 +313,20 @@ MUTANTS = [
     Mutant(
         "the dashboard's token goes wherever it is sent",
         "observe/dashboard.py",
-        (("build_opener(_Nowhere)", "build_opener()"),),
+        (("build_opener(_Nowhere, *direct)", "build_opener(*direct)"),),
         "tests/dashboard/test_told.py::test_the_token_goes_to_the_dashboard_and_to_nobody_it_would_send_us_to",
+    ),
+    Mutant(
+        "the token of a dashboard on this machine goes to a proxy",
+        "observe/dashboard.py",
+        (("[ProxyHandler({})] if is_local", "[] if is_local"),),
+        "tests/dashboard/test_told.py::test_what_is_for_this_machine_goes_through_no_proxy",
+    ),
+    Mutant(
+        "every user of the machine puts holders out, by an application of one's own",
+        "dashboard/__init__.py",
+        (("if allow_evict and token is None and not mounted:", "if False:"),),
+        "tests/dashboard/test_http.py::test_putting_holders_out_wants_a_token_even_on_this_machine",
     ),
     Mutant(
         "another site makes the laboratory work",
@@ -303,6 +345,12 @@ MUTANTS = [
         "dashboard/app.py",
         (("except (ValueError, RecursionError):", "except ValueError:"),),
         "tests/dashboard/test_http.py::test_hostile_questions_are_refused_and_no_fault_of_ours",
+    ),
+    Mutant(
+        "a client names the lock by what the endpoint does not get",
+        "contrib/fastapi.py",
+        (("if parameter is None or where is None:", 'where = where or "query"\n    if parameter is None:'),),
+        "tests/contrib/test_fastapi.py::test_what_else_a_client_sends_does_not_name_the_lock",
     ),
     # ---- rows that lie
     Mutant(
@@ -344,16 +392,21 @@ MUTANTS = [
         "stores/also/sql.py",
         (
             (
-                "self._target.conninfo.plain,\n",
-                'self._target.conninfo.plain.replace("require_auth", "application_name"),\n',
+                "                self._target,\n",
+                "                self._target._replace(conninfo=type(self._target.conninfo)("
+                'self._target.conninfo.plain.replace("require_auth", "application_name"))),\n',
             ),
         ),
         ALSO + "test_a_password_is_not_sent_in_clear_text_to_whoever_asks_for_it",
     ),
     Mutant(
-        "frames of psycopg with the password of the old lock",
-        "stores/also/sql.py",
-        (("    except psycopg.Error as error:\n", "    except ZeroDivisionError as error:\n"),),
+        "frames of a login with the password of the old lock",
+        "stores/postgresql/opening.py",
+        (
+            ("    pgconn = pq.PGconn.connect_start(make", "    plain = make"),
+            ("**settings).encode())\n", "**settings).encode()\n    pgconn = pq.PGconn.connect_start(plain)\n"),
+            ("            continue\n", "            raise\n"),
+        ),
         ALSO + "test_no_password_is_shown_whatever_is_wrong_with_the_url",
     ),
     Mutant(
@@ -397,7 +450,7 @@ MUTANTS = [
         Mutant(
             f"etcd listens for as long as something is said, in {world}",
             "stores/etcd/wire.py",
-            (("                    if self._driver.now() >= deadline:", "                    if False:"),),
+            (("                if self._driver.now() >= deadline:", "                if False:"),),
             f"tests/stores/etcd/test_pings.py::test_pings_without_an_end_end_with_the_deadline_in_{world}",
         )
         for world in ("threads", "asyncio")
@@ -475,7 +528,10 @@ MUTANTS = [
     Mutant(
         "what urllib takes for a port is cited",
         "advice/observed.py",
-        ((" if isinstance(error, HTTPException) else redacted(str(error))", " + str(error)"),),
+        (
+            ("            if isinstance(error, HTTPException)\n", "            if False\n"),
+            ("else redacted(str(error))", "else str(error)"),
+        ),
         "tests/cli/test_advise_ttl.py::test_a_password_in_the_address_of_an_exporter_is_not_shown",
     ),
     Mutant(
@@ -493,8 +549,19 @@ MUTANTS = [
     Mutant(
         "frames of PyMySQL with the password of the old lock",
         "stores/also/sql.py",
-        (('            problem = Misuse(f"cannot connect to {self.where}: {error}")', "            raise"),),
+        (('            problem: Exception = Misuse(f"cannot connect to {self.where}: {error}")', "            raise"),),
         ALSO + "test_a_rogue_mysql_is_given_no_password_and_no_frame_holds_it",
+    ),
+    Mutant(
+        "frames of PyMySQL with the password, if what answers is no MySQL",
+        "stores/also/sql.py",
+        (
+            (
+                "        except Exception as error:  # also what",
+                "        except pymysql.err.Error as error:  # not what",
+            ),
+        ),
+        ALSO + "test_whatever_answers_the_old_lock_as_mysql_no_frame_holds_the_password",
     ),
     Mutant(
         "a path that is no text",

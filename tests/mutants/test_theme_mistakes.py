@@ -13,7 +13,7 @@ LEFT = """            book = space.books.get(name)
             if book is None:
                 return False
 """
-AT_ONCE = """                if (left := started + ROUND - self.driver.now()) <= 0:
+AT_ONCE = """                if (left := started + within - self.driver.now()) <= 0:
                     raise
                 again = await self.leaving"""
 WAKES = "            self.store.wake_waiters()\n"
@@ -51,6 +51,28 @@ MUTANTS = [
         "stores/consul/keeper.py",
         (("            return not mine.leaving", "            return True"),),
         PUT_OUT + "a_renewal_that_is_answered_while_its_lease_is_being_put_out_says_that_it_is_lost",
+    ),
+    Mutant(
+        "Consul: a renewal does not wait until it is decided who is put out",
+        "stores/consul/keeper.py",
+        (
+            (
+                "        with self._mutex:\n            if not mine.leaving:\n",
+                "        if True:\n            if not mine.leaving:\n",
+            ),
+        ),
+        PUT_OUT + "a_renewal_that_comes_while_it_is_decided_to_put_out_comes_before_or_after",
+    ),
+    Mutant(
+        "Consul: who is put out is decided while others renew",
+        "stores/consul/keeper.py",
+        (
+            (
+                "        with self._mutex:\n            if overdue and self.in_time(mine):\n",
+                "        if True:\n            if overdue and self.in_time(mine):\n",
+            ),
+        ),
+        PUT_OUT + "a_renewal_that_comes_while_it_is_decided_to_put_out_comes_before_or_after",
     ),
     Mutant(
         "Consul: that a request to put out was not answered is forgotten",

@@ -57,6 +57,29 @@ MUTANTS = [
         FAR + "test_whoever_wants_it_again_waits_for_a_silent_store_no_longer_than_for_any_other_answer",
     ),
     Mutant(
+        "whoever is refused behind his own release is left there",
+        "leaving.py",
+        (("        if not (self._posted or self._owed or self._under_way):\n", "        if True:\n"),),
+        FAR + "test_whoever_is_refused_behind_his_own_release_says_it_again",
+    ),
+    Mutant(
+        "what is said again is taken for a loss",
+        "leaving.py",
+        (("                self._gone(name, going)  #", "                str(going)  #"),),
+        FAR + "test_what_is_said_again_before_it_was_tried_is_no_loss",
+    ),
+    Mutant(
+        "only what is no Exception is an interruption",
+        "engine.py",
+        (
+            (
+                "answer is None and not isinstance(error, HoldfastError)",
+                "answer is None and not isinstance(error, Exception)",
+            ),
+        ),
+        "tests/test_leaving.py::test_a_claim_that_was_never_answered_is_looked_for_again_after_its_withdrawal",
+    ),
+    Mutant(
         "nobody rings for whoever waits for the release",
         "leaving.py",
         (("        for bell in going.bells:\n            bell.ring()\n", ""),),
@@ -93,7 +116,7 @@ MUTANTS = [
     Mutant(
         "one that hangs keeps all others waiting",
         "leaving.py",
-        (("len(self._owed) + self._under_way", "len(self._owed)"),),
+        (("len(self._owed) + len(self._under_way)", "len(self._owed)"),),
         FAR + "test_a_release_that_hangs_keeps_nobody_else_waiting",
     ),
     Mutant(

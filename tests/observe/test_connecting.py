@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ OPTIONAL = ("prometheus_client", "opentelemetry", "structlog", "logging")
 def loaded(code: str, **environ: str) -> str:
     script = f"import sys, holdfast\n{code}\nprint(*(one for one in {OPTIONAL!r} if one in sys.modules))"
     run = [sys.executable, "-c", script]
+    environ = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), **environ}  # the holdfast that is tested, not another
     return subprocess.run(run, env=environ, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
 
@@ -37,6 +39,16 @@ with holdfast.connect("memory://") as locks, locks.lock("x"):
 
 def test_an_empty_list_means_nobody_whatever_the_environment_says() -> None:
     assert loaded("holdfast.connect('memory://', observe=[])", HOLDFAST_OBSERVE="prometheus") == ""
+
+
+@pytest.mark.parametrize("by", ["observe=['prometheus', 'prometheus']", ""])
+def test_who_is_named_twice_is_told_once(by: str) -> None:
+    code = f"""
+with holdfast.connect("memory://", {by}) as locks, locks.lock("x"):
+    from prometheus_client import generate_latest
+    assert b'lock_held{{lock_kind="mutex",lock_name="x",lock_system="memory"}} 1.0' in generate_latest()
+"""
+    assert "prometheus_client" in loaded(code, HOLDFAST_OBSERVE="prometheus,prometheus")
 
 
 def test_two_connections_share_what_is_meant_by_a_name() -> None:

@@ -118,6 +118,46 @@ MUTANTS = [
         BOARD + "test_a_page_that_was_away_while_too_many_went_is_told_all_anew",
     ),
     Mutant(
+        "a wait goes on though it was given up",
+        "dashboard/board.py",
+        (("abs(one.age - (age + passed)) > _SLACK", "False"),),
+        BOARD + "test_whoever_joins_the_line_anew_has_not_waited_since_the_first_time",
+    ),
+    Mutant(
+        "a history that cannot be kept is not to be seen either",
+        "dashboard/history.py",
+        (
+            (
+                "        except sqlite3.Error as error:\n            if not",
+                "        except KeyError as error:\n            if not",
+            ),
+        ),
+        BOARD + "test_a_file_that_cannot_be_written_costs_the_file_and_is_caught_up_with",
+    ),
+    Mutant(
+        "what was not kept in time never is",
+        "dashboard/history.py",
+        (("            del self._unkept[:-MOST]\n", "            self._unkept.clear()\n"),),
+        BOARD + "test_a_file_that_cannot_be_written_costs_the_file_and_is_caught_up_with",
+    ),
+    Mutant(
+        "the log says that somebody was put out who was gone",
+        "dashboard/app.py",
+        (
+            (
+                'became = "was put out" if past is not None else "was gone already, and nobody was put out"',
+                'became = "was put out"',
+            ),
+        ),
+        "tests/dashboard/test_http.py::test_an_eviction_wants_the_name_typed_and_the_token_that_was_seen",
+    ),
+    Mutant(
+        "who has logged out looks on",
+        "dashboard/app.py",
+        (("if not self.access.may_look(request):  # logged out", "if False:  # logged out"),),
+        "tests/dashboard/test_http.py::test_who_has_logged_out_is_told_nothing_more",
+    ),
+    Mutant(
         "each grave is looked for on its own",
         "dashboard/board.py",
         (

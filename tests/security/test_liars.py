@@ -13,6 +13,7 @@ from holdfast.drivers.simulated_streams import Streams
 from holdfast.drivers.world import World
 from holdfast.errors import Unavailable
 from holdfast.stores.base import Store
+from holdfast.stores.etcd import looking
 from holdfast.stores.etcd import open_store as etcd
 from holdfast.stores.etcd.requests import data, number
 
@@ -64,10 +65,28 @@ class Circular(LyingEtcd):
         line.end(stream)
 
 
-def _ask_circular(question: Callable[[Store], Coroutine[Any, Any, Any]]) -> None:
+class Endless(LyingEtcd):
+    """It has always more names, and always others: 12 kB of them at a time, which are one frame."""
+
+    pages = 0
+
+    def _answer(self, line: Line, stream: int, message: bytes) -> None:
+        Endless.pages += 1
+        pairs = [
+            data(
+                2,
+                data(1, b"holdfast/@in/%09d%03d%b\0w" % (Endless.pages, at, b"x" * 400)) + number(2, 5) + number(3, 5),
+            )
+            for at in range(28)
+        ]
+        line.say(stream, self._header() + b"".join(pairs) + number(3, 1))
+        line.end(stream)
+
+
+def _ask_circular(question: Callable[[Store], Coroutine[Any, Any, Any]], whom: type[LyingEtcd] = Circular) -> None:
     with World(1, max_steps=1000) as world:
         process = Process(world, "client")
-        Circular(Process(world, "server"), Streams(world), ("liar", 2379))
+        whom(Process(world, "server"), Streams(world), ("liar", 2379))
         store = etcd("etcd://liar:2379", process.driver)
         with pytest.raises(Unavailable, match="liar:2379"):
             world.run(process.spawn(lambda: question(store), "main"))
@@ -75,6 +94,15 @@ def _ask_circular(question: Callable[[Store], Coroutine[Any, Any, Any]]) -> None
 
 def test_names_that_go_round_in_circles_come_to_an_end() -> None:
     _ask_circular(lambda store: store.names("y"))
+
+
+def test_names_without_an_end_come_to_one() -> None:
+    """Ten pages, and not ten thousand: in the two minutes that it may take, they would have been gigabytes."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(looking, "MOST_LISTED", 100_000)
+        patched.setattr(Endless, "pages", 0)
+        _ask_circular(lambda store: store.names(), Endless)
+        assert Endless.pages < 20
 
 
 def test_who_cannot_be_put_out_is_told_so() -> None:

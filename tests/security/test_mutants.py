@@ -12,15 +12,22 @@ import pytest
 from holdfast import rule, secret
 from holdfast.stores.consul import book, replies, sessions
 from holdfast.stores.consul import keys as consul_keys
-from holdfast.stores.etcd import channel
+from holdfast.stores.etcd import channel, frames
 from holdfast.stores.etcd import looking as etcd_looking
 from holdfast.stores.etcd import store as etcd_store
+from holdfast.stores.postgresql import connection as postgresql
+from holdfast.stores.postgresql import salted
+from holdfast.stores.redis import cluster, pipe, scanning
+from holdfast.stores.redis import connection as redis_connection
 from holdfast.stores.redis import replies as redis
 from holdfast.stores.zookeeper import line as zookeeper
 
+from . import test_floods as floods
 from . import test_liars as liars
 from . import test_names as names
 from . import test_parsers as parsers
+from . import test_rogue_redis as rogue_redis
+from . import test_salted as salts
 from . import test_urls as urls
 
 FAILS = (Exception, pytest.fail.Exception)
@@ -96,6 +103,14 @@ MUTANTS = {
         "decode()",
         parsers.test_http2_is_understood_or_the_connection_is_over,
     ),
+    "etcd: all headers are remembered": Mutant(
+        frames,
+        frames.HeaderReader,
+        "read",
+        " and len(self.known) < KNOWN_AT_MOST",
+        "",
+        floods.test_headers_that_are_never_the_same_are_not_all_remembered,
+    ),
     "Consul: any text is an id": Mutant(
         sessions,
         sessions.Sessions,
@@ -126,6 +141,14 @@ MUTANTS = {
     "ZooKeeper: digits of all scripts": Mutant(
         zookeeper, zookeeper, "read", "units.isascii() and ", "", parsers.test_nodes_that_others_made_are_passed_over
     ),
+    "Redis: more than was asked for": Mutant(
+        redis_connection,
+        redis_connection.Dialler,
+        "open",
+        'raise connection.broken(ConnectionError("it answers what nobody has asked"))',
+        "continue",
+        floods.test_what_a_redis_says_beyond_the_login_is_not_passed_over,
+    ),
     "Redis: lists of any length": Mutant(
         redis,
         redis.Bounds,
@@ -133,6 +156,142 @@ MUTANTS = {
         "if _LONG_LIST.search(self._tail + data):",
         "if False:",
         parsers.test_an_answer_as_long_as_no_lock_has_is_refused_as_soon_as_it_is_announced,
+    ),
+    "PostgreSQL: whoever talks is listened to for ever": Mutant(
+        postgresql,
+        postgresql.BlockingConnection,
+        "_converse",
+        "if left <= 0:",
+        "if False:",
+        floods.test_a_conversation_ends_at_its_deadline_whatever_is_said_meanwhile,
+    ),
+    "PostgreSQL: in line, whatever is said is kept": Mutant(
+        postgresql,
+        postgresql.LibpqConnection,
+        "rows",
+        "if self._pieces > self.most_pieces:",
+        "if False:",
+        lambda: floods.test_who_waits_in_line_without_a_deadline_does_not_read_for_ever("notices"),
+    ),
+    "PostgreSQL: bells between a question and its answer": Mutant(
+        postgresql,
+        postgresql.LibpqConnection,
+        "turn_deaf",
+        "not self.listens and ",
+        "",
+        floods.test_who_listens_loses_no_bell_while_an_answer_is_on_its_way,
+    ),
+    "PostgreSQL: a login is hashed as often as they say": Mutant(
+        salted,
+        salted,
+        "_check_rounds",
+        "or int(found[1]) > MOST_ROUNDS",
+        "",
+        lambda: salts.test_a_number_is_one_in_plain_digits(salts.OFTEN[0]),
+    ),
+    "PostgreSQL: numbers are read as libpq does not": Mutant(
+        salted,
+        salted,
+        "_check_rounds",
+        "found is None or int(found[1]) > MOST_ROUNDS",
+        "found is not None and int(found[1]) > MOST_ROUNDS",
+        lambda: salts.test_a_number_is_one_in_plain_digits(salts.OFTEN[1]),
+    ),
+    "PostgreSQL: a login is read in pieces": Mutant(
+        salted,
+        salted,
+        "missing",
+        "return end - len(said)",
+        "return 0",
+        salts.test_until_it_is_whole_something_is_missing,
+    ),
+    "PostgreSQL: nobody looks before libpq does": Mutant(
+        postgresql,
+        postgresql.LibpqConnection,
+        "step",
+        "if not self._login.is_whole(self.pgconn):",
+        "if False:",
+        lambda: salts.not_kept("the doctor"),
+    ),
+    "PostgreSQL: what libpq waits for is not waited for": Mutant(
+        salted,
+        salted.Login,
+        "is_whole",
+        "lacking = self._listen(said)",
+        "lacking = 0 * self._listen(said)",
+        lambda: salts.pieces("sslmode=disable", None),
+    ),
+    "PostgreSQL: the last word is not looked at": Mutant(
+        salted,
+        salted,
+        "missing",
+        'if kind == _SALT or (kind == _LAST and said[at + 9 : at + 11] == b"r="):',
+        "if kind == _SALT:",
+        lambda: salts.hidden("as the last word", "threads"),
+    ),
+    "PostgreSQL: whoever was answered may ask for something else": Mutant(
+        salted,
+        salted.Login,
+        "_listen",
+        "if not _belongs(said):",
+        "if False:",
+        lambda: salts.hidden("behind another word", "threads"),
+    ),
+    "PostgreSQL: a rest is taken for an error": Mutant(
+        salted,
+        salted,
+        "_belongs",
+        'said[1:2] == b"\\0" and said[5:7] != b"r="',
+        "True",
+        lambda: salts.test_who_was_answered_does_not_ask_again(salts.MD5, b"E" + salts.SALT[5:]),
+    ),
+    "Redis: what cannot be read is not looked for": Mutant(
+        redis_connection,
+        redis_connection.Connection,
+        "next",
+        "except UNREADABLE as error:",
+        "except ProtocolError as error:",
+        lambda: rogue_redis.a_map(rogue_redis.MAPS[0], b"+PONG\r\n", "threads"),
+    ),
+    "etcd: names without an end": Mutant(
+        etcd_looking,
+        etcd_looking,
+        "names",
+        " or size > MOST_LISTED",
+        "",
+        liars.test_names_without_an_end_come_to_one,
+    ),
+    "Redis: a cursor may be anything": Mutant(
+        scanning,
+        scanning,
+        "is_scanned",
+        "if not reply[0].isdigit() or len(reply[0]) > _DIGITS:",
+        "if False:",
+        lambda: rogue_redis.test_what_is_no_cursor(b"7" * 21),
+    ),
+    "Redis Cluster: every node has a bound of its own": Mutant(
+        scanning,
+        scanning.Scan,
+        "__init__",
+        "after._size if after else 0",
+        "0",
+        rogue_redis.test_the_nodes_of_a_cluster_have_one_bound_together,
+    ),
+    "Redis Cluster: slots are gone through as often as they are told": Mutant(
+        cluster,
+        cluster.ClusterWire,
+        "parts",
+        "if told > SLOTS:",
+        "if False:",
+        rogue_redis.test_slots_that_are_told_a_thousand_times_are_not_gone_through,
+    ),
+    "Redis: nor in asyncio": Mutant(
+        pipe,
+        pipe.Pipe,
+        "_gets",
+        "except UNREADABLE as error:",
+        "except ProtocolError as error:",
+        rogue_redis.maps_in_asyncio_are_told_quietly,
     ),
     "a password that is shown": Mutant(
         secret,

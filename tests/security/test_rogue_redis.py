@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import resource
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import holdfast
 import holdfast.aio
 from holdfast import HoldfastError, Misuse, NotAcquired, Unavailable
+from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import finish
-from holdfast.stores.redis import scanning
-from holdfast.stores.redis.replies import Bounds, ProtocolError
+from holdfast.stores.redis import open_shared, scanning
+from holdfast.stores.redis.keys import slot
+from holdfast.stores.redis.replies import MOST_OF_LOOKING, Bounds, ProtocolError, sent_to
+from holdfast.stores.redis.shared_wire import SharedWire
+from holdfast.stores.redis.stream_pipe import by_streams
 from holdfast.stores.redis.url import parse
 from holdfast.stores.redis.wire import BlockingWire
-from holdfast.stores.redis.wire_aio import AioWire
 
 from ..properties import examples, given, st
 from .rogue import WORLDS, Answer, rogue
@@ -86,14 +91,14 @@ def test_answers_are_short_but_those_to_a_look(monkeypatch: pytest.MonkeyPatch) 
         while told := line.recv(65536):
             line.sendall(long * max(1, told.count(b"*")))
 
-    async def ask(wire: BlockingWire | AioWire) -> None:
+    async def ask(wire: BlockingWire | SharedWire) -> None:
         assert [len(reply) for reply in await wire.ask_all([b"*1\r\n$4\r\nLOOK\r\n"], 3.0)] == [2_000_000]
         with pytest.raises(Unavailable, match="more than 1048576 bytes"):
             await wire.ask(b"*1\r\n$3\r\nASK\r\n", 1.0)
         await wire.close()
 
     async def in_a_loop(url: str) -> None:
-        await ask(AioWire(parse(url)))
+        await ask(open_shared(parse(url), Asyncio()))
 
     with rogue(converse) as address:
         url = f"redis://{address}?timeout=1"
@@ -133,6 +138,101 @@ REPLIES = st.recursive(
 )
 
 
+# A map of RESP 3, which nobody asked for, of which a list, or a map, is the key.
+MAPS = [b"%1\r\n*0\r\n:1\r\n", b"%1\r\n%0\r\n:1\r\n"]
+
+
+def a_map(said: bytes, first: bytes, world: str) -> None:
+    with rogue(lambda line: line.sendall(first + said)) as address:
+        error = WORLDS[world](f"redis://{address}?timeout=0.5")
+    assert isinstance(error, Unavailable)
+    assert address in str(error)
+
+
+def maps_in_asyncio_are_told_quietly() -> None:
+    """asyncio says what a protocol raises to the log, with all that it knows, and nobody here has asked for that."""
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("asyncio").addHandler(handler)
+    try:
+        a_map(MAPS[0], b"", "asyncio")
+    finally:
+        logging.getLogger("asyncio").removeHandler(handler)
+    assert heard == []
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("first", [b"", b"+PONG\r\n"])
+@pytest.mark.parametrize("said", MAPS)
+def test_a_map_that_python_cannot_make_is_no_answer(said: bytes, first: bytes, world: str) -> None:
+    a_map(said, first, world)
+
+
+def test_nor_is_it_a_fatal_error_of_the_loops() -> None:
+    maps_in_asyncio_are_told_quietly()
+
+
+def test_nor_is_it_over_any_other_stream() -> None:
+    """As the simulator has them, and drivers of one's own."""
+
+    async def ask() -> None:
+        driver = Asyncio()
+        pipe = await by_streams(driver)((host, int(port)), None, 0.5, None, driver.now() + 5)
+        with pytest.raises(Unavailable, match="unhashable"):
+            await pipe.ask(b"PING\r\n")
+
+    with rogue(lambda line: line.sendall(MAPS[0])) as address:
+        host, _, port = address.partition(":")
+        asyncio.run(ask())
+
+
+def test_a_cursor_is_a_number_since_all_of_them_are_remembered() -> None:
+    """In ten seconds they were three gigabytes."""
+    cursors = itertools.count(1)
+
+    def scanned(line: socket.socket) -> None:
+        while said := line.recv(65536):
+            cursor = b"%d" % next(cursors) + b"7" * 1000
+            answer = b"*2\r\n$%d\r\n%b\r\n*0\r\n" % (len(cursor), cursor)
+            line.sendall(b"+PONG\r\n" * (b"PING" in said) + answer * (b"MATCH" in said))
+
+    with rogue(scanned, speaks_first=True) as address:
+        locks = holdfast.connect(f"redis://{address}")
+        with locks, pytest.raises(Unavailable, match="does not speak as Redis"):
+            list(locks.names())
+    assert next(cursors) < 10
+
+
+@pytest.mark.parametrize("cursor", [b"7" * 21, b"seven", b"", b"-7"])
+def test_what_is_no_cursor(cursor: bytes) -> None:
+    with pytest.raises(Unavailable):
+        scanning.Scan(b"*", "a").take([cursor, []])
+
+
+def test_the_nodes_of_a_cluster_have_one_bound_together() -> None:
+    first = scanning.Scan(b"*", "a")
+    half = [b"x" * (MOST_OF_LOOKING // 2 + 1)]
+    first.take([b"0", half])
+    with pytest.raises(Unavailable, match="MB of names"):
+        scanning.Scan(b"*", "b", first).take([b"0", half])
+
+
+def test_slots_that_are_told_a_thousand_times_are_not_gone_through() -> None:
+    """An answer of 60 kB was five seconds of work, one of 1 MB a minute, in which an event loop stood still."""
+    everything = b"*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\nlocalhost\r\n:1\r\n"
+    slots = b"*1000\r\n" + everything * 1000
+
+    def cluster(line: socket.socket) -> None:
+        while said := line.recv(65536):
+            line.sendall(b"+PONG\r\n" * (b"PING" in said) + slots * (b"SLOTS" in said))
+
+    with rogue(cluster, speaks_first=True) as address:
+        locks = holdfast.connect(f"redis+cluster://{address}")
+        with locks, pytest.raises(Unavailable, match="does not speak as Redis"):
+            list(locks.names())
+
+
 def _claim(locks: holdfast.Locks) -> None:
     with contextlib.suppress(NotAcquired):
         locks.lock("x").acquire(timeout=0)
@@ -169,3 +269,64 @@ def test_whatever_is_answered_nothing_but_our_own_errors_is_raised(reply: bytes,
             ASKED[asked](locks)
         with contextlib.suppress(HoldfastError):
             locks.close(timeout=0)
+
+
+def _sends(place: str, how: str) -> Answer:
+    """A node, or a Sentinel, that sends everybody there."""
+    host, _, port = (word.encode() for word in place.rpartition(":"))
+
+    def replied(command: bytes) -> bytes:
+        if b"EVALSHA" in command:
+            return b"-%b %d %b:%b\r\n" % (how.encode(), slot(b"*" + command), host, port)
+        if b"SLOTS" in command:
+            return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%b\r\n:%b\r\n" % (len(host), host, port)
+        if b"SENTINEL" in command:
+            return b"*2\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(host), host, len(port), port)
+        return b"+OK\r\n"
+
+    def answer(line: socket.socket) -> None:
+        while said := line.recv(65536):
+            line.sendall(b"".join(map(replied, said.split(b"*")[1:])))
+
+    return answer
+
+
+def names(url: str) -> BaseException:
+    with holdfast.connect(url) as locks, pytest.raises(HoldfastError) as refused:
+        locks.names()
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    ("how", "scheme", "rest", "ask"),
+    [
+        *((how, "redis+cluster", "", world) for how in ("MOVED", "ASK") for world in WORLDS.values()),
+        ("SLOTS", "redis+cluster", "", names),
+        *(("SENTINEL", "redis+sentinel", "/main", world) for world in WORLDS.values()),
+    ],
+)
+def test_nobody_is_sent_to_a_socket_of_this_machine(
+    tmp_path: Path, how: str, scheme: str, rest: str, ask: Callable[[str], BaseException]
+) -> None:
+    """With our password, and whatever listens there: a server on the network may name hosts, and nothing else."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as here:
+        here.bind(str(path))
+        here.listen()
+        here.setblocking(False)
+        with rogue(_sends(f"{path}:0", how), speaks_first=True) as address:
+            error = ask(f"{scheme}://me:hunter2@{address}{rest}?timeout=1")
+        assert isinstance(error, Unavailable)
+        assert "does not speak as Redis does" in str(error)
+        with pytest.raises(BlockingIOError):
+            here.accept()
+
+
+@pytest.mark.parametrize(
+    ("host", "port"), [("/run/redis.sock", 0), ("/x", 6379), ("h", 0), ("h", 65536), ("a b", 1), ("a\n", 1)]
+)
+def test_where_a_server_sends_us_is_a_host_and_a_port(host: str, port: int) -> None:
+    with pytest.raises(ValueError, match="no address"):
+        sent_to(host, port)
+    assert sent_to("fe80::1%eth0", b"6379") == ("fe80::1%eth0", 6379)
+    assert sent_to("", "6379", "seed") == ("seed", 6379)

@@ -17,6 +17,8 @@ import pytest
 from kazoo.exceptions import ConnectionDropped
 
 from holdfast import Unavailable
+from holdfast.cli.fence import fence
+from holdfast.cli.options import parse as words
 from holdfast.stores.zookeeper.wire import MOST, Client
 
 from .rogue import WORLDS, Answer, rogue
@@ -98,6 +100,31 @@ def test_whatever_answers_is_unavailable_soon_and_costs_little(kind: str, said: 
     assert "pw" not in str(error)
     assert took < 10
     assert grown < 200, f"{grown:.0f} MB"
+
+
+def dribble(line: socket.socket) -> None:
+    line.sendall(b"\xff\xff\xff\0")
+    while True:
+        line.sendall(b"\x0a")
+        time.sleep(0.05)
+
+
+# A greeting that never comes, that comes a letter at a time, or that is none.
+GREETINGS: dict[str, Answer] = {
+    "nothing": lambda line: None,
+    "slowly": dribble,
+    "half of one": BOMBS["mysql"]["half a greeting"],
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("said", GREETINGS)
+def test_who_answers_triggers_as_mysql_is_not_waited_for_for_ever(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.cli.fence._LOGIN", 0.5)
+    with rogue(GREETINGS[said], speaks_first=True) as address:
+        asked = ["fence", "install", "--table", "t", "--database", f"mysql://me:pw@{address}/db", "--apply"]
+        with pytest.raises(Unavailable, match=address):
+            fence(words(asked))
 
 
 @pytest.mark.parametrize("length", [-1, MOST + 1, 2**31 - 1])

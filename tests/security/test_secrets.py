@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 import socket
 import sqlite3
 import threading
@@ -18,6 +19,8 @@ import pytest
 import holdfast
 import holdfast.aio
 from holdfast import HoldfastError, Misuse, events
+from holdfast.claim import Claim, Holding, Snapshot
+from holdfast.in_the_way import in_the_way
 from holdfast.secret import Secret, redacted
 from holdfast.stores.consul import open_store as consul
 from holdfast.stores.etcd.url import parse as etcd
@@ -30,6 +33,7 @@ from holdfast.testing.conformance import claim
 
 from ..properties import example, examples, given, st
 from ..stores.contract import Hand
+from .rogue import WORLDS, rogue
 
 PASSWORD = "hunter2"
 OURS = str(Path(holdfast.__file__).parent)
@@ -233,6 +237,11 @@ def test_what_others_wrote_into_the_store_forges_no_line_of_a_message_or_a_log(t
         lease.release()
 
 
+def test_who_is_in_the_way_is_told_on_one_line() -> None:
+    seen = Snapshot("a", 1, (Holding(EVIL, 7, 1, 0.1, 9.0),))
+    assert in_the_way(seen, Claim("a", "h", "me", 30.0)).isprintable()
+
+
 def test_what_a_server_said_forges_no_line_of_a_log() -> None:
     told: list[str] = []
 
@@ -248,3 +257,38 @@ def test_what_a_server_said_forges_no_line_of_a_log() -> None:
     finally:
         logging.getLogger("holdfast").removeHandler(handler)
     assert [text.isprintable() for text in told] == [True]
+
+
+BYTES = EVIL.encode()
+# What rogue servers say, and to whom they send us.
+SAID = {
+    "redis": ("redis://{}", b"-ERR " + BYTES.replace(b"\n", b"") + b"\r\n"),
+    "sentinel": ("redis+sentinel://{}/main", b"*2\r\n$%d\r\n%s\r\n$1\r\n1\r\n" % (len(BYTES), BYTES)),
+    "consul": ("consul://{}", b"HTTP/1.1 500 Oh\r\nContent-Length: %d\r\n\r\n%s" % (len(BYTES), BYTES)),
+    "mysql": ("mysql://me@{}/db", b"%c\0\0\0\xff\x15\x04#28000%s" % (len(BYTES) + 9, BYTES)),
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("kind", SAID)
+def test_what_a_server_said_forges_no_line_of_an_error(kind: str, world: str) -> None:
+    """The person on call reads it on a terminal, and whoever caught it has written it to a log."""
+    url, said = SAID[kind]
+    with rogue(lambda line: line.sendall(said), speaks_first=kind == "mysql") as address:
+        error = WORLDS[world](url.format(address) + "?timeout=1")
+    assert isinstance(error, HoldfastError)
+    assert str(error).isprintable()
+
+
+def every_error(kind: type[HoldfastError] = HoldfastError) -> Iterator[type[HoldfastError]]:
+    yield kind
+    for one in kind.__subclasses__():
+        yield from every_error(one)
+
+
+@pytest.mark.parametrize(
+    "kind", dict.fromkeys(one for one in every_error() if one.__module__ == HoldfastError.__module__)
+)
+def test_no_error_is_of_two_lines(kind: type[HoldfastError]) -> None:
+    assert str(kind(EVIL)) == "eve 2026-01-01 CRITICAL root: all is lost\\x1b]0;pwned\\x07\\x1b[2J"
+    assert str(pickle.loads(pickle.dumps(kind(EVIL)))) == str(kind(EVIL))

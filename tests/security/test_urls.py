@@ -90,6 +90,9 @@ class Told(logging.Handler):
 @example(scheme="redis", login=f"u:{PASSWORD}@", host="a:" + "9" * 5000, path="", query="")
 @example(scheme="zookeeper", login=f"u:{PASSWORD}@", host="a:" + "9" * 5000, path="", query="")
 @example(scheme="mysql", login=f"u:{PASSWORD}@", host="a:" + "9" * 5000, path="db", query="")
+@example(scheme="postgresql", login=f"u:{PASSWORD}\udcff@", host="a", path="db", query="")
+@example(scheme="postgresql", login=f"u:{PASSWORD}@", host="a", path="db", query="x\ud800=y")
+@example(scheme="postgresql", login=f"u:{PASSWORD}%ff@", host="a", path="db", query="")
 def test_a_url_is_understood_or_refused_and_shows_no_password(
     scheme: str, login: str, host: str, path: str, query: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

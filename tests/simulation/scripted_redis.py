@@ -78,7 +78,7 @@ class ScriptedRedis:
 
     async def _answer(self, words: list[bytes], stream: SimulatedStream) -> Answer:
         if words[0] == b"PING":
-            return b"PONG"
+            return [b"pong", b""] if any(one is stream for _, one in self._ears) else b"PONG"
         if words[0] == b"SUBSCRIBE":
             self._ears.append((words[1], stream))
             return [b"subscribe", words[1], 1]

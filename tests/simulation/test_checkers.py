@@ -9,6 +9,7 @@ from holdfast.testing.history import (
     CLAIM,
     DONE,
     EVICT,
+    FORGOT,
     GONE,
     GRANTED,
     LEFT,
@@ -19,6 +20,7 @@ from holdfast.testing.history import (
     RELEASE,
     RENEW,
     RENEWED,
+    SET_BACK,
     STALE,
     TURNED_AWAY,
     UNKNOWN,
@@ -177,6 +179,20 @@ def test_units_are_counted() -> None:
     assert not explained(*three)
 
 
+def shared(who: str, units: int, invoked: float, returned: float, token: int) -> Operation:
+    return Operation(who, CLAIM, "lock", invoked, returned, GRANTED, f"h-{who}", token, units, 2, ttl=4.0)
+
+
+def test_a_downgrade_that_was_asked_for_twice_may_have_let_others_in_at_the_first_time() -> None:
+    """Seed 3810 of Consul: its answer was lost, and when it was asked for again, the lease was over and a new one given."""
+    writes, downgraded = shared("a", 2, 0.0, 0.1, 1), shared("a", 1, 0.5, 9.0, 3)
+    assert explained(writes, downgraded, shared("b", 1, 1.0, 1.1, 2))
+    assert not explained(writes, downgraded, shared("b", 2, 1.0, 1.1, 2)), "there was never room for that"
+    assert not explained(writes, shared("a", 1, 1.5, 9.0, 3), shared("b", 1, 1.0, 1.1, 2)), (
+        "it had not been asked for yet"
+    )
+
+
 # ---- overlap, liveness, handoff
 
 
@@ -200,6 +216,40 @@ def test_a_release_must_wake_whoever_is_in_line() -> None:
     late, prompt = lock("b", CLAIM, 1.2, 1.3, GRANTED, 2), lock("b", CLAIM, 0.6, 0.7, GRANTED, 2)
     assert list(checkers.check_handoff(history(*story, late), healed=0.0, within=0.3))
     assert not list(checkers.check_handoff(history(*story, prompt), healed=0.0, within=0.3))
+
+
+def test_what_landed_after_its_release_may_be_in_the_way_where_a_clock_was_set_back() -> None:
+    unseen = lock("c", CLAIM, 0.0, OPEN, UNKNOWN), lock("c", RELEASE, 0.1, 0.2, GONE)
+    story = A_HOLDS, *unseen, lock("b", CLAIM, 0.2, 0.3, PLACED), lock("a", RELEASE, 0.5, 0.6, LEFT)
+    set_back = Note(0.3, "server", SET_BACK)
+    assert list(checkers.check_handoff(history(*story), healed=0.0, within=0.3))
+    assert not list(checkers.check_handoff(history(*story, notes=(set_back,)), healed=0.0, within=0.3))
+    answered = A_HOLDS, lock("c", CLAIM, 0.0, 0.1, PLACED), *story[2:]
+    assert list(checkers.check_handoff(history(*answered, notes=(set_back,)), healed=0.0, within=0.3))
+
+
+def test_who_left_just_before_a_replica_took_over_may_be_inside_again_where_a_clock_was_set_back() -> None:
+    """Seed 847 of Redis. Who had left long before, and where one name was forgotten, nobody comes back."""
+
+    def found(left: float, *notes: Note) -> bool:
+        gone = lock("c", CLAIM, left - 0.2, left - 0.1, GRANTED, 1), lock("c", RELEASE, left - 0.1, left, LEFT)
+        story = lock("a", CLAIM, 9.0, 9.1, GRANTED, 2), lock("b", CLAIM, 9.2, 9.3, PLACED, ttl=9.0)
+        told = history(*gone, *story, lock("a", RELEASE, 9.5, 9.6, LEFT), notes=notes)
+        return bool(list(checkers.check_handoff(told, healed=8.0, within=0.3)))
+
+    set_back, takes_over = Note(7.0, "redis", SET_BACK), Note(6.0, "redis", FORGOT)
+    assert found(5.0)
+    assert found(5.0, takes_over), "without that clock it has run out"
+    assert not found(5.0, takes_over, set_back)
+    assert found(3.0, takes_over, set_back)
+    assert found(5.0, takes_over._replace(name="lock"), set_back)
+
+
+def test_who_is_refused_while_a_slot_moves_has_its_time_from_then_on() -> None:
+    story = A_HOLDS, lock("b", CLAIM, 0.2, 0.3, PLACED), lock("a", RELEASE, 0.5, 0.6, LEFT)
+    for at, right in ((1.2, True), (1.4, False)):
+        told = history(*story, lock("b", CLAIM, at, at, GRANTED, 2))
+        assert (not list(checkers.check_handoff(told, 0.0, 0.3, lambda name, since, until: 1.0))) is right
 
 
 # ---- honesty

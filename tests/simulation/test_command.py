@@ -9,6 +9,8 @@ from unittest import mock
 import pytest
 
 from holdfast.cli import main
+from holdfast.testing.checkers import UNDECIDED, Finding
+from holdfast.testing.history import History
 from holdfast.testing.simulation import NO_TROUBLE, Fence, Plan, Report, searching, swarm
 from holdfast.testing.simulation.story import FAULT
 from holdfast.testing.simulation.swarm import faults_of
@@ -99,3 +101,10 @@ def test_the_help_names_every_fault(capsys: Captured) -> None:
     assert main(["simulate", "--help"]) == 0
     told = capsys.readouterr().out
     assert [fault for fault in faults_of("redis") if fault not in told] == []
+
+
+def test_a_seed_that_is_too_tangled_for_one_checker_is_not_broken(capsys: Captured) -> None:
+    tangled = Report(3, [Finding(UNDECIDED, "mutex", "no verdict")], History(), 0, 1, 1.0)
+    with mock.patch.object(searching, "run", return_value=tangled):
+        assert main(["simulate", "memory", "--seed", "3"]) == 0
+    assert "no verdict" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from unittest import mock
@@ -9,9 +10,11 @@ from unittest import mock
 from holdfast.claim import Claim, Grant, Place
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.simulated_streams import Streams
+from holdfast.drivers.threads import Threads
 from holdfast.drivers.world import World
 from holdfast.errors import Unavailable
 from holdfast.stores import consul
+from holdfast.stores.consul.keeper import Keeper, Record
 from holdfast.stores.consul.keys import Step
 from holdfast.stores.consul.store import ConsulStore
 from holdfast.testing.simulation.servers.consul import ConsulCluster
@@ -103,3 +106,48 @@ def test_an_unanswered_request_to_put_out_does_not_hit_what_its_owner_has_claime
             assert isinstance(await story.other.claim(OTHER), Place)
 
         story.run(told)
+
+
+class _Door:
+    """A mutex that tells when somebody stands before it."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self.news = threading.Event()
+
+    def __enter__(self) -> None:
+        if not self._mutex.acquire(blocking=False):
+            self.news.set()
+            self._mutex.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._mutex.release()
+
+
+def test_a_renewal_that_comes_while_it_is_decided_to_put_out_comes_before_or_after() -> None:
+    """In threads the keeper decides and the renewer hears of an answer at the same moment: not both may have it their way."""
+    store: Any = mock.Mock(driver=Threads())
+    keeper = Keeper(store)
+    keeper._mutex = door = _Door()
+    mine = Record(ONE, "a", mock.Mock(lost=False))
+    keeper.records[ONE.holder] = mine
+    mine.deadline = store.driver.now() - 1.0
+    renewed: list[bool] = []
+    in_time = keeper.in_time
+
+    def renew() -> None:
+        renewed.append(keeper.prolong(mine, store.driver.now() + 60.0))
+        door.news.set()
+
+    def renewed_meanwhile(asked: Record) -> bool:
+        found = in_time(asked)
+        renewal.start()
+        assert door.news.wait(20.0), "neither renewed nor kept waiting"
+        return found
+
+    renewal = threading.Thread(target=renew)
+    with mock.patch.object(keeper, "in_time", renewed_meanwhile):
+        assert keeper.put_out(mine, overdue=True)
+    renewal.join(20.0)
+    assert renewed == [False], "it was renewed, and is put out all the same"
+    assert not keeper.in_time(mine)

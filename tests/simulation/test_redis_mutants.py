@@ -10,12 +10,13 @@ from unittest import mock
 import pytest
 
 from holdfast.drivers.simulated import Simulated
-from holdfast.drivers.simulated_streams import SimulatedStream
 from holdfast.errors import Unavailable
 from holdfast.stores.redis import scripts
 from holdfast.stores.redis.replies import Reply
 from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.stream_wire import StreamWire
+from holdfast.stores.redis.shared_wire import SharedWire
+from holdfast.stores.redis.stream_pipe import StreamPipe
+from holdfast.stores.redis.wiring import Pipe
 from holdfast.testing.simulation import Fence
 from holdfast.testing.simulation.machines import on_machines
 from holdfast.testing.simulation.servers.redis.lua import lua
@@ -72,21 +73,24 @@ def wall_clock_at_the_client() -> AbstractContextManager[object]:
 @contextmanager
 def answers_of_others() -> Iterator[None]:
     """redis-py's, CVE-2023-28859: a connection that owes an answer is used again."""
-    plain = StreamWire._converse
+    fail, answers = StreamPipe.fail, SharedWire._answers
 
-    async def kept(self: StreamWire, requests: Sequence[bytes], within: float) -> list[Reply]:
-        before = list(self._idle)
+    def forgets(self: StreamPipe, error: Unavailable) -> None:
+        if "did not answer" not in str(error):
+            fail(self, error)
+        while self._owed:  # whose answers are still to come
+            self._owed.popleft()[0].set_exception(error)
+
+    async def late(
+        self: SharedWire, pipe: Pipe, requests: Sequence[bytes], deadline: float, within: float
+    ) -> list[Reply]:
         try:
-            return await plain(self, requests, within)
-        except Unavailable:
-            self._idle += [one for one in before if one not in self._idle]
+            return await answers(self, pipe, requests, deadline, within)
+        except Unavailable as error:
+            pipe.fail(error)
             raise
 
-    with (
-        mock.patch.object(StreamWire, "_converse", kept),
-        mock.patch.object(SimulatedStream, "is_stale", lambda self: self._broken or self._closed),
-        mock.patch.object(SimulatedStream, "close", autospec=True),
-    ):
+    with mock.patch.object(SharedWire, "_answers", late), mock.patch.object(StreamPipe, "fail", forgets):
         yield
 
 
@@ -113,7 +117,7 @@ MUTANTS = [
     ),
     Mutant(
         "plain delete on release",
-        28,
+        9,
         ("linearizability",),
         spoilt(
             (scripts.RELEASE, "if string.sub(state, 41, 40 + string.byte(state, 40)) ~= ARGV[1] then return 0 end", "")
@@ -156,7 +160,7 @@ MUTANTS = [
     Mutant("wall clock at the client", 37, ("honesty",), wall_clock_at_the_client),
     Mutant(
         "the answer to another question",
-        4,
+        5,
         ("honesty", "linearizability", "tokens", "failure", "storage"),
         answers_of_others,
     ),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 
-from holdfast.drivers.simulated_streams import ROUGH_STREAMS, SimulatedStream, StreamFaults
-from holdfast.errors import Unavailable
+from holdfast.drivers.simulated_streams import ROUGH_STREAMS, StreamFaults
 from holdfast.stores.redis import open_store
-from holdfast.stores.redis.replies import Reply
-from holdfast.stores.redis.stream_wire import StreamWire
 
 from . import over_streams
 from .over_streams import LATE, Outcome, Service
 from .scripted_redis import ScriptedRedis
+from .test_redis_mutants import answers_of_others
 
 REDIS = Service("redis://redis", open_store, lambda process, streams: ScriptedRedis(process, streams, ("redis", 6379)))
 
@@ -48,27 +46,12 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_a_connection_that_was_cut_while_it_lay_idle_is_replaced() -> None:
-    over_streams.a_connection_that_was_cut_while_it_lay_idle_is_replaced(REDIS)
+    over_streams.a_connection_that_was_cut_while_it_lay_idle_is_replaced(REDIS, 3)  # renewals have one of their own
 
 
 @pytest.mark.parametrize("mistaken", [False, True], ids=["as it is", "with the mistake"])
-def test_a_connection_whose_answer_is_still_to_come_is_not_used_again(
-    monkeypatch: pytest.MonkeyPatch, mistaken: bool
-) -> None:
+def test_a_connection_whose_answer_is_still_to_come_is_not_used_again(mistaken: bool) -> None:
     """The mistake of redis-py, CVE-2023-28859: the next to ask is given the answer to another question."""
-    plain = StreamWire._converse
-
-    async def kept(self: StreamWire, requests: Sequence[bytes], within: float) -> list[Reply]:
-        before = list(self._idle)
-        try:
-            return await plain(self, requests, within)
-        except Unavailable:
-            self._idle += [one for one in before if one not in self._idle]  # also the one that owes an answer
-            raise
-
-    if mistaken:
-        monkeypatch.setattr(StreamWire, "_converse", kept)
-        monkeypatch.setattr(SimulatedStream, "close", lambda self: None)
-        monkeypatch.setattr(SimulatedStream, "is_stale", lambda self: False)
-    found = [contend(seed, LATE)[0] for seed in range(6)]
+    with answers_of_others() if mistaken else nullcontext():
+        found = [contend(seed, LATE)[0] for seed in range(6)]
     assert all(one.is_right() for one in found) is not mistaken

@@ -22,7 +22,7 @@ from holdfast import aio
 
 OURS = str(Path(holdfast.__file__).parent)
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
-TIMES = 24  # what runs beside it now and then (a renewal, an answer in two pieces) is not there every time
+TIMES = 300  # what runs beside it is not there every time; but on a busy machine nearly all answers come in two pieces
 
 
 class Way(NamedTuple):
@@ -31,6 +31,12 @@ class Way(NamedTuple):
 
     def is_within(self, most: Way) -> bool:
         return self.files <= most.files and self.hops <= most.hops
+
+    def or_shorter(self, other: Way) -> Way:
+        return Way(min(self.files, other.files), min(self.hops, other.hops))
+
+
+LONGEST = Way(1_000_000, 1_000_000)
 
 
 @contextmanager
@@ -52,31 +58,32 @@ def way(steps: list[str]) -> Way:
     return Way(len(set(steps)), sum(one != other for one, other in pairwise(steps)))
 
 
-def undisturbed(found: list[Way]) -> Way:
-    return Way(min(one.files for one in found), min(one.hops for one in found))
-
-
-def in_threads(url: str) -> Way:
-    found = []
+def in_threads(url: str, most: Way) -> Way:
+    """The shortest, or the first that is short enough."""
+    found = LONGEST
     with holdfast.connect(url) as locks:
         for _ in range(TIMES):
             steps: list[str] = []
             with recorded(steps), locks.lock("hops"):
                 pass
-            found.append(way(steps))
-    return undisturbed(found)
+            found = found.or_shorter(way(steps))
+            if found.is_within(most):
+                break
+    return found
 
 
-async def in_asyncio(url: str) -> Way:
-    found = []
+async def in_asyncio(url: str, most: Way) -> Way:
+    found = LONGEST
     async with aio.connect(url) as locks:
         for _ in range(TIMES):
             steps: list[str] = []
             with recorded(steps):
                 async with locks.lock("hops"):
                     pass
-            found.append(way(steps))
-    return undisturbed(found)
+            found = found.or_shorter(way(steps))
+            if found.is_within(most):
+                break
+    return found
 
 
 @cache
@@ -90,5 +97,5 @@ def bounds() -> dict[str, tuple[Way, Way]]:
 
 def check_the_way(store: str, url: str) -> None:
     most_in_threads, most_in_asyncio = bounds()[store]
-    assert in_threads(url).is_within(most_in_threads)
-    assert asyncio.run(in_asyncio(url)).is_within(most_in_asyncio)
+    assert in_threads(url, most_in_threads).is_within(most_in_threads)
+    assert asyncio.run(in_asyncio(url, most_in_asyncio)).is_within(most_in_asyncio)

@@ -8,12 +8,15 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import closing
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
 
+from ..drivers.starting import start
 from ..errors import Misuse, Unavailable
 from ..observe.naming import template
 from ..secret import redacted
@@ -98,14 +101,28 @@ def observed(name: str, source: str) -> Observed:
 
 
 def _fetched(url: str) -> str:
+    """All of it in that time: urlopen()'s own is for each piece, and whoever sends a letter now and then comes to no end."""
+    told: Future[bytes] = Future()
+    start(partial(_fetch, url, told), "holdfast-advise")
     try:
-        with urlopen(Request(url, headers={"Accept": "text/plain"}), timeout=_PATIENCE) as answer:  # noqa: S310 - http only
-            text: bytes = answer.read(_MOST)
+        text = told.result(_PATIENCE)
     except (OSError, ValueError, HTTPException) as error:
         # HTTPException cites what it takes for a port, and that may be the password.
-        why = type(error).__name__ if isinstance(error, HTTPException) else redacted(str(error))
+        why = (
+            type(error).__name__
+            if isinstance(error, HTTPException)
+            else redacted(str(error)) or f"not in {_PATIENCE:g} s"
+        )
         raise Unavailable(f"{redacted(url)} does not answer with metrics: {why}") from None
     return text.decode("utf-8", "replace")
+
+
+def _fetch(url: str, told: Future[bytes]) -> None:
+    try:
+        with urlopen(Request(url, headers={"Accept": "text/plain"}), timeout=_PATIENCE) as answer:  # noqa: S310 - http only
+            told.set_result(answer.read(_MOST))
+    except Exception as error:
+        told.set_exception(error)
 
 
 # ---- metrics

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 from ..errors import Misuse
@@ -111,8 +113,15 @@ def sample(leaf: Leaf, store: str) -> str:
     folder = files(__package__ or "") / "samples"
     own = folder / f"{leaf.key}_{store}.py"
     if own.is_file():
-        return own.read_text(encoding="utf-8")
+        return _whole(folder, own.read_text(encoding="utf-8"))
     return _connected((folder / f"{leaf.key}.py").read_text(encoding="utf-8"), store)
+
+
+def _whole(folder: Traversable, code: str) -> str:
+    """What samples of several stores have in common stands in a file of its own, and is put in where they name it."""
+    return re.sub(
+        r"^# here: (.+)\n", lambda it: (folder / "shared" / it[1]).read_text(encoding="utf-8"), code, flags=re.M
+    )
 
 
 def _connected(code: str, store: str) -> str:

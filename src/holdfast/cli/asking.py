@@ -79,7 +79,7 @@ def why(options: Options) -> int:
     with connect(options.get("url")) as locks:
         snapshot = locks.inspect(options.name)
         graph = locks.wait_graph()
-    sentences = story.tell(snapshot, graph, options.get("url"))
+    sentences = story.tell(snapshot, graph, options.get("url"), options.get("url_file"))
     if options.flag("json"):
         edges = [edge._asdict() for edge in graph.edges]
         deadlocks = [[edge._asdict() for edge in cycle] for cycle in graph.deadlocks()]
@@ -121,8 +121,9 @@ def _nobody(options: Options, snapshot: Snapshot, token: int) -> int:
     if options.flag("json"):
         _json({"name": options.name, "released": False, "token": token, "new_token": None})
     else:
-        holders = ", ".join(f"{line(one.owner)} with token {one.token}" for one in snapshot.holders) or "nobody"
-        print(f"Nobody holds token {token} of {line(options.name)} now (held by: {holders}).", file=sys.stderr)
+        holders = ", ".join(f"{line(one.owner)} with token {one.token}" for one in snapshot.holders)
+        now = f"it is held by {holders}" if holders else "it is free"
+        print(f"Nobody holds token {token} of {line(options.name)} now: {now}.", file=sys.stderr)
     return exits.NO
 
 

@@ -36,8 +36,20 @@ def _bash() -> str:
     return BASH % ("\n".join(cases), " ".join((*COMMANDS, "--help", "--version")))
 
 
+# A file in fpath is the body of a function that is called for the first completion: that one is to be answered, too.
+ZSH = """\
+#compdef holdfast
+autoload -U +X bashcompinit && bashcompinit
+%s
+if [ "${funcstack[1]}" = _holdfast ]; then _bash_complete -F _holdfast; fi"""
+
+FISH_COMMAND = (
+    "complete -c holdfast -n 'test (commandline -opc)[-1] = --' -a '(complete --do-complete=(commandline -ct))'"
+)
+
+
 def _zsh() -> str:
-    return "#compdef holdfast\nautoload -U +X bashcompinit && bashcompinit\n" + _bash()
+    return ZSH % _bash()
 
 
 def _fish() -> str:
@@ -46,7 +58,7 @@ def _fish() -> str:
         seen = f"complete -c holdfast -n '__fish_seen_subcommand_from {command}'"
         words = _known(command).split()
         lines += [f"{seen} -l {word[2:]}" if word.startswith("--") else f"{seen} -f -a {word}" for word in words]
-    return "\n".join(lines)
+    return "\n".join([*lines, FISH_COMMAND])
 
 
 def script(shell: str) -> str:

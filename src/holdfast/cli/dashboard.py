@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..dashboard import asgi
-from ..doctor.network import is_local
+from ..drivers.dialing import is_local
 from ..errors import Misuse
 from .options import Options, Usage
 from .serving import address, serve
@@ -22,7 +22,7 @@ def dashboard(options: Options) -> int:
         raise Usage(f"others can reach {host}: say --token-file FILE (or {TOKEN}), and look only with it", "dashboard")
     if options.flag("allow_evict") and not token:
         raise Usage(
-            f"every user of this machine can reach {host}, and could put out holders with your rights: with --allow-evict say "
+            f"every user of this machine can reach {host}, and could evict holders with your rights: with --allow-evict say "
             f"--token-file FILE (or {TOKEN})",
             "dashboard",
         )

@@ -14,10 +14,12 @@ def docs(options: Options) -> int:
     pages = dict(_pages())
     if not options.named:
         return _list(pages, options)
-    if options.name not in pages:
-        near = difflib.get_close_matches(options.name, pages, 1)
+    name = options.name.removeprefix("docs/").removesuffix(".md").rstrip("/")  # as links write it
+    page = pages.get(name) or pages.get(f"{name}/index")
+    if page is None:
+        near = difflib.get_close_matches(name, pages, 1)
         raise Usage(f"there is no page {options.name!r}{f'; did you mean {near[0]}?' if near else ''}", "docs")
-    print(pages[options.name].read_text(encoding="utf-8"), end="")
+    print(page.read_text(encoding="utf-8"), end="")
     return exits.OK
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 from urllib.parse import unquote
 
 from ..databases.statements import DIALECTS, MYSQL, POSTGRESQL, SQLITE
+from ..drivers.base import boot_time
 from ..errors import Misuse, NotInstalled, Unavailable
 from ..fenced import schema, triggers
 from ..secret import plausible
 from . import exits
 from .options import Options, Usage
 
+_LOGIN = 10.0  # seconds
+_DAY = 86400.0  # what it may take to give a large table a column
 _SCHEMES = {
     "postgresql": POSTGRESQL,
     "postgres": POSTGRESQL,
@@ -79,7 +83,8 @@ def _apply(url: str, dialect: str, statements: list[str], table: str, column: st
             cursor.execute(statement)
         connection.commit()
     except failure as error:
-        connection.rollback()
+        with suppress(failure):  # it may be gone
+            connection.rollback()
         raise Misuse(f"the database refused: {error}") from error
     finally:
         connection.close()
@@ -109,24 +114,28 @@ def _connect(url: str, dialect: str) -> tuple[Any, type[Exception]]:
 # no cause of ours: its frames hold the password.
 def _postgresql(url: str) -> tuple[Any, type[Exception]]:
     driver = _driver("psycopg")
+    from ..stores.postgresql.opening import open_psycopg
     from ..stores.postgresql.url import parse
 
-    target, why = parse(url), ""
+    target = parse(url)
     try:
-        return driver.connect(target.conninfo.plain), driver.Error
-    except driver.Error as error:
-        why = str(error).strip()
-    raise Unavailable(f"cannot connect to PostgreSQL at {target.where}: {why}")
+        return open_psycopg(target, driver.Connection, _LOGIN, autocommit=False), driver.Error
+    except Unavailable as error:
+        raise Unavailable(f"cannot connect to PostgreSQL at {target.where}: {error}") from None
 
 
 def _mysql(url: str) -> tuple[Any, type[Exception]]:
     driver = _driver("pymysql")
-    from ..stores.mysql.connection import refused_logins, tls_context_of
+    from ..stores.mysql.connection import Bounded, Preferring, refused_logins, tls_context_of
+    from ..stores.mysql.faults import NONSENSE
     from ..stores.mysql.url import parse
 
     target, why = parse(url), ""
+    tls: dict[str, Any] = {"ssl": tls_context_of(target)} if target.tls else {}
     try:
-        return driver.connect(
+        connection = (Bounded if target.tls else Preferring)(
+            defer_connect=True,
+            connect_timeout=_LOGIN,
             host=target.host,
             port=target.port,
             user=target.user,
@@ -134,9 +143,13 @@ def _mysql(url: str) -> tuple[Any, type[Exception]]:
             database=target.database,
             unix_socket=target.socket or None,
             auth_plugin_map=refused_logins(target),
-            **({"ssl": tls_context_of(target)} if target.tls else {}),
-        ), driver.Error
-    except driver.Error as error:
+            **tls,
+        )
+        connection.deadline = boot_time() + _LOGIN
+        connection.connect()
+        connection.deadline = boot_time() + _DAY
+        return connection, driver.Error
+    except (driver.Error, *NONSENSE) as error:
         why = str(error)
     raise Unavailable(f"cannot connect to MySQL at {target.shown()}: {why}")
 

@@ -6,30 +6,44 @@ import sys
 import time
 
 from ..claim import Snapshot
+from ..errors import Unavailable
 from ..observe.changes import Change, changes
 from ..sync import Locks, connect
 from . import exits
 from .options import Options
 from .terminal import Paint
-from .text import ago, line
+from .text import ago, line, shown
 
 INTERVAL = 1.0
 _STYLES = {"acquired": "green", "over": "dim", "waiting": "yellow", "left the line": "dim", "evicted": "red"}
 
 
 def watch(options: Options) -> int:
+    """A store that is away is waited for: what has changed meanwhile is told when it is back."""
+    away: Unavailable | None = None
     seen: dict[str, Snapshot] = {}
     interval = max(0.05, options.get("interval", INTERVAL))
     give_up: float | None = options.get("for")
     end = float("inf") if give_up is None else time.monotonic() + give_up
     with connect(options.get("url")) as locks:
         while True:
-            now = look(locks, options.name, seen)
-            for change in changes(seen, now):
-                show(change, as_json=options.flag("json"))
-            seen = now
+            try:
+                now = look(locks, options.name, seen)
+            except Unavailable as error:
+                if away is None:
+                    print(f"holdfast: {shown(str(error))}; it is asked again and again", file=sys.stderr, flush=True)
+                away = error
+            else:
+                if away is not None:
+                    print("holdfast: the store answers again", file=sys.stderr, flush=True)
+                    away = None
+                for change in changes(seen, now):
+                    show(change, as_json=options.flag("json"))
+                seen = now
             left = end - time.monotonic()
             if left <= 0:
+                if away is not None:
+                    raise away
                 return exits.OK
             time.sleep(min(interval, left))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..doctor.network import is_local
+from ..drivers.dialing import is_local
 from ..errors import Misuse
 from .options import Options, Usage
 from .serving import address, serve

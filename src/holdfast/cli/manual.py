@@ -11,8 +11,8 @@ grant
   show NAME               who is inside, who waits
   why NAME                the same as a story, and what can be done
   watch [PREFIX]          follow what happens, line by line
-  top                     live, like htop: sort, filter, open one, put out one
-  release NAME --token T  put out one holder, the one you looked at
+  top                     live, like htop: sort, filter, open one, evict one
+  release NAME --token T  evict one holder, the one you looked at
   dashboard [URL]         a page: who holds what, who waits for whom
   doctor [URL]            is the store fit to keep locks? What to do if not
   verify [URL]            attack it: are the promises kept under faults?
@@ -118,7 +118,7 @@ Examples:
 
 SHOW = """\
 holdfast show NAME [--json]
-    who is inside NAME, who waits, and who was last put out
+    who is inside NAME, who waits, and who was last evicted
 
 Holders with token, age and what is left of the ttl; the line in its order.
 
@@ -137,9 +137,9 @@ Example:
 
 RELEASE = """\
 holdfast release NAME --token T [--yes] [--json]
-    put out the holder of token T, and nobody else
+    evict the holder of token T, and nobody else
 
-Shows first who will be put out, and on a terminal asks. If that grant is over
+Shows first who will be evicted, and on a terminal asks. If that grant is over
 by now, nothing happens, and the exit code is 1. Prints a token that outranks
 the old holder's: storage that checks tokens refuses the old one from the first
 use of a newer one. The release is remembered (`holdfast show`), with who did
@@ -262,10 +262,10 @@ holdfast watch [PREFIX] [--interval S] [--for S] [--json]
 
 A line when somebody has come in (acquired), is inside no more (over: released,
 lost or run out), has joined the line (waiting), has given up (left the line) or
-was put out by force (evicted); with how long it has lasted. What is there at
+was evicted (put out by force); with how long it has lasted. What is there at
 the start is told first. The store is looked at every second: what came and went
-between two looks is not seen. With --json, a line is one JSON object. Ends with
-Ctrl-C.
+between two looks is not seen. A store that does not answer is asked again, and
+that is said. With --json, a line is one JSON object. Ends with Ctrl-C.
 
   --interval S    look every S seconds (default 1)
   --for S         end after S seconds
@@ -288,7 +288,7 @@ long. Needs: pip install 'holdfast[top]'.
   s, r                sort by the next column; the other way round (or click)
   /                   filter by name, owner, store, or what is wrong; Esc ends
                       it
-  e                   in an open lock: put out the holder, only the one you look
+  e                   in an open lock: evict the holder, only the one you look
                       at, and only after its name was typed
   q                   quit
 
@@ -315,7 +315,7 @@ Needs: pip install 'holdfast[dashboard]'.
   --token-file F    who looks has to log in with what is in this file (or
                     $HOLDFAST_DASHBOARD_TOKEN, or --token T, which others see
                     with ps)
-  --allow-evict     holders may be put out from the page, by whoever has the
+  --allow-evict     holders may be evicted from the page, by whoever has the
                     token and types the name; without it, the page only looks
   --history FILE    keep the events in this SQLite file; else they are gone when
                     it ends
@@ -415,21 +415,26 @@ store and its bytes are those that you run, servers and network are simulated. A
 seed is a world: the same one gives the same history. Each draws which faults
 there are, and how many. What happened is judged as `holdfast verify` does it.
 
-  STORE           memory, sqlite, redis, redlock (three nodes), redlock5 (five),
-                  etcd, consul (one server or three); without it, all of them
+  STORE           memory, sqlite, redis, redis-cluster (three masters), redlock
+                  (three nodes), redlock5 (five), etcd, consul (one server or
+                  three); without it, all of them
   --seeds N       how many (default 200)
   --first N       the first of them (default 0)
   --seconds S     as many as the time allows, instead
   --faults A,B    only these, or none. For redis: pause, crash, cancel, evict,
-                  partition, wall_jump, server_pause, forget (it restarts
-                  empty), restart, fail_over (to a replica that lags),
-                  lose_scripts, evict_key, server_clock, cut, half_open, close
-                  (by its user), lose and repeat (messages to the register),
-                  slow, split, cut_off (bytes on their way). For etcd and
+                  partition, wall_jump, fork, signal (whose handler raises),
+                  server_pause, forget (it restarts empty), restart, fail_over
+                  (to a replica that lags), lose_scripts, evict_key,
+                  server_clock, cut, half_open, close (by its user), lose and
+                  repeat (messages to the register), slow, split, cut_off (bytes
+                  on their way). For redis-cluster also move_slot. For etcd and
                   consul also leader, cut_member, go_away, end_logins (etcd),
                   index_reset (consul); and none of those that forget
   --count FILE    add what was run to the figures in FILE, and go on there the
                   next time
+  --html FILE     with --seed: the story as a page, with a lane for every
+                  process and server, and for the storage. Without it: the
+                  shortest story of a seed that fails
 
 A seed that fails is made simpler, and told: who did what, when. It needs the
 Lua of the package lupa for Redis: pip install 'holdfast[redis,testing]'
@@ -438,7 +443,7 @@ Exit codes: 0 all kept · 1 a promise was broken · 125 it could not be run
 
 Examples:
   holdfast simulate redis --seeds 1000
-  holdfast simulate redis --seed 7
+  holdfast simulate redis --seed 7 --html story.html
   holdfast simulate redis --faults pause,server_clock,forget"""
 
 OBSERVE = """\

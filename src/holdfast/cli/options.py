@@ -174,6 +174,7 @@ SIMULATE: Spec = {
     "--seconds": ("seconds", _seconds),
     "--faults": ("faults", str),
     "--count": ("count", str),
+    "--html": ("html", str),
 }
 
 LS: Spec = {"--older-than": ("older_than", _seconds), "--watch": ("watch", None), **WATCH}
@@ -341,9 +342,24 @@ def _check_advice(options: Options) -> None:
         raise Usage("from what? Say --from URL, of an exporter of Prometheus, or --from FILE, with a history")
 
 
+# flock's, consul's and our own in Python.
+_OTHER_WORDS = {
+    "timeout": "--wait",
+    "t": "--wait",
+    "nonblock": "--no-wait",
+    "nb": "--no-wait",
+    "expire": "--ttl",
+    "lease": "--ttl",
+    "s": "--shared",
+    "x": "--exclusive",
+}
+
+
 def _like(word: str, known: dict[str, Any]) -> str:
     from difflib import get_close_matches
 
+    if (here := _OTHER_WORDS.get(word.lstrip("-"))) in known:
+        return f"; here that is {here}"
     bare = {one.lstrip("-"): one for one in known}  # all options begin alike, which makes none of them likely
     found = get_close_matches(word.lstrip("-"), bare, n=1, cutoff=0.6)
     return f"; did you mean {bare[found[0]]}?" if found else f" (there are: {', '.join(known)})"

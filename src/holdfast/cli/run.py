@@ -93,7 +93,7 @@ def _connected(options: Options, ask: Ask, child: Child, signals: Signals, watch
         except Misuse as error:
             raise _explained(error, options) from None
         engine.store = store
-        return _Run(engine, lease, child, signals, watch, _withheld(options)).command()
+        return _Run(engine, lease, signals, watch).command(child, _withheld(options))
     except BaseException as error:
         engine.store = store
         # Whatever went wrong, nothing stays locked; but who said not to wait does not wait for a server that is silent.
@@ -145,32 +145,22 @@ def _withheld(options: Options) -> dict[str, str | None]:
 
 
 class _Run:
-    def __init__(
-        self,
-        engine: Engine,
-        lease: Lease,
-        child: Child,
-        signals: Signals,
-        watch: Watch,
-        withheld: dict[str, str | None],
-    ) -> None:
+    def __init__(self, engine: Engine, lease: Lease, signals: Signals, watch: Watch) -> None:
         self._engine = engine
         self._lease = lease
-        self._child = child
         self._signals = signals
         self._watch = watch
-        self._withheld = withheld
         self._grace = min(lease.ttl / 4, MAX_GRACE)
         self._margin = min(lease.ttl / 10, MAX_MARGIN)
         self._deadline = boot_time() + lease.remaining()
         self._ending = False  # TERM was sent, because the lock is lost or nearly so
         self._kill_at = 0.0
 
-    def command(self) -> int:
+    def command(self, child: Child, withheld: dict[str, str | None]) -> int:
         inbox = self._signals.collect()
         if self._signals.arrived:  # before there was anybody to pass it on to
             return self._unused(exits.SIGNALLED + self._signals.arrived)
-        lease, child = self._lease, self._child
+        lease = self._lease
         self._engine.hook.subscribe(self._renewed, (RENEWED,))
         self._engine.hook.subscribe(_warn, (IN_DANGER,))
         lease.on_lost(lambda _: self._signals.nudge())
@@ -182,7 +172,7 @@ class _Run:
                     "HOLDFAST_TOKEN": str(lease.token),
                     "HOLDFAST_EXPIRES_AT": f"{time.time() + lease.remaining():.3f}",
                     "HOLDFAST_OWNER": lease.owner,
-                    **self._withheld,
+                    **withheld,
                 }
             )
             code = self._until_it_ends(child, inbox)

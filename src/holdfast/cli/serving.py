@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from typing import Any
 
@@ -15,6 +17,7 @@ def serve(app: Any, host: str, port: int, what: str) -> int:
         import uvicorn
     except ImportError as error:
         raise Misuse(f"{what.lower()} needs uvicorn ({error}): pip install 'holdfast[dashboard]'") from error
+    _can_be_listened_on(host, port)
     config = uvicorn.Config(
         app, host=host, port=port, log_level="warning", server_header=False, timeout_graceful_shutdown=1, lifespan="on"
     )
@@ -32,6 +35,20 @@ def serve(app: Any, host: str, port: int, what: str) -> int:
     server = Server(config)
     server.run()
     return exits.OK if server.started else exits.TROUBLE
+
+
+def _can_be_listened_on(host: str, port: int) -> None:
+    """Else uvicorn would say it, in its own way, and end with a code of its own."""
+    try:
+        for family, kind, protocol, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as probe:
+                if os.name == "posix":  # as asyncio does: what was left a moment ago may be taken again
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place)
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EACCES) or isinstance(error, socket.gaierror):
+            why = (error.strerror or str(error)).lower()
+            raise Misuse(f"cannot listen on {host}:{port}: {why}. Say another with --listen HOST:PORT") from None
 
 
 def address(options: Options, port: int) -> tuple[str, int]:

@@ -13,7 +13,9 @@ from .options import Options, Usage
 from .terminal import Paint, padded
 
 if TYPE_CHECKING:
+    from ..testing.simulation import Report
     from ..testing.simulation.searching import Tally
+    from ..testing.simulation.story import Story
 
 _SEEDS = 200
 _EVERY = 5.0  # seconds between lines where no terminal is there to write one line over and over
@@ -63,10 +65,11 @@ def simulate(options: Options) -> int:
             flush=True,
         )
         shortest = searching.shrunk(store, failed, only)
-        print(searching.story_of(store, shortest).about(shortest.findings[0].name))
-        print(
-            f"\nThe whole of it: holdfast simulate {store} --seed {failed.seed}{f' --faults {faults}' if faults else ''}"
-        )
+        story = searching.story_of(store, shortest)
+        print(story.about(shortest.findings[0].name))
+        again = _again(options, store, failed.seed)
+        print(f"\nThe whole of it: {again}")
+        _draw(options, shortest, story, again)
     return exits.NO
 
 
@@ -76,12 +79,27 @@ def _one(options: Options, store: str, seed: int, only: frozenset[str] | None) -
     tally = searching.search(store, seed, 1, None, only, lambda _: None, keep=True)
     assert tally.last is not None
     story = searching.story_of(store, tally.last)
+    _draw(options, tally.last, story, _again(options, store, seed))
     if options.flag("json"):
         print(json.dumps(story.as_json(), indent=1))
-    else:
+    elif options.get("html") is None:
         print(story)
         print(f"\n{len(story.events)} events in {story.seconds:.1f} s of virtual time; {tally.overlaps} overlaps.")
-    return exits.NO if story.findings else exits.OK
+    return exits.OK if tally.last.ok else exits.NO  # too tangled for one checker is not broken
+
+
+def _again(options: Options, store: str, seed: int) -> str:
+    faults = options.get("faults")
+    return f"holdfast simulate {store} --seed {seed}{f' --faults {faults}' if faults else ''}"
+
+
+def _draw(options: Options, report: Report, story: Story, again: str) -> None:
+    path = options.get("html")
+    if path is not None:
+        from ..testing.simulation.page import page
+
+        Path(path).write_text(page(report, story, again), encoding="utf-8")
+        print(f"The story of seed {story.seed} is drawn in {path}", file=sys.stderr)
 
 
 class _Live:

@@ -11,7 +11,7 @@ _LATE = 1.0  # seconds that a renewal may take on a busy machine
 _MANY = 5  # holders or waiters are named up to here, then counted
 
 
-def tell(snapshot: Snapshot, graph: WaitGraph, url: str | None = None) -> list[str]:
+def tell(snapshot: Snapshot, graph: WaitGraph, url: str | None = None, file: str | None = None) -> list[str]:
     name = line(snapshot.name)
     if not snapshot.capacity:
         sentences = [f"{name} is free: nobody holds it and nobody waits. Whoever asks gets it at once."]
@@ -20,7 +20,7 @@ def tell(snapshot: Snapshot, graph: WaitGraph, url: str | None = None) -> list[s
     deadlocks = [edges for edges in graph.deadlocks() if any(edge.name == snapshot.name for edge in edges)]
     sentences += [cycle(edges) for edges in deadlocks]
     sentences += _eviction(snapshot)
-    return sentences + _advice(snapshot, bool(deadlocks), url)
+    return sentences + _advice(snapshot, bool(deadlocks), url, file)
 
 
 def _holders(snapshot: Snapshot) -> list[str]:
@@ -104,12 +104,12 @@ def _eviction(snapshot: Snapshot) -> list[str]:
     if out is None:
         return []
     return [
-        f"{ago(out.age)} ago {line(out.by)} put out {line(out.owner)} by force (token {out.evicted_token}); "
+        f"{ago(out.age)} ago {line(out.by)} evicted {line(out.owner)} (token {out.evicted_token}); "
         f"token {out.token} outranks it."
     ]
 
 
-def _advice(snapshot: Snapshot, deadlocked: bool, url: str | None) -> list[str]:
+def _advice(snapshot: Snapshot, deadlocked: bool, url: str | None, file: str | None) -> list[str]:
     if not snapshot.holders:
         return []
     oldest = max(snapshot.holders, key=lambda one: one.age)
@@ -119,10 +119,10 @@ def _advice(snapshot: Snapshot, deadlocked: bool, url: str | None) -> list[str]:
         told = ["What you can do: wait; or, if the holder hangs, end it where it runs, or put it out:"]
     else:
         told = ["What you can do: wait; a holder that has died is gone when its time is up. If it hangs, put it out:"]
-    return [*told, f"  {release_command(snapshot, oldest, url)}"]
+    return [*told, f"  {release_command(snapshot, oldest, url, file)}"]
 
 
-def release_command(snapshot: Snapshot, one: Holding, url: str | None = None) -> str:
+def release_command(snapshot: Snapshot, one: Holding, url: str | None = None, file: str | None = None) -> str:
     """To copy into a shell: so no name in it may be more than a word there."""
     from shlex import quote
 
@@ -131,7 +131,9 @@ def release_command(snapshot: Snapshot, one: Holding, url: str | None = None) ->
     word = quote(snapshot.name) if snapshot.name.isprintable() else _ansi_c(snapshot.name)
     dashes = "-- " if snapshot.name.startswith("-") else ""
     where = ""
-    if url:  # a password is not shown, so it cannot be copied either
+    if file is not None:
+        where = f" --url-file {quote(file)}"
+    elif url:  # a password is not shown, so it cannot be copied either
         where = f" --url {quote(url)}" if redacted(url) == url else ' --url "$HOLDFAST_URL"'
     if dashes:
         return f"holdfast release{where} --token {one.token} {dashes}{word}"

@@ -56,14 +56,14 @@ class Telling:
             snapshot = await self._store.inspect(claim.name, _ASKING)
         except Unavailable:
             return
-        self._show(sentence(snapshot, claim.owner, self._clock))
+        self._show(snapshot, claim.owner)
 
-    def _show(self, text: str) -> None:
+    def _show(self, snapshot: Snapshot, me: str) -> None:
         try:
             columns = os.get_terminal_size(self._stream.fileno()).columns
         except OSError:
             return
-        self._stream.write(f"\r\x1b[K{shortened(text, columns - 1)}")
+        self._stream.write(f"\r\x1b[K{fitting(snapshot, me, self._clock, columns - 1)}")
         self._stream.flush()
         self._told = True
 
@@ -86,6 +86,16 @@ def sentence(snapshot: Snapshot, me: str, since: str) -> str:
             told += f" and {len(snapshot.holders) - 1} more"
     ahead = next((place for place, one in enumerate(snapshot.waiters) if one.owner == me), 0)
     return f"{told}; {ahead} ahead in line" if ahead else told
+
+
+def fitting(snapshot: Snapshot, me: str, since: str, columns: int) -> str:
+    """All of it if there is room; else, before all, for whom. The name was typed by whoever sits there."""
+    told = [sentence(snapshot, me, since)]
+    if snapshot.holders:
+        oldest = max(snapshot.holders, key=lambda one: one.age)
+        who, inside = line(oldest.owner), f"inside for {ago(oldest.age)}"
+        told += [f"waiting since {since} for {who}, {inside}", f"waiting for {who}, {inside}", f"waiting for {who}"]
+    return next((one for one in told if width_of(one) <= columns), shortened(told[-1], columns))
 
 
 def shortened(text: str, columns: int) -> str:

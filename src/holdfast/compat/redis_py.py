@@ -2,7 +2,8 @@
 
 The same constructor and methods; its words keep their meaning. `timeout` is how long the lock lives, and without one it lives
 until it is released: there it then outlived a holder that died, here it is renewed and ends 30 s after its holder. `.lease` is
-the lease, with the token. It excludes other holdfast locks of that name, not redis-py's own: roll all workers over at once.
+the lease, with the token. It excludes other holdfast locks of that name, and not redis-py's own: that
+is what `also=` is for, see docs/migrating.md.
 
 >>> import holdfast
 >>> from holdfast.compat.redis_py import Lock
@@ -62,6 +63,7 @@ class Lock:
         self.thread_local = thread_local
         self.raise_on_release_error = raise_on_release_error
         self.local: Any = threading.local() if thread_local else SimpleNamespace()
+        self._mutex = threading.Lock()
         self._locks = _locks_of(redis)
         ttl = DEFAULT_TTL if timeout is None else timeout
         self._lock = self._locks.lock(self.name, ttl=ttl, renew=timeout is None)
@@ -86,15 +88,17 @@ class Lock:
         if not (self.blocking if blocking is None else blocking):
             wait = 0
         try:
-            self.local.lease = self._lock.acquire(timeout=wait)
+            lease = self._lock.acquire(timeout=wait)
         except NotAcquired:
             return False
+        with self._mutex:
+            self.local.lease = lease
         return True
 
     def __enter__(self) -> Lock:
         if self.acquire():
             return self
-        raise LockError("Unable to acquire lock within the time specified")
+        raise self._told(LockError, "Unable to acquire lock within the time specified")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
@@ -102,14 +106,21 @@ class Lock:
         except LockError:
             if self.raise_on_release_error:
                 raise
+            import logging  # late: few need it
+
+            logging.getLogger(__name__).warning(
+                "the lock %r was no longer held when its body ended", self.name, exc_info=True
+            )
 
     def release(self) -> None:
         """Raises LockError if nothing is held here, LockNotOwnedError if it ended before."""
         lease = self._held("release an unlocked lock")
         there = lease.release()  # first: what fails on the network is not forgotten, and may be repeated
-        self.local.lease = None
+        with self._mutex:
+            if self.local.lease is lease:  # without thread_local, another thread may have taken it by now
+                self.local.lease = None
         if not there:
-            raise LockNotOwnedError("Cannot release a lock that's no longer owned")
+            raise self._told(LockNotOwnedError, "Cannot release a lock that's no longer owned")
 
     def locked(self) -> bool:
         """Does anybody hold it?"""
@@ -126,7 +137,7 @@ class Lock:
         """Add so many seconds to what is left; with `replace_ttl`, have so many left."""
         lease = self._held("extend an unlocked lock")
         if self.timeout is None:
-            raise LockError("Cannot extend a lock with no timeout")
+            raise self._told(LockError, "Cannot extend a lock with no timeout")
         # Not remaining(): an earlier extension may reach further than what the store has confirmed so far.
         end = lease._limit or 0.0
         left = 0.0 if replace_ttl else max(0.0, end - lease._engine.driver.now())
@@ -136,19 +147,24 @@ class Lock:
         """Have the whole timeout left again."""
         lease = self._held("reacquire an unlocked lock")
         if self.timeout is None:
-            raise LockError("Cannot reacquire a lock with no timeout")
+            raise self._told(LockError, "Cannot reacquire a lock with no timeout")
         return self._prolong(lease, self.timeout, "reacquire")
+
+    def _told(self, kind: type[LockError], message: str) -> LockError:
+        error = kind(message)
+        error.lock_name = self.name  # which the error of older versions does not take as an argument
+        return error
 
     def _held(self, what: str) -> Lease:
         if (lease := self.lease) is None:
-            raise LockError(f"Cannot {what}")
+            raise self._told(LockError, f"Cannot {what}")
         return lease
 
     def _prolong(self, lease: Lease, seconds: float, what: str) -> bool:
         try:
             lease.extend(seconds)
         except LeaseLost:
-            raise LockNotOwnedError(f"Cannot {what} a lock that's no longer owned") from None
+            raise self._told(LockNotOwnedError, f"Cannot {what} a lock that's no longer owned") from None
         return True
 
 

@@ -12,7 +12,15 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
 
-from apscheduler.executors.pool import ThreadPoolExecutor
+try:
+    from apscheduler.executors.pool import ThreadPoolExecutor
+except ModuleNotFoundError as error:
+    if error.name != "apscheduler.executors.pool":
+        raise
+    raise ImportError(
+        "OnceExecutor is for APScheduler 3, and another version is installed: decorate the job instead, "
+        '@locks.once("report", at_least=60); see docs/apscheduler.md'
+    ) from None
 
 from ..claim import MAX_TTL
 from ..errors import Misuse, NotAcquired

@@ -60,11 +60,15 @@ class _Parameter(NamedTuple):
 
 def _value(request: Request, name: str, field: str) -> Any:
     parameter = _parameter(request.scope["endpoint"], field)
-    if parameter is None:
-        raise Misuse(f"the lock's name {name!r} has {{{field}}}, but the endpoint has no such parameter")
+    where = _place(request.scope["route"], field)
+    if parameter is None or where is None:
+        raise Misuse(
+            f"the lock's name {name!r} has {{{field}}}, but the endpoint has no such parameter that comes from the path or the "
+            "query under one name: what else the client sends could name another lock"
+        )
     alias = parameter.alias
-    where = "path" if alias in request.path_params else "query"
-    raw = request.path_params.get(alias, request.query_params.get(alias, parameter.default))
+    sent = request.path_params if where == "path" else request.query_params
+    raw = sent.get(alias, parameter.default)
     if raw is _REQUIRED:
         raise RequestValidationError(
             [{"type": "missing", "loc": (where, alias), "msg": "Field required", "input": None}]
@@ -74,6 +78,15 @@ def _value(request: Request, name: str, field: str) -> Any:
     except ValidationError as error:  # as FastAPI itself would answer, had it come to that
         wrong = [{**one, "loc": (where, alias, *one["loc"])} for one in error.errors(include_url=False)]
         raise RequestValidationError(wrong) from None
+
+
+def _place(route: Any, field: str) -> str | None:
+    """Where FastAPI itself takes it from; None: neither from the path nor from the query."""
+    of_endpoint = route.dependant
+    for where, some in (("path", of_endpoint.path_params), ("query", of_endpoint.query_params)):
+        if any(one.name == field for one in some):
+            return where
+    return None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -92,4 +105,7 @@ def _parameter(endpoint: Callable[..., Any], field: str) -> _Parameter | None:
     default = found.default
     if info is not None and info is default:
         hint, default = Annotated[hint, info], _REQUIRED if info.is_required() else info.get_default()
-    return _Parameter(info.alias if info and info.alias else field, default, TypeAdapter(hint))
+    alias = info.alias if info and info.alias else field
+    if info is not None and info.validation_alias not in (None, alias):
+        return None  # of which FastAPI's versions make different things
+    return _Parameter(alias, default, TypeAdapter(hint))

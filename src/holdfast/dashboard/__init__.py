@@ -31,10 +31,13 @@ def asgi(
 
     `mounted`: your application sees to it who may come here, as behind its own login. False: only requests to this machine by
     its own name (localhost, 127.0.0.1) are answered, unless there is a `token` to log in with. `allow_evict` lets whoever may
-    look put out holders too. A `token` has 16 characters or more. `history` is a file to keep the last 10,000 events in.
+    look evict holders too, and wants a `token` unless it is mounted. A `token` has 16 characters or more. `history` is a file
+    to keep the last 10,000 events in.
     """
     if token is not None and len(token) < SHORTEST:  # an empty one, too: it would leave the door open
         raise Misuse(f"a token has at least {SHORTEST} characters, as from: openssl rand -base64 24")
+    if allow_evict and token is None and not mounted:
+        raise Misuse("every user of this machine could evict holders with your rights: with allow_evict give a token")
     try:
         from .app import Dashboard
     except ImportError as error:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 
-from ..doctor.network import is_local
+from ..drivers.dialing import is_local
 from ..secret import Secret
 
 COOKIE = "holdfast_dashboard"

@@ -35,9 +35,11 @@ def refusal(status: int, why: str) -> Response:
     return json_answer({"error": why}, status)
 
 
-def file_answer(package: str | None, known: Mapping[str, str], name: str, status: int = 200) -> Response:
+def file_answer(
+    package: str | None, known: Mapping[str, str], name: str, status: int = 200, *, without: str = ""
+) -> Response:
     """A file of the folder `page` of this package; `known` are those that may be asked for, with their types."""
     if package is None or name not in known:
         return refusal(404, "there is no such file")
     text = files(package).joinpath("page", name).read_text(encoding="utf-8")
-    return Response(text, status, HEADERS, known[name])
+    return Response(text.replace(without, "") if without else text, status, HEADERS, known[name])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from starlette.applications import Starlette
@@ -44,6 +45,20 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Answer = Callable[[Request], Awaitable[Response]]
+
+
+class _Events(StreamingResponse):
+    """Server-sent. `over` is called once, however it ends, and if it never began."""
+
+    def __init__(self, told: AsyncIterator[bytes], over: Callable[[], None]) -> None:
+        super().__init__(told, headers={**HEADERS, "X-Accel-Buffering": "no"}, media_type="text/event-stream")
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._over()
 
 
 class Dashboard:
@@ -151,10 +166,13 @@ class Dashboard:
     async def _login(self, request: Request) -> Response:
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return refusal(403, "not from our own page")
-        form = await _words(request)
+        try:
+            form = await _words(request)
+        except Misuse as error:
+            return refusal(400, str(error))
         if not self.access.is_token(form.get("token", "")):
             await asyncio.sleep(_WRONG_TOKEN)
-            return file_answer(__package__, _FILES, "login.html", 401)
+            return file_answer(__package__, _FILES, "login.html", 401, without=" hidden")
         key, _ = self.access.open()
         response = RedirectResponse(f"{request.scope.get('root_path', '')}/", 303, HEADERS)
         self._give(request, response, key)
@@ -204,11 +222,13 @@ class Dashboard:
     async def _events(self, request: Request) -> Response:
         if self._streams >= _MOST_STREAMS:
             return refusal(503, f"{_MOST_STREAMS} pages are open already: close one")
-        return StreamingResponse(
-            self._stream(), headers={**HEADERS, "X-Accel-Buffering": "no"}, media_type="text/event-stream"
-        )
+        self._streams += 1  # and not when it begins: of a thousand who come together, none has begun yet
+        return _Events(self._stream(request), self._one_less)
 
-    async def _stream(self) -> AsyncIterator[bytes]:
+    def _one_less(self) -> None:
+        self._streams -= 1
+
+    async def _stream(self, request: Request) -> AsyncIterator[bytes]:
         loop, news = asyncio.get_running_loop(), asyncio.Event()
         news.set()
 
@@ -219,12 +239,13 @@ class Dashboard:
         for one in self._looking.values():
             one.wake()  # only now: whoever looked between the request and this has gone to rest for long
         version, first = 0, True
-        self._streams += 1
         try:
             while not self._closing:
-                try:
+                with suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), _BEAT)
-                except TimeoutError:
+                if not self.access.may_look(request):  # logged out, or for too long in: it is told nothing more
+                    return
+                if not news.is_set():
                     yield b": still here\n\n"
                     continue
                 news.clear()
@@ -234,7 +255,6 @@ class Dashboard:
                 version, kind, first = told["version"], "all" if told.pop("whole") else "some", False
                 yield f"event: {kind}\ndata: {dumped({**told, 'now': _now()})}\n\n".encode()
         finally:
-            self._streams -= 1
             end()
 
     async def _graph(self, request: Request) -> Response:
@@ -258,7 +278,7 @@ class Dashboard:
         found = await run_in_threadpool(
             self.history.find, asked.get("q", ""), store=asked.get("store", ""), name=name, most=min(most, 10_000)
         )
-        return json_answer({"now": _now(), "events": found})
+        return json_answer({"now": _now(), "events": found, "trouble": self.history.trouble})
 
     async def _export(self, request: Request) -> Response:
         lines = "".join(f"{dumped(event)}\n" for event in self.history)
@@ -285,11 +305,16 @@ class Dashboard:
             return refusal(400, "an eviction names a lock and the token of one grant")
         if asked.get("typed") != name:
             return refusal(400, "the name was not typed as it is: nothing was done")
-        past = await run_in_threadpool(one.locks().force_release, name, token=token)
-        who = request.client.host if request.client else "?"
-        _log.warning(
-            "the holder of token %d of %r was put out by the dashboard, asked from %s", token, printable(name), who
-        )
+        past = None
+        became = "was perhaps put out (the store did not say)"
+        try:
+            past = await run_in_threadpool(one.locks().force_release, name, token=token)
+            became = "was put out" if past is not None else "was gone already, and nobody was put out"
+        finally:
+            who = request.client.host if request.client else "?"
+            _log.warning(
+                "the holder of token %d of %r %s by the dashboard, asked from %s", token, printable(name), became, who
+            )
         one.wake()
         return json_answer({"released": past is not None, "new_token": past})
 

@@ -44,7 +44,7 @@ class Board:
         self._forgotten = 0  # up to this version, what has gone is not known one by one any more
         self._prints: dict[tuple[str, str], object] = {}
         self._seen: dict[tuple[str, str], Seen] = {}
-        self._lefts: dict[tuple[str, str], tuple[float, dict[int, float]]] = {}
+        self._lefts: dict[tuple[str, str], tuple[float, dict[int, float], list[float]]] = {}
         self._stores: dict[str, tuple[int, dict[str, Any]]] = {}
         self._watchers: list[Callable[[], None]] = []
 
@@ -99,14 +99,19 @@ class Board:
         if self._prints.get(key) == look and not self._renewed(key, snapshot, at):
             return
         self._prints[key] = look
-        self._lefts[key] = at, {held.token: held.left for held in snapshot.holders}
+        lefts = {held.token: held.left for held in snapshot.holders}
+        self._lefts[key] = at, lefts, [one.age for one in snapshot.waiters]
         self.version += 1
         self._locks[key] = self.version, data
 
     def _renewed(self, key: tuple[str, str], snapshot: Snapshot, at: float) -> bool:
-        """What is left goes down by itself on the page too; only what does not is news."""
-        then, lefts = self._lefts[key]
-        return any(abs(held.left - (lefts[held.token] - (at - then))) > _SLACK for held in snapshot.holders)
+        """What is left goes down by itself on the page too, and waits grow; only what does not is news: a renewal, or
+        somebody who left the line and joined it anew."""
+        then, lefts, waits = self._lefts[key]
+        passed = at - then
+        return any(abs(held.left - (lefts[held.token] - passed)) > _SLACK for held in snapshot.holders) or any(
+            abs(one.age - (age + passed)) > _SLACK for one, age in zip(snapshot.waiters, waits, strict=True)
+        )
 
     def _bury(self, key: tuple[str, str]) -> None:
         self.version += 1

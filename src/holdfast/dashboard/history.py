@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sqlite3
 import threading
@@ -21,7 +22,13 @@ MOST = 10_000
 _BESIDE = ("-journal", "-wal", "-shm")
 _TABLE = """CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL NOT NULL, store TEXT NOT NULL, event TEXT NOT NULL,
 name TEXT NOT NULL, owner TEXT NOT NULL, token INTEGER NOT NULL, seconds REAL NOT NULL, detail TEXT NOT NULL)"""
-_FIELDS = ("id", "at", "store", "event", "name", "owner", "token", "seconds", "detail")
+_FIELDS = ("at", "store", "event", "name", "owner", "token", "seconds", "detail")
+# The file numbers its rows itself: another dashboard may write to it too, as each worker of a server does.
+_READ = f"SELECT id, {', '.join(_FIELDS)} FROM events ORDER BY id DESC LIMIT {MOST}"  # noqa: S608
+_WRITE = f"INSERT INTO events ({', '.join(_FIELDS)}) VALUES ({', '.join(f':{one}' for one in _FIELDS)})"  # noqa: S608
+_FORGET = f"DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - {MOST}"  # noqa: S608
+_BUSY = 0.5  # seconds that somebody else's write may hold up what is shown
+_log = logging.getLogger("holdfast.dashboard")
 
 Event = dict[str, Any]
 
@@ -32,10 +39,12 @@ class History:
         self._next = 1
         self._mutex = threading.Lock()
         self._news = News()
-        self._file = _opened(path) if path else None
-        if self._file is not None:
-            rows = self._file.execute("SELECT * FROM events ORDER BY id DESC LIMIT ?", (MOST,)).fetchall()
-            self._events.extend(dict(zip(_FIELDS, row, strict=True)) for row in reversed(rows))
+        self.trouble = ""  # why the file does not have all of it
+        self._unkept: list[Event] = []
+        self._file: sqlite3.Connection | None = None
+        if path:
+            self._file, kept = _opened(path)
+            self._events.extend(kept)
             self._next = self._events[-1]["id"] + 1 if self._events else 1
 
     def add(self, store: str, some: list[Change]) -> None:
@@ -44,20 +53,31 @@ class History:
             some = self._news.fresh(store, some)
             if not some:
                 return
-            added = []
             for one in some:
                 event: Event = {"id": self._next, "at": now, "store": store, **one._asdict()}
                 event["seconds"] = round(one.seconds, 3)
                 self._events.append(event)
-                added.append(event)
+                if self._file is not None:
+                    self._unkept.append(event)
                 self._next += 1
-            if self._file is not None:
-                with self._file:
-                    self._file.executemany(
-                        f"INSERT INTO events VALUES ({', '.join(':' + field for field in _FIELDS)})",  # noqa: S608
-                        added,
-                    )
-                    self._file.execute("DELETE FROM events WHERE id <= ?", (self._next - 1 - MOST,))
+            self._keep()
+
+    def _keep(self) -> None:
+        """In the file, as soon as that can be. What is shown does not depend on it: a full disk hides no lock."""
+        if self._file is None or not self._unkept:
+            return
+        try:
+            with self._file:
+                self._file.executemany(_WRITE, self._unkept)
+                self._file.execute(_FORGET)
+        except sqlite3.Error as error:
+            if not self.trouble:
+                _log.warning("the history is not kept in its file for now: %s", error)
+            self.trouble = str(error)
+            del self._unkept[:-MOST]
+        else:
+            self._unkept.clear()
+            self.trouble = ""
 
     def find(self, text: str = "", *, store: str = "", name: str | None = None, most: int = MOST) -> list[Event]:
         """Newest first. `text` is looked for in names, owners and words, as it stands."""
@@ -85,11 +105,12 @@ class History:
     def close(self) -> None:
         with self._mutex:
             if self._file is not None:
+                self._keep()
                 self._file.close()
                 self._file = None
 
 
-def _opened(path: str) -> sqlite3.Connection:
+def _opened(path: str) -> tuple[sqlite3.Connection, list[Event]]:
     try:
         real = resolved(path)
         if planted := next((one for one in (real, *(f"{real}{end}" for end in _BESIDE)) if is_planted(one)), None):
@@ -99,6 +120,8 @@ def _opened(path: str) -> sqlite3.Connection:
         file = sqlite3.connect(real, check_same_thread=False, timeout=5.0)
         file.execute(_TABLE)
         file.commit()
+        rows = file.execute(_READ).fetchall()
+        file.execute(f"PRAGMA busy_timeout = {_BUSY * 1000:.0f}")
     except (OSError, sqlite3.Error) as error:
         raise Misuse(f"the history cannot be kept in {path!r}: {error}") from None
-    return file
+    return file, [dict(zip(("id", *_FIELDS), row, strict=True)) for row in reversed(rows)]

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..claim import Snapshot
 from ..connecting import resolve
+from ..drivers.starting import start
 from ..errors import HoldfastError
 from ..observe.changes import changes
 from ..secret import Secret, redacted
@@ -59,8 +60,7 @@ class Looking:
             "partly": "",
         }
         board.store(store, dict(self._facts))
-        self._thread = threading.Thread(target=self._run, name=f"holdfast-dashboard-{store}", daemon=True)
-        self._thread.start()
+        self._thread = start(self._run, f"holdfast-dashboard-{store}")
 
     def locks(self) -> Locks:
         with self._mutex:

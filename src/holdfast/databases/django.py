@@ -17,9 +17,8 @@ class DjangoWire(Queries):
     reads_apart = False
 
     def __init__(self, connection: Any) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._atomic: Any = None
-        self._watched = False
         self.dialect = connection.vendor
         if self.dialect not in DIALECTS:
             raise Misuse(f"fenced transactions know {', '.join(DIALECTS)}, not Django's {self.dialect!r}")

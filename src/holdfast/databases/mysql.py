@@ -16,11 +16,6 @@ class MySqlWire(Queries):
     style = FORMAT
     reads_apart = False
 
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self._begun = False
-        self._watched = False
-
     def standalone(self) -> bool:
         return bool(self._connection.get_autocommit())
 

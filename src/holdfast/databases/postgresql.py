@@ -52,16 +52,14 @@ class PsycopgWire(Queries):
     reads_apart = False
 
     def __init__(self, connection: Any) -> None:
+        super().__init__(connection)
         driver = _psycopg()
-        self._connection = connection
         self._rows = driver.rows
         self._pipelined = driver.pipelined
         self._asynchronous = isinstance(connection, driver.asynchronous)
         self._transaction_class, self._watched_class = (
             driver.asynchronous_transactions if self._asynchronous else driver.transactions
         )
-        self._transaction: Any = None
-        self._watched = False
 
     def standalone(self) -> bool:
         return bool(self._connection.autocommit)
@@ -149,11 +147,6 @@ class AsyncpgWire(Queries):
     dialect = POSTGRESQL
     style = DOLLAR
     reads_apart = True
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self._transaction: Any = None
-        self._watched = False
 
     def standalone(self) -> bool:
         return True

@@ -19,10 +19,8 @@ class SqlAlchemyWire(Queries):
     def __init__(self, connection: Any) -> None:
         from sqlalchemy import text
 
+        super().__init__(connection)
         self._text = text
-        self._connection = connection
-        self._transaction: Any = None
-        self._watched = False
         self._engine_dialect = _dialect_of(connection)
         name = self._engine_dialect.name
         self.dialect = MYSQL if name == "mariadb" else name

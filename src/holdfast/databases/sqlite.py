@@ -15,7 +15,7 @@ class SqliteWire(Queries):
     style = QMARK
 
     def __init__(self, connection: Any) -> None:
-        self._connection = connection
+        super().__init__(connection)
         # autocommit=False (Python 3.12) has a transaction open at all times. A seal in it is safe even after reads:
         # SQLite refuses to write on a snapshot that is no longer the newest.
         # (aiosqlite's own connection may be asked only in its own thread; there, such a one is refused as open.)
@@ -24,7 +24,6 @@ class SqliteWire(Queries):
         # And with autocommit=True its commit() and rollback() do nothing, whatever was begun by hand.
         self._by_hand = plain and getattr(connection, "autocommit", None) is True
         self.reads_apart = not self._always_open
-        self._begun = self._watched = False
         self._queued = not plain  # a call that was cancelled is still made, in the order in which they came
 
     def standalone(self) -> bool:

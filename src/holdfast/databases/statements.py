@@ -17,6 +17,13 @@ from ..errors import Misuse
 POSTGRESQL, MYSQL, SQLITE = "postgresql", "mysql", "sqlite"
 DIALECTS = (POSTGRESQL, MYSQL, SQLITE)
 
+
+def valid_dialect(dialect: str) -> str:
+    if dialect not in DIALECTS:
+        raise Misuse(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
+    return dialect
+
+
 QMARK, FORMAT, DOLLAR, NAMED = "?", "%s", "$1", ":name"  # how a driver marks the place of a value
 
 _QUOTE = {POSTGRESQL: '"', SQLITE: '"', MYSQL: "`"}

@@ -72,6 +72,13 @@ class Wire(Protocol):
 class Queries:
     """What is asked in three ways, from one: `fetch` gives all rows, and a function that names their columns."""
 
+    _transaction: Any = None  # ours, where the driver has an object for it
+    _begun = False
+    _watched = False  # nobody but us may end it
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
     async def fetch(self, statement: Statement) -> tuple[Callable[[], Sequence[str]], list[tuple[Any, ...]]]:
         raise NotImplementedError
 

@@ -4,7 +4,7 @@
         print(finding.level, finding.check, finding.text, finding.advice)
 
 Nothing is changed but one lock of the doctor's own, which is taken and given back ten times. Every store has a module here with
-a table of checks; what cannot be looked at says so, and does not keep the others from being looked at.
+its checks; what cannot be looked at says so, and does not keep the others from being looked at.
 """
 
 from __future__ import annotations

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ..drivers.base import finish
+from ..drivers.dialing import is_local
 from ..drivers.threads import Threads
 from ..errors import Unavailable
 from ..stores.consul.url import Target, parse
 from ..stores.consul.wire import Wire
 from ..stores.kit.url import show, tls_context
-from .findings import Check, Finding, Ward, ok, problem, unseen, warning
-from .network import clocks, compare, http_time, is_local, secrecy
+from .findings import Finding, Ward, ok, problem, unseen, warning
+from .network import clocks, compare, http_time, secrecy
 
 MATTERS = "sessions are counted by a clock that nobody sets; but ages of locks are shown by the clients' wall clocks"
 USUAL_TTL_MIN = 10.0  # an agent that was told nothing says 0s
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class ConsulWard:
+class ConsulWard(Ward):
+    order = ("version", "quorum", "persistence", "session ttl", "clock", "tls and login", "sessions")
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self.driver = Threads()
@@ -32,17 +35,6 @@ class ConsulWard:
         if answer.status not in (200, 429):  # the latter: of the health of servers, if it is bad
             raise Unavailable(f"GET {path}: {answer.status} {answer.body[:200].decode(errors='replace')}")
         return json.loads(answer.body)
-
-    def checks(self) -> Iterable[tuple[str, Check]]:
-        return (
-            ("version", self.version),
-            ("quorum", self.quorum),
-            ("persistence", self.persistence),
-            ("session ttl", self.session_ttl),
-            ("clock", self.clock),
-            ("tls and login", self.doors),
-            ("sessions", self.sessions),
-        )
 
     def close(self) -> None:
         self.wire.pool.close()
@@ -109,7 +101,7 @@ class ConsulWard:
         ]
         yield from clocks(found, MATTERS)
 
-    def doors(self) -> Iterator[Finding]:
+    def tls_and_login(self) -> Iterator[Finding]:
         target = self.target
         hosts = [host for host, _ in target.addresses]
         yield from secrecy(hosts, tls=target.tls, login=bool(target.token or target.cert), scheme="consuls://")

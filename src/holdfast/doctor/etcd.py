@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..drivers.base import boot_time, finish
+from ..drivers.dialing import is_local
 from ..drivers.threads import Threads
 from ..errors import HoldfastError
 from ..stores.etcd.keys import Keys
@@ -14,8 +15,8 @@ from ..stores.etcd.requests import RANGE, range_of
 from ..stores.etcd.url import Target, parse
 from ..stores.etcd.wire import Wire
 from ..stores.kit.url import show, tls_context
-from .findings import Check, Finding, Ward, ok, problem, unseen, warning
-from .network import almighty, clocks, compare, http_time, is_local, members, secrecy
+from .findings import Finding, Ward, ok, problem, unseen, warning
+from .network import almighty, clocks, compare, http_time, members, secrecy
 
 STATUS = b"/etcdserverpb.Maintenance/Status"
 MEMBER_LIST = b"/etcdserverpb.Cluster/MemberList"
@@ -38,7 +39,9 @@ class Status(NamedTuple):
     learner: bool
 
 
-class EtcdWard:
+class EtcdWard(Ward):
+    order = ("version", "quorum", "persistence", "clock", "tls and login", "keys")
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self.wires = {show(one): Wire(target._replace(addresses=(one,)), Threads()) for one in target.addresses}
@@ -57,19 +60,12 @@ class EtcdWard:
     def any(self) -> Wire:
         return self.wires[self.statuses[0].where]
 
-    def checks(self) -> Iterable[tuple[str, Check]]:
-        return (
-            ("version", lambda: [ok(f"{one.where}: etcd {one.version}") for one in self.statuses]),
-            ("quorum", self.quorum),
-            ("persistence", self.space),
-            ("clock", self.clock),
-            ("tls and login", self.doors),
-            ("keys", self.orphans),
-        )
-
     def close(self) -> None:
         for wire in self.wires.values():
             wire.close()
+
+    def version(self) -> Iterable[Finding]:
+        return [ok(f"{one.where}: etcd {one.version}") for one in self.statuses]
 
     def quorum(self) -> Iterator[Finding]:
         yield from members([one.where for one in self.statuses], self.silent, "member")
@@ -90,7 +86,7 @@ class EtcdWard:
                 "name all members in the URL",
             )
 
-    def space(self) -> Iterator[Finding]:
+    def persistence(self) -> Iterator[Finding]:
         for one in self.statuses:
             for error in one.errors:
                 yield problem(f"{one.where}: {error}", "compact and defragment it, then: etcdctl alarm disarm")
@@ -116,7 +112,7 @@ class EtcdWard:
                 found.append((show(address), clock))
         yield from clocks(found, MATTERS)
 
-    def doors(self) -> Iterator[Finding]:
+    def tls_and_login(self) -> Iterator[Finding]:
         target = self.target
         hosts = [host for host, _ in target.addresses]
         login = bool(target.username or target.cert)
@@ -131,7 +127,7 @@ class EtcdWard:
                 "create users and roles (`holdfast migrate --acl`), then: etcdctl auth enable",
             )
 
-    def orphans(self) -> Iterator[Finding]:
+    def keys(self) -> Iterator[Finding]:
         """A key of a holder, or of one in line, that no lease ends: written by hand, or restored without its leases."""
         some = 0
         try:

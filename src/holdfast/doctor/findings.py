@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..errors import HoldfastError
 
@@ -38,17 +38,22 @@ def worst(findings: Iterable[Finding]) -> str:
     return max((one.level for one in findings), key=LEVELS.index, default=OK)
 
 
-class Ward(Protocol):
-    """A store under examination: connections of the doctor's own, on the wire that the store has."""
+Check = Callable[[], Iterable[Finding]]
+
+
+class Ward:
+    """A store under examination: connections of the doctor's own, on the wire that the store has.
+
+    `order` names its checks in the order in which they are told. Each is the method of that name, with _ for a blank.
+    """
+
+    order: tuple[str, ...]
 
     def checks(self) -> Iterable[tuple[str, Check]]:
-        """In the order in which they are told."""
-        ...
+        return [(name, getattr(self, name.replace(" ", "_"))) for name in self.order]
 
-    def close(self) -> None: ...
-
-
-Check = Callable[[], Iterable[Finding]]
+    def close(self) -> None:
+        return
 
 
 def findings(name: str, check: Check) -> Iterator[Finding]:

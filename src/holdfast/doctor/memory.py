@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .findings import Check, Ward, warning
+from .findings import Finding, Ward, warning
 
 
-class MemoryWard:
-    def checks(self) -> Iterable[tuple[str, Check]]:
-        alone = warning(
-            "these locks are those of one process: no other one sees them, and they end with it",
-            "for tests and threads; name another store for anything else",
-        )
-        return (("scope", lambda: [alone]),)
+class MemoryWard(Ward):
+    order = ("scope",)
 
-    def close(self) -> None:
-        return
+    def scope(self) -> Iterable[Finding]:
+        return [
+            warning(
+                "these locks are those of one process: no other one sees them, and they end with it",
+                "for tests and threads; name another store for anything else",
+            )
+        ]
 
 
 def admit(url: str) -> Ward:

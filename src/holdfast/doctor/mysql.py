@@ -10,18 +10,35 @@ from ..errors import Unavailable
 from ..stores.mysql.connection import dial
 from ..stores.mysql.faults import ServerError
 from ..stores.mysql.url import Target, parse
-from .findings import Check, Finding, Ward, ok, problem, warning
-from .network import almighty, clocks, compare, secrecy
+from .findings import Finding, Ward, ok, problem, warning
+from .network import almighty, secrecy
+from .sql import SqlWard, crowd
 
-MATTERS = "leases end by the server's clock, and after a failover to one that lags, tokens may be refused for that long"
-_CROWDED = 0.9
 _HERE = "('localhost', '127.0.0.1', '::1')"
 
 
-class MySqlWard:
+class MySqlWard(SqlWard):
+    order = (
+        "version",
+        "rights",
+        "persistence",
+        "replicas",
+        "clock",
+        "tls and login",
+        "users",
+        "connections",
+        "blockers",
+    )
+
+    now = "SELECT UNIX_TIMESTAMP(SYSDATE(6))"
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self.line = finish(dial(target, target.timeout))
+
+    @property
+    def where(self) -> str:
+        return self.target.shown()
 
     def ask(self, question: str) -> list[tuple[Any, ...]]:
         try:
@@ -37,21 +54,11 @@ class MySqlWard:
     def status(self, like: str) -> dict[str, str]:
         return {_text(name): _text(value) for name, value in self.ask(f"SHOW GLOBAL STATUS LIKE '{like}'")}
 
-    def checks(self) -> Iterable[tuple[str, Check]]:
-        return (
-            ("version", lambda: [ok(f"{self.line.server} at {self.target.shown()}")]),
-            ("rights", self.rights),
-            ("persistence", self.persistence),
-            ("replicas", self.replicas),
-            ("clock", self.clock),
-            ("tls and login", self.doors),
-            ("users", self.users),
-            ("connections", self.connections),
-            ("blockers", self.blockers),
-        )
-
     def close(self) -> None:
         self.line.close()
+
+    def version(self) -> Iterable[Finding]:
+        return [ok(f"{self.line.server} at {self.target.shown()}")]
 
     def rights(self) -> Iterator[Finding]:
         granted = [_text(line) for (line,) in self.ask("SHOW GRANTS")]
@@ -101,13 +108,7 @@ class MySqlWard:
                 "switch semi-synchronous replication on; only fenced storage makes a failover harmless",
             )
 
-    def clock(self) -> Iterator[Finding]:
-        def server() -> float:
-            return float(self.ask("SELECT UNIX_TIMESTAMP(SYSDATE(6))")[0][0])
-
-        yield from clocks([(self.target.shown(), compare(server))], MATTERS)
-
-    def doors(self) -> Iterator[Finding]:
+    def tls_and_login(self) -> Iterator[Finding]:
         host = self.target.socket or self.target.host
         login = bool(self.target.password or self.target.cert)
         yield from secrecy([host], tls=self.target.tls, login=login, scheme="?tls=yes, and ca= if need be")
@@ -129,10 +130,7 @@ class MySqlWard:
     def connections(self) -> Iterator[Finding]:
         used = int(self.status("Threads_connected")["Threads_connected"])
         most = int(self.variables("max_connections")["max_connections"])
-        if used > most * _CROWDED:
-            yield warning(f"{used} of {most} connections are in use", "raise max_connections, or lower ?pool=")
-        else:
-            yield ok(f"{used} of {most} connections are in use")
+        yield crowd(used, most, "raise max_connections, or lower ?pool=")
 
     def blockers(self) -> Iterator[Finding]:
         """Somebody in a transaction who locked rows and sleeps: claims may wait for them."""

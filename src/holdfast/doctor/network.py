@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from email.utils import parsedate_to_datetime
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..drivers.dialing import is_local
 from .findings import Finding, ok, problem, warning
 
 if TYPE_CHECKING:
@@ -15,16 +15,6 @@ if TYPE_CHECKING:
 
 SKEW = 1.0  # seconds: more is worth a word
 _ASKED = 3
-
-
-def is_local(host: str) -> bool:
-    """This machine itself: what is said there travels on no network. A path is that of a socket."""
-    if not host or host.startswith(("/", "@")) or host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def almighty(user: str) -> Finding:
@@ -87,7 +77,8 @@ def clocks(found: Sequence[tuple[str, Clock]], matters: str) -> Iterator[Finding
             way = "ahead of" if clock.ahead > 0 else "behind"
             yield warning(f"the clock of {where} is {abs(clock.ahead):.1f} s {way} ours", advice)
         else:
-            yield ok(f"the clock of {where} agrees with ours, give or take {max(clock.doubt, abs(clock.ahead)):.3g} s")
+            about = max(clock.doubt, abs(clock.ahead), 0.001)
+            yield ok(f"the clock of {where} agrees with ours, give or take {about:.3g} s")
     if len(found) > 1:
         first = min(found, key=lambda one: one[1].ahead)
         last = max(found, key=lambda one: one[1].ahead)

@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 
+from ..drivers.dialing import is_local
 from ..errors import Unavailable
 from ..stores.postgresql.greeting import SHARING, is_lent
+from ..stores.postgresql.opening import open_psycopg
 from ..stores.postgresql.url import Target, parse
-from .findings import Check, Finding, Ward, ok, problem, warning
-from .network import almighty, clocks, compare, is_local
+from .findings import Finding, Ward, ok, problem, warning
+from .network import almighty
+from .sql import SqlWard, crowd
 
-MATTERS = "leases end by the server's clock, and after a failover to one that lags, tokens may be refused for that long"
-_CROWDED = 0.9
 _LOCAL = ("127.0.0.1", "::1", "localhost", "samehost")
 
 
-class PostgresWard:
+class PostgresWard(SqlWard):
+    order = (
+        "version",
+        "rights",
+        "pooler",
+        "persistence",
+        "replicas",
+        "clock",
+        "tls and login",
+        "connections",
+        "blockers",
+    )
+
+    now = "SELECT extract(epoch FROM clock_timestamp())"
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self.connection = self._connect()
 
     def _connect(self) -> psycopg.Connection[Any]:
-        patience = str(max(1, round(self.target.timeout)))
         try:
-            return psycopg.connect(
-                self.target.conninfo.plain, autocommit=True, connect_timeout=patience, prepare_threshold=None
-            )
-        except psycopg.Error as error:
+            return open_psycopg(self.target, psycopg.Connection, max(1.0, self.target.timeout))
+        except Unavailable as error:
             raise Unavailable(f"{self.target.where}: {error}") from None
+
+    @property
+    def where(self) -> str:
+        return self.target.where
 
     def ask(self, question: str) -> list[tuple[Any, ...]]:
         try:
@@ -44,19 +60,6 @@ class PostgresWard:
 
     def setting(self, name: str) -> str:
         return str(self.ask(f"SELECT current_setting('{name}')")[0][0])
-
-    def checks(self) -> Iterable[tuple[str, Check]]:
-        return (
-            ("version", self.version),
-            ("rights", self.rights),
-            ("pooler", self.pooler),
-            ("persistence", self.persistence),
-            ("replicas", self.replicas),
-            ("clock", self.clock),
-            ("tls and login", self.doors),
-            ("connections", self.connections),
-            ("blockers", self.blockers),
-        )
 
     def close(self) -> None:
         self.connection.close()
@@ -132,13 +135,7 @@ class PostgresWard:
                 "set synchronous_standby_names; only fenced storage makes a failover harmless",
             )
 
-    def clock(self) -> Iterator[Finding]:
-        def server() -> float:
-            return float(self.ask("SELECT extract(epoch FROM clock_timestamp())")[0][0])
-
-        yield from clocks([(self.target.where, compare(server))], MATTERS)
-
-    def doors(self) -> Iterator[Finding]:
+    def tls_and_login(self) -> Iterator[Finding]:
         link = self.connection.pgconn
         far = [host for host in self.target.hosts if not is_local(host)]
         mode = str(self.connection.info.get_parameters().get("sslmode", "prefer"))
@@ -168,10 +165,7 @@ class PostgresWard:
     def connections(self) -> Iterator[Finding]:
         ((used,),) = self.ask("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
         most = int(self.setting("max_connections"))
-        if used > most * _CROWDED:
-            yield warning(f"{used} of {most} connections are in use", "raise max_connections, or use a pooler")
-        else:
-            yield ok(f"{used} of {most} connections are in use")
+        yield crowd(used, most, "raise max_connections, or use a pooler")
 
     def blockers(self) -> Iterator[Finding]:
         """Somebody who has rows of the lock table locked and went to lunch: claims of these names wait for them."""

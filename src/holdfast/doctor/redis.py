@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..drivers.base import finish
+from ..drivers.dialing import is_local
 from ..errors import HoldfastError, Unavailable
 from ..stores.redis.cluster import ClusterWire
 from ..stores.redis.dialing import as_sentinel
@@ -12,8 +13,8 @@ from ..stores.redis.keys import pack
 from ..stores.redis.replies import Reply, ReplyError
 from ..stores.redis.url import Address, Target, parse, show
 from ..stores.redis.wire import BlockingWire
-from .findings import Check, Finding, Ward, ok, problem, unseen, warning
-from .network import almighty, clocks, compare, is_local, members, secrecy
+from .findings import Finding, Ward, ok, problem, unseen, warning
+from .network import almighty, clocks, compare, members, secrecy
 
 MATTERS = "leases end by the server's clock, and after a failover to one that lags, tokens may be refused for that long"
 _FULL = 0.9
@@ -66,53 +67,70 @@ def node(target: Target, address: Address) -> Node:
     return Node(BlockingWire(alone), show(address))
 
 
-class RedisWard:
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self._cluster: ClusterWire | None = None
-        if target.kind == "cluster":
-            self._cluster = ClusterWire(target, BlockingWire)
-            parts = finish(self._cluster.parts(target.timeout))
-            self.nodes = [Node(part, part.where) for part in parts if isinstance(part, BlockingWire)]
-        else:
-            where = f"the master of {target.service!r}" if target.kind == "sentinel" else target.shown()
-            self.nodes = [Node(BlockingWire(target), where)]
+class NodesWard(Ward):
+    """Servers of which each is asked by itself."""
 
-    def checks(self) -> Iterable[tuple[str, Check]]:
-        group: dict[str, Check] = {"sentinel": self.sentinels, "cluster": self.cluster}
-        return (
-            ("version", self.version),
-            *([("quorum", group[self.target.kind])] if self.target.kind in group else []),
-            ("persistence", lambda: each(self.nodes, persistence)),
-            ("eviction", lambda: each(self.nodes, eviction)),
-            ("replicas", self.replicas),
-            ("clock", lambda: clocks([(one.where, compare(one.time)) for one in self.nodes], MATTERS)),
-            ("tls and login", self.doors),
-        )
+    matters: str  # why their clocks do
+    scheme: str  # the URL's, with TLS
+
+    def __init__(self, target: Target, nodes: list[Node]) -> None:
+        self.target = target
+        self.nodes = nodes
 
     def close(self) -> None:
-        if self._cluster is not None:
-            finish(self._cluster.close())
         for one in self.nodes:
             one.close()
 
     def version(self) -> Iterator[Finding]:
-        for one in self.nodes:
-            yield version(one)
+        return each(self.nodes, version)
+
+    def persistence(self) -> Iterator[Finding]:
+        return each(self.nodes, persistence)
+
+    def eviction(self) -> Iterator[Finding]:
+        return each(self.nodes, eviction)
+
+    def clock(self) -> Iterator[Finding]:
+        return clocks([(one.where, compare(one.time)) for one in self.nodes], self.matters)
+
+    def tls_and_login(self) -> Iterator[Finding]:
+        hosts = [host for host, _ in self.target.addresses]
+        login = bool(self.target.password or self.target.cert)
+        yield from secrecy(hosts, tls=self.target.tls, login=login, scheme=self.scheme)
+        yield from each(self.nodes, open_doors)
+        if login:
+            yield from each(self.nodes, rights)
+
+
+class RedisWard(NodesWard):
+    matters = MATTERS
+
+    def __init__(self, target: Target) -> None:
+        self._cluster: ClusterWire | None = None
+        if target.kind == "cluster":
+            self._cluster = ClusterWire(target, BlockingWire)
+            parts = finish(self._cluster.parts(target.timeout))
+            nodes = [Node(part, part.where) for part in parts if isinstance(part, BlockingWire)]
+        else:
+            where = f"the master of {target.service!r}" if target.kind == "sentinel" else target.shown()
+            nodes = [Node(BlockingWire(target), where)]
+        super().__init__(target, nodes)
+        group = target.kind in ("sentinel", "cluster")
+        self.scheme = f"rediss+{target.kind}://" if group else "rediss://"
+        quorum = ("quorum",) if group else ()
+        self.order = ("version", *quorum, "persistence", "eviction", "replicas", "clock", "tls and login")
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            finish(self._cluster.close())
+        super().close()
+
+    def quorum(self) -> Iterator[Finding]:
+        return self.sentinels() if self.target.kind == "sentinel" else self.cluster()
 
     def replicas(self) -> Iterator[Finding]:
         for one in self.nodes:
             yield from replicas(one, self.target)
-
-    def doors(self) -> Iterator[Finding]:
-        target = self.target
-        scheme = "rediss" + ("+" + target.kind if target.kind in ("sentinel", "cluster") else "") + "://"
-        hosts = [host for host, _ in target.addresses]
-        login = bool(target.password or target.cert)
-        yield from secrecy(hosts, tls=target.tls, login=login, scheme=scheme)
-        yield from each(self.nodes, open_doors)
-        if login:
-            yield from each(self.nodes, rights)
 
     def sentinels(self) -> Iterator[Finding]:
         there: list[str] = []
@@ -165,11 +183,11 @@ def each(nodes: Sequence[Node], check: Callable[[Node], Iterable[Finding]]) -> I
             yield finding._replace(text=named)
 
 
-def version(one: Node) -> Finding:
+def version(one: Node) -> Iterator[Finding]:
     facts = one.info("server")
     kind = "Valkey" if "valkey_version" in facts else "Redis"
     number = facts.get("valkey_version") or facts.get("redis_version", "?")
-    return ok(f"{one.where}: {kind} {number}, up {int(facts.get('uptime_in_seconds', 0)) // 86400} days")
+    yield ok(f"{one.where}: {kind} {number}, up {int(facts.get('uptime_in_seconds', 0)) // 86400} days")
 
 
 def persistence(one: Node) -> Iterator[Finding]:
@@ -226,19 +244,20 @@ def replicas(one: Node, target: Target) -> Iterator[Finding]:
         return
     there = int(facts.get("connected_slaves", 0))
     wanted = target.replicas
+    has = f"{one.where} has {there} replica{'' if there == 1 else 's'}"
     if wanted > there:
         yield problem(
-            f"{one.where} has {there} replicas, and the URL waits for {wanted}: no claim is confirmed",
+            f"{has}, and the URL waits for {wanted}: no claim is confirmed",
             "bring the replicas back, or ask for fewer with ?replicas=",
         )
     elif wanted:
-        yield ok(f"{one.where} has {there} replicas, and a claim waits for {wanted} of them (WAIT)")
+        yield ok(f"{has}, and a claim waits for {wanted} of them (WAIT)")
     elif there:
         how = "add ?replicas=1 to the URL: it makes that rarer, and only fenced storage makes it harmless"
         if target.kind == "cluster":
             how = "only fenced storage makes that harmless (?replicas= is for redis:// and redis+sentinel://)"
         yield warning(
-            f"{one.where} has {there} replicas, and no claim waits for them: a failover may forget a lock", how
+            f"{has}, and no claim waits for {'it' if there == 1 else 'them'}: a failover may forget a lock", how
         )
     elif target.kind == "sentinel":
         yield problem(f"{one.where} has no replicas: there is nobody to fail over to", "add a replica")

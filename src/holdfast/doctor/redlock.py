@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ..errors import HoldfastError
 from ..stores.redis.url import Target, parse, show
-from .findings import Check, Finding, Ward, ok, problem, warning
-from .network import clocks, compare, members, secrecy
-from .redis import Node, each, eviction, node, open_doors, persistence, rights, version
+from .findings import Finding, Ward, ok, problem, warning
+from .network import members
+from .redis import NodesWard, node
 
 MATTERS = "a lease is counted by every node's own clock"
 _PATIENCE = 2.0  # seconds for one answer: the quarter of a second that a claim has is too little to judge by
 
 
-class RedlockWard:
+class RedlockWard(NodesWard):
+    order = ("quorum", "version", "independence", "persistence", "eviction", "clock", "tls and login")
+    matters = MATTERS
+    scheme = "redlocks://"
+
     def __init__(self, target: Target) -> None:
-        self.target = target._replace(timeout=max(target.timeout, _PATIENCE))
+        super().__init__(target._replace(timeout=max(target.timeout, _PATIENCE)), [])
         self.silent: list[tuple[str, object]] = []
-        self.nodes: list[Node] = []
         for address in target.addresses:
             one = node(self.target, address)
             try:
@@ -28,21 +31,6 @@ class RedlockWard:
                 one.close()
             else:
                 self.nodes.append(one)
-
-    def checks(self) -> Iterable[tuple[str, Check]]:
-        return (
-            ("quorum", self.quorum),
-            ("version", lambda: each(self.nodes, lambda one: [version(one)])),
-            ("independence", self.independence),
-            ("persistence", lambda: each(self.nodes, persistence)),
-            ("eviction", lambda: each(self.nodes, eviction)),
-            ("clock", lambda: clocks([(one.where, compare(one.time)) for one in self.nodes], MATTERS)),
-            ("tls and login", self.doors),
-        )
-
-    def close(self) -> None:
-        for one in self.nodes:
-            one.close()
 
     def quorum(self) -> Iterator[Finding]:
         return members([one.where for one in self.nodes], self.silent, "node")
@@ -71,14 +59,6 @@ class RedlockWard:
                 )
         if good:
             yield ok(f"{len(self.nodes)} servers that know nothing of each other")
-
-    def doors(self) -> Iterator[Finding]:
-        hosts = [host for host, _ in self.target.addresses]
-        login = bool(self.target.password or self.target.cert)
-        yield from secrecy(hosts, tls=self.target.tls, login=login, scheme="redlocks://")
-        yield from each(self.nodes, open_doors)
-        if login:
-            yield from each(self.nodes, rights)
 
 
 def admit(url: str) -> Ward:

@@ -6,32 +6,22 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from urllib.parse import unquote
 
 from ..stores.sqlite.machine import LOCAL_FILE_SYSTEMS, file_system_of
-from .findings import Check, Finding, Ward, ok, problem, warning
+from .findings import Finding, Ward, ok, problem, warning
 
 LITTLE_ROOM = 100 << 20
 LONG_LOG = 64 << 20
 
 
-class SqliteWard:
+class SqliteWard(Ward):
+    order = ("version", "rights", "disk", "persistence", "clock")
+
     def __init__(self, path: str) -> None:
         self.path = path
         self.folder = os.path.dirname(path)
-
-    def checks(self) -> Iterable[tuple[str, Check]]:
-        return (
-            ("version", self.version),
-            ("rights", self.rights),
-            ("disk", self.disk),
-            ("persistence", self.persistence),
-            ("clock", lambda: [ok("the kernel's boot clock, which all processes share and nobody can set")]),
-        )
-
-    def close(self) -> None:
-        return
 
     def version(self) -> Iterator[Finding]:
         yield ok(f"SQLite {sqlite3.sqlite_version}, {self.path}")
@@ -94,6 +84,9 @@ class SqliteWard:
             )
         if said == "ok":
             yield ok(f"whole; journal mode {journal}. Locks outlive a crash of a process, and end with the machine's")
+
+    def clock(self) -> Iterator[Finding]:
+        yield ok("the kernel's boot clock, which all processes share and nobody can set")
 
 
 def admit(url: str) -> Ward:

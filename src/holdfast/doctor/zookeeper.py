@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ..claim import new_holder
 from ..drivers.base import finish
+from ..drivers.dialing import is_local
 from ..drivers.threads import Threads
 from ..recipes import DEFAULT_TTL
 from ..stores.zookeeper.session import MARGIN, Session
 from ..stores.zookeeper.url import Target, parse
 from ..stores.zookeeper.wire import tls_context
-from .findings import Check, Finding, Ward, ok, problem, warning
-from .network import clocks, compare, is_local, members, secrecy
+from .findings import Finding, Ward, ok, problem, warning
+from .network import clocks, compare, members, secrecy
 
 MATTERS = "sessions are counted by a clock that nobody sets; but ages of locks are shown by the leader's wall clock"
 _LONG, _SHORT = 20 * 86400.0, 0.01  # seconds: beyond what a server agrees to; in ms it has to fit into 32 bits
 
 
-class ZooKeeperWard:
+class ZooKeeperWard(Ward):
+    order = ("version", "quorum", "session ttl", "clock", "tls and login")
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self.driver = Threads()
@@ -39,15 +42,6 @@ class ZooKeeperWard:
         self._sessions.append(made)
         finish(made.opened(self.driver.now() + self.target.timeout))
         return made
-
-    def checks(self) -> Iterable[tuple[str, Check]]:
-        return (
-            ("version", self.version),
-            ("quorum", self.quorum),
-            ("session ttl", self.session_ttl),
-            ("clock", self.clock),
-            ("tls and login", self.doors),
-        )
 
     def close(self) -> None:
         for one in self._sessions:
@@ -94,7 +88,7 @@ class ZooKeeperWard:
 
         yield from clocks([("the leader", compare(leader, 0.001))], MATTERS)
 
-    def doors(self) -> Iterator[Finding]:
+    def tls_and_login(self) -> Iterator[Finding]:
         target = self.target
         hosts = [host for host, _ in target.addresses]
         yield from secrecy(hosts, tls=target.tls, login=bool(target.username or target.cert), scheme="zookeepers://")

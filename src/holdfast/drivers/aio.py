@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
-from .base import Address, Bell, Doorbell, Main, Stream, at_once, boot_time, never, uniform, wall_us
+from .base import Address, Bell, Clocks, Doorbell, Main, Stream, at_once, never
 from .doorbell import Socket
 from .doorbell import ring as ring_doorbell
 
@@ -44,6 +45,9 @@ class LoopBell:
         self._rung = False
 
     def ring(self) -> bool:
+        if asyncio._get_running_loop() is self._loop:
+            self._heard()
+            return True
         try:
             self._loop.call_soon_threadsafe(self._heard)
         except RuntimeError:
@@ -76,17 +80,34 @@ class LoopSocketBell(Socket):
         self.drain()
 
 
-class Asyncio:
+def bury(task: asyncio.Task[Any]) -> None:
+    """End what its loop, which was closed, cannot."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    with contextlib.suppress(Exception):  # it can wait for nothing any more, and its loop takes no word of it
+        task.get_coro().close()
+
+
+class Asyncio(Clocks):
     """The driver of `holdfast.aio.connect()`."""
 
     spawns_lightly = True
-    now = staticmethod(boot_time)
-    wall_us = staticmethod(wall_us)
-    uniform = staticmethod(uniform)
     me = staticmethod(asyncio.current_task)
 
     def __init__(self) -> None:
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
+        self._attempts: WeakSet[asyncio.Task[Any]] = WeakSet()  # that go on though whoever waits for them is cancelled
+        self._loop: asyncio.AbstractEventLoop | None = None  # in which somebody asked last
+
+    def bury(self) -> None:
+        """End what loops that are over have left in the middle of something: what it has taken, nobody else would put back.
+
+        asyncio.run() cancels the tasks that there are, but not those that they begin in order to tidy up; others cancel none.
+        Called with nothing locked: whatever is ended here may have to lock it.
+        """
+        for task in (*self._background, *self._attempts):
+            if task.get_loop().is_closed() and not task.done():
+                self._background.discard(task)
+                bury(task)
 
     def whoami(self) -> str:
         try:
@@ -95,7 +116,13 @@ class Asyncio:
             raise RuntimeError(
                 "holdfast.aio needs asyncio, and no loop of it runs here: under trio, use holdfast.connect() in a worker thread"
             ) from None
-        return task.get_name() if task else "no task"
+        if task is None:
+            return "no task"
+        loop = task.get_loop()
+        if loop is not self._loop:  # whoever acquires asks this first: the first of another loop tidies up
+            self._loop = loop
+            self.bury()
+        return task.get_name()
 
     def bell(self) -> Bell:
         return LoopBell()
@@ -138,6 +165,7 @@ class Asyncio:
 
     async def shield(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
         task = asyncio.get_running_loop().create_task(attempt())
+        self._attempts.add(task)
         cancelled: asyncio.CancelledError | None = None
         while not task.done():
             try:

@@ -27,6 +27,14 @@ def uniform(low: float, high: float) -> float:
     return low + (high - low) * int.from_bytes(os.urandom(4), "big") / 2**32
 
 
+class Clocks:
+    """Those of this machine, and its chance."""
+
+    now = staticmethod(boot_time)
+    wall_us = staticmethod(wall_us)
+    uniform = staticmethod(uniform)
+
+
 Main = Callable[[], Coroutine[Any, Any, None]]
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 from collections.abc import Awaitable, Callable
 from ssl import SSLEOFError, SSLError, SSLSyscallError, SSLZeroReturnError
 from typing import Any, TypeVar
 
 from .base import Address, Bell, boot_time
+from .starting import start
 from .system import at_fork
 
 S = TypeVar("S")
@@ -64,7 +64,7 @@ async def look_up(address: Address, bell: Bell, deadline: float) -> Found:
     if lookup is None:
         lookup = _lookups[address] = _Lookup(address)
         try:
-            threading.Thread(target=lookup.run, name="holdfast-lookup", daemon=True).start()
+            start(lookup.run, "holdfast-lookup")
         except RuntimeError:  # the interpreter is about to end: no more threads
             lookup.run()
         except BaseException:
@@ -113,3 +113,15 @@ async def dial(
             plain.close()
             raise
     raise trouble
+
+
+def is_local(host: str) -> bool:
+    """This machine itself: what is said there travels on no network. A path is that of a socket."""
+    if not host or host.startswith(("/", "@")) or host == "localhost":
+        return True
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -37,7 +37,7 @@ class Bell:
     async def wait(self, timeout: float) -> None:
         if not self._rung:
             world = self._process.world
-            me = world.running()
+            me = world._running or world.running()
             self._waiter = me, me._parked + 1
             try:
                 await world.park(self.what, timeout, self._process)
@@ -46,11 +46,13 @@ class Bell:
         self._rung = False
 
     def ring(self) -> bool:
-        if not self._process.alive or self._process.world.over:
+        process = self._process
+        world = process.world
+        if not process.alive or world.over:
             return False
         self._rung = True
         if self._waiter is not None:
-            self._process.world._wake(*self._waiter)
+            world._wake(*self._waiter)
         return True
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ everything and says nothing. What a process that crashed had open is cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 from .base import Address
@@ -88,7 +89,8 @@ class SimulatedStream:
             self._streams._carry(self, b"")
 
     def disown(self) -> None:
-        raise NotImplementedError("a simulated process does not fork")
+        """Only in a forked child, which has an `InheritedStream`: here it is as good as closed, and the server is not told."""
+        self._closed = True
 
     def cut(self) -> None:
         """Both ends are told, at once."""
@@ -111,12 +113,55 @@ class SimulatedStream:
         self._bell.ring()
 
 
+class InheritedStream:
+    """What a forked child has of a stream of its parent's: the same connection. Whatever it does with that is noted.
+
+    To close it is more than to let go of a number: TLS would say goodbye, and an event loop would take it off the selector
+    that the two processes share. So the connection ends for the parent as well.
+    """
+
+    def __init__(self, of: SimulatedStream | InheritedStream, child: Process) -> None:
+        self._of = of
+        self._child = child
+        self._disowned = False
+
+    async def send(self, data: bytes, deadline: float) -> None:
+        self._used("sends")
+        await self._of.send(data, deadline)
+
+    async def receive(self, deadline: float) -> bytes:
+        self._used("receives")
+        return await self._of.receive(deadline)
+
+    def is_stale(self) -> bool:
+        return self._disowned or self._of.is_stale()
+
+    def hang_up(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if not self._disowned:
+            self._used("closes it")
+            self._of.close()
+
+    def disown(self) -> None:
+        self._disowned = True
+
+    def _used(self, how: str) -> None:
+        if self._disowned:
+            raise ConnectionResetError("it is the parent's")
+        streams = self._child.world.streams
+        assert streams is not None
+        streams.trespasses.append(f"{self._child.name} {how} on a connection of the process that it was forked from")
+
+
 class Streams:
     """The network of one world: who listens where, and what becomes of bytes on their way."""
 
     def __init__(self, world: World, faults: StreamFaults = StreamFaults()) -> None:  # noqa: B008 - immutable
         self.faults = faults
         self.opened = self.cuts = 0
+        self.trespasses: list[str] = []  # of forked children, on their parents' connections
         self._world = world
         self._listening: dict[Address, tuple[Process, Serve]] = {}
         self._silent: set[Address] = set()
@@ -204,11 +249,7 @@ class Streams:
                 world.at(arrives, lambda: other._arrive(piece))
             world.at(arrives + self._delay(), sender.cut)
             return
-        world.at(arrives, lambda: other._arrive(piece))
+        world.at(arrives, partial(other._arrive, piece))
 
     def _delay(self) -> float:
-        faults, random = self.faults, self._world.random
-        seconds = random.uniform(*faults.delay)
-        if faults.slow and random.random() < faults.slow:
-            seconds += random.uniform(*faults.slow_by)
-        return seconds
+        return self._world.on_its_way(self.faults.delay, self.faults.slow, self.faults.slow_by)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .base import Address, Bell, Doorbell, Main, Stream, boot_time, finish, never, uniform, wall_us
+from .base import Address, Bell, Clocks, Doorbell, Main, Stream, finish, never
+from .starting import start
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -51,42 +51,10 @@ def _run(main: Main, needed: Callable[[], bool]) -> None:
                 raise
 
 
-def _started(work: Callable[[], None], name: str) -> None:
-    """In a thread of its own; and if this call is interrupted, either it runs or nobody knows of it any more.
-
-    A daemon: it must not keep the interpreter alive. What is held at exit is released by lifecycle.py.
-    """
-    before = sys.exc_info()[1]
-    todo = [work]
-    thread = threading.Thread(target=_work_off, args=(todo,), name=name, daemon=True)
-    try:
-        thread.start()
-    except BaseException as error:
-        # The interpreter remembers for ever whom it was about to start, and what for: so that is taken out.
-        todo.clear()
-        # It may also say RuntimeError, since the mutex that it waited with is not locked; or KeyError, since the thread was
-        # quicker to strike itself off: tell what really happened.
-        cause = error.__context__
-        if isinstance(error, RuntimeError | KeyError) and cause is not None and cause is not before:
-            raise cause from None
-        raise
-
-
-def _work_off(todo: list[Callable[[], None]]) -> None:
-    try:
-        work = todo.pop()
-    except IndexError:  # taken back
-        return
-    work()
-
-
-class Threads:
+class Threads(Clocks):
     """The driver of `holdfast.connect()`."""
 
     spawns_lightly = False
-    now = staticmethod(boot_time)
-    wall_us = staticmethod(wall_us)
-    uniform = staticmethod(uniform)
     me = staticmethod(threading.current_thread)
     run = staticmethod(finish)
 
@@ -116,11 +84,11 @@ class Threads:
     mutex = staticmethod(threading.Lock)
 
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
-        _started(partial(_run, main, needed), name)
+        start(partial(_run, main, needed), name)
 
     def aside(self, work: Callable[[], None], name: str) -> None:
         try:
-            _started(work, name)
+            start(work, name)
         except RuntimeError:  # no thread to be had, or the interpreter ends
             work()
 

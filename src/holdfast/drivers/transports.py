@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from .base import Address, Bell, boot_time
 from .dialing import dial
 from .sockets import has_something, void
 
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 _MOST_UNREAD = 1 << 18  # bytes; above it, the server has to wait until somebody reads
 
 
@@ -143,17 +145,29 @@ def _too_late(waiter: asyncio.Future[None]) -> None:
 
 async def connect(address: Address, tls: ssl.SSLContext | None, deadline: float, bell: Bell) -> TransportStream:
     loop = asyncio.get_running_loop()
+    return await open_protocol(address, tls, deadline, bell, lambda plain: TransportStream(loop, plain))
 
-    async def open_one(plain: socket.socket, where: Any, share: float) -> TransportStream:
+
+async def open_protocol(
+    address: Address,
+    tls: ssl.SSLContext | None,
+    deadline: float,
+    bell: Bell,
+    make: Callable[[socket.socket], P],
+) -> P:
+    """What is made of a socket that is connected, with TLS set up if there is any."""
+    loop = asyncio.get_running_loop()
+
+    async def open_one(plain: socket.socket, where: Any, share: float) -> P:
         try:
             async with asyncio.timeout(share - boot_time()):
                 await loop.sock_connect(plain, where)
-            stream = TransportStream(loop, plain)
+            protocol = make(plain)
             async with asyncio.timeout(deadline - boot_time()):
                 host = address[0] if tls is not None else None
-                await loop.create_connection(lambda: stream, sock=plain, ssl=tls, server_hostname=host)
+                await loop.create_connection(lambda: protocol, sock=plain, ssl=tls, server_hostname=host)
         except TimeoutError:
             raise TimeoutError("no answer in time") from None
-        return stream
+        return protocol
 
     return await dial(address, bell, deadline, open_one)

@@ -9,9 +9,11 @@ nothing that they could still do reaches anybody.
 from __future__ import annotations
 
 import contextlib
-import heapq
 import random
-from collections.abc import Callable, Coroutine, Generator, Iterator
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from functools import partial
+from heapq import heappop, heappush
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,14 @@ class Cancelled(BaseException):
     """Thrown into a task at the await where it stands."""
 
 
+class Raised(Exception):
+    """By a signal handler, thrown into a task at the await where it stands: no shield keeps it off."""
+
+
+class Interrupt(BaseException):
+    """The same, as Ctrl-C has it."""
+
+
 class Killed(BaseException):
     """Of a process that is no more: nothing that it still tries has an effect."""
 
@@ -37,16 +47,10 @@ class Stuck(Exception):
     """Somebody was to finish and cannot, or not within the budget. The message says what everybody waits for."""
 
 
-class _Park:
+@types.coroutine
+def _parked(why: str) -> Generator[str, None, None]:
     """What a task awaits when it stops running; its reason is shown by `World.describe`."""
-
-    __slots__ = ("_why",)
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def __await__(self) -> Generator[str, None, None]:
-        yield self._why
+    yield why
 
 
 class Task:
@@ -59,7 +63,7 @@ class Task:
         self.steps = 0
         self.cancel_at_step = -1  # to cancel it at each of its awaits in turn
         self.done = False
-        self.cancelled = False
+        self.cancelled = False  # or ended by what a signal handler raised
         self.result: Any = None
         self.error: BaseException | None = None
         self.waits_for = "its first turn"
@@ -68,6 +72,7 @@ class Task:
         self._parked = 0  # counts its waits, so that a late timer of an earlier one is known
         self._queued = False
         self._interrupted = False
+        self._struck: tuple[int, BaseException] | None = None  # at which step, and with what
         self._shields = 0
         self._joining: list[tuple[Task, int]] = []
 
@@ -78,6 +83,13 @@ class Task:
         self._interrupted = True
         if not self._shields:
             self.process.world._ready_to_run(self)
+
+    def strike(self, error: BaseException, awaits: int = 0) -> None:
+        """A signal handler raises that: at the await where it stands, or so many later."""
+        if not self.done:
+            self._struck = self.steps + 1 + awaits, error
+            if not awaits:
+                self.process.world._ready_to_run(self)
 
     async def join(self) -> None:
         """Until it has ended, however. A task of a crashed process has ended."""
@@ -122,7 +134,15 @@ class World:
     def at(self, time: float, action: Callable[[], None]) -> None:
         """Do it then: a fault, a message's arrival."""
         self._numbers += 1
-        heapq.heappush(self._timers, (time if time > self.time else self.time, self._numbers, action))
+        heappush(self._timers, (time if time > self.time else self.time, self._numbers, action))
+
+    def on_its_way(self, delay: tuple[float, float], slow: float, slow_by: tuple[float, float]) -> float:
+        """How many seconds a message is: between these, and, as likely as `slow`, so much more."""
+        low, high = delay
+        seconds: float = low + (high - low) * self.random.random()  # what uniform() does, in half its time
+        if slow and self.random.random() < slow:
+            seconds += self.random.uniform(*slow_by)
+        return seconds
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         self.at(self.time + seconds, action)
@@ -132,16 +152,16 @@ class World:
             raise RuntimeError("only a task of a simulated process can do this")
         return self._running
 
-    async def park(self, why: str, timeout: float = FOREVER, process: Process | None = None) -> None:
-        """Stop running until woken, or for `timeout` seconds by the clock of `process`."""
+    def park(self, why: str, timeout: float = FOREVER, process: Process | None = None) -> Awaitable[None]:
+        """Stop running until woken, or for `timeout` seconds by the clock of `process`. To be awaited at once."""
         me = self._running
         if self.over or me is None or not me.process.alive:
             raise Killed
-        me._parked += 1
+        me._parked = parked = me._parked + 1
         if timeout < FOREVER:
-            parked, seconds = me._parked, max(timeout, 0.0) / (process.rate if process else 1.0)
-            self.at(self.time + seconds, lambda: self._wake(me, parked))
-        await _Park(why)
+            seconds = timeout / (process.rate if process else 1.0) if timeout > 0 else 0.0
+            self.at(self.time + seconds, partial(self._wake, me, parked))
+        return _parked(why)
 
     # ---- running
 
@@ -161,10 +181,10 @@ class World:
 
     def _advance(self, horizon: float, until: Task | None = None) -> bool:
         """Step by step until that task has ended, or nothing is left to do before the horizon: then False."""
-        timers, ready, due = self._timers, self._ready, heapq.heappop
+        timers, ready = self._timers, self._ready
         while until is None or not until.done:
             while timers and timers[0][0] <= self.time:
-                due(timers)[2]()
+                heappop(timers)[2]()
             if ready:
                 if self.time > horizon:
                     return False
@@ -193,16 +213,20 @@ class World:
         if task.steps == task.cancel_at_step:
             task._interrupted = True
         interrupted = task._interrupted and not task._shields
+        thrown: BaseException | None = None
         if interrupted:
             task._interrupted = False
+            thrown = Cancelled()
+        if task._struck is not None and task.steps >= task._struck[0]:
+            (_, thrown), task._struck = task._struck, None
         self._running = task
         try:
-            task.waits_for = task._coroutine.throw(Cancelled()) if interrupted else task._coroutine.send(None)
+            task.waits_for = task._coroutine.send(None) if thrown is None else task._coroutine.throw(thrown)
             task.since = self.time
         except StopIteration as done:
             task.result = done.value
             task._finished()
-        except Cancelled:
+        except (Cancelled, Raised, Interrupt):
             task.cancelled = True
             task._finished()
         except Killed:

@@ -13,7 +13,7 @@ from typing import Any
 from ..databases.etcd import Json, encode, post
 from ..drivers.base import finish
 from ..errors import Misuse, Unavailable
-from .mark import Ticket, mark_of, refusal
+from .mark import Guarded, Ticket, mark_of, refusal
 
 PREFIX = "holdfast/fence/"
 _DIGITS = 19  # of 2^63 - 1
@@ -109,7 +109,7 @@ class Guard:
         return int(answer["response_delete_range"].get("deleted", 0)) > 0
 
 
-class Etcd:
+class Etcd(Guarded[Guard]):
     """Guarded access under one lease: `Etcd(httpx.Client(base_url="http://localhost:2379"), lease)`."""
 
     def __init__(self, client: Any, ticket: Ticket) -> None:
@@ -139,7 +139,7 @@ class Etcd:
         return finish(self._guard.transact(transaction))
 
 
-class AsyncEtcd:
+class AsyncEtcd(Guarded[Guard]):
     """The same with `httpx.AsyncClient`."""
 
     def __init__(self, client: Any, ticket: Ticket) -> None:

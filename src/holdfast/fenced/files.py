@@ -11,7 +11,6 @@ anyway. Links in the path of the file itself are followed as the kernel would be
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import json
@@ -29,7 +28,8 @@ except ImportError:  # Windows
 
 from ..drivers.paths import resolved
 from ..errors import Misuse, Unavailable
-from .mark import Mark, Ticket, mark_of, refusal, valid_token
+from .in_a_thread import InAThread
+from .mark import Mark, Ticket, mark_of, refusal, shown, valid_token
 
 log = logging.getLogger("holdfast.fenced")
 _warned: set[str] = set()
@@ -47,6 +47,9 @@ class File:
         self._path, self._seal = _places(path)
         self._folder = os.path.dirname(self._path)
         self._lock = f"{self._seal}-lock"
+
+    def __repr__(self) -> str:
+        return shown(self, self._mark, self._path)
 
     def read(self) -> bytes | None:
         """The content, or None if there is no such file; from now on, older tokens are refused."""
@@ -251,20 +254,11 @@ def _warn_of(folder: str) -> None:
         )
 
 
-class AsyncFile:
+class AsyncFile(InAThread):
     """The same for asyncio; the disk is waited for in a thread."""
 
     def __init__(self, path: str | os.PathLike[str], ticket: Ticket) -> None:
-        self._file = File(path, ticket)
-
-    async def read(self) -> bytes | None:
-        return await asyncio.to_thread(self._file.read)
-
-    async def write(self, content: bytes) -> None:
-        await asyncio.to_thread(self._file.write, content)
-
-    async def delete(self) -> bool:
-        return await asyncio.to_thread(self._file.delete)
+        self._content = File(path, ticket)
 
 
 def seen(path: str | os.PathLike[str]) -> Mark | None:

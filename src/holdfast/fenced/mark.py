@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ..claim import valid_name
 from ..errors import Misuse, StaleToken
@@ -38,6 +38,28 @@ class Mark(NamedTuple):
 
 
 Ticket = Fenced | tuple[str, int]  # a lease, or (name, token)
+
+
+class AnyGuard(Protocol):
+    _mark: Mark
+
+
+G = TypeVar("G", bound=AnyGuard)
+
+
+class Guarded(Generic[G]):
+    """What people hold, where the same guard serves threads and asyncio."""
+
+    _guard: G
+
+    def __repr__(self) -> str:
+        return shown(self, self._guard._mark)
+
+
+def shown(guard: object, mark: Mark, what: str = "") -> str:
+    """The repr of what guards something under a mark."""
+    kind = type(guard).__name__.removeprefix("Async")
+    return f"<{kind}{f' {what!r}' if what else ''} under token {mark.token} of {mark.resource!r}>"
 
 
 def subscribe(subscriber: Subscriber) -> Callable[[], None]:

@@ -19,6 +19,9 @@ class Memory(Generic[V]):
         self._values: dict[str, V] = {}
         self._seen: dict[str, tuple[int, float]] = {}
 
+    def __repr__(self) -> str:
+        return f"<Memory of {len(self._values)} resources>"
+
     def read(self, ticket: Ticket) -> V | None:
         """The value, or None if there is none; from now on, older tokens are refused."""
         mark = mark_of(ticket)

@@ -7,14 +7,14 @@ on that ETag, would land after its successor has read. (The token is in the meta
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
 from typing import Any, NamedTuple
 
 from ..errors import Misuse, Unavailable
-from .mark import Ticket, mark_of, refusal, valid_token
+from .in_a_thread import InAThread
+from .mark import Ticket, mark_of, refusal, shown, valid_token
 
 _ATTEMPTS = 200
 _RETRY = (404, 409, 412)  # gone, just being written, changed: by somebody else, since we looked
@@ -36,6 +36,9 @@ class Object:
         self._client = client
         self._where = {"Bucket": bucket, "Key": key}
         self._mark = mark_of(ticket)
+
+    def __repr__(self) -> str:
+        return shown(self, self._mark, "/".join(self._where.values()))
 
     def read(self) -> bytes | None:
         """The content, or None; from now on, older tokens are refused. Rewrites the object if this token is new to it."""
@@ -128,19 +131,8 @@ def _code(error: Exception) -> str:
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
 
 
-class AsyncObject:
+class AsyncObject(InAThread):
     """The same for asyncio; boto3 is waited for in a thread."""
 
     def __init__(self, client: Any, bucket: str, key: str, ticket: Ticket) -> None:
-        self._object = Object(client, bucket, key, ticket)
-
-    async def read(self) -> bytes | None:
-        """The content, or None; from now on, older tokens are refused. Rewrites the object if this token is new to it."""
-        return await asyncio.to_thread(self._object.read)
-
-    async def write(self, content: bytes) -> None:
-        await asyncio.to_thread(self._object.write, content)
-
-    async def delete(self) -> bool:
-        """Forget the content, never the mark: a small object stays. Was there content?"""
-        return await asyncio.to_thread(self._object.delete)
+        self._content = Object(client, bucket, key, ticket)

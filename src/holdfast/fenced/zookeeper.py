@@ -15,7 +15,7 @@ from typing import Any
 
 from ..databases.zookeeper import cause_of
 from ..errors import Misuse, Unavailable
-from .mark import Ticket, mark_of, refusal
+from .mark import Ticket, mark_of, refusal, shown
 
 ROOT = "/holdfast/fence"
 _ATTEMPTS = 100
@@ -34,6 +34,9 @@ class ZooKeeper:
         self._client = client
         self._mark = mark_of(ticket)
         self._path = mark_path(self._mark.resource)
+
+    def __repr__(self) -> str:
+        return shown(self, self._mark)
 
     def get(self, path: str) -> bytes | None:
         """The data of a node, None if there is none; from now on, older tokens are refused."""
@@ -130,6 +133,9 @@ class AsyncZooKeeper:
 
     def __init__(self, client: Any, ticket: Ticket) -> None:
         self._guard = ZooKeeper(client, ticket)
+
+    def __repr__(self) -> str:
+        return repr(self._guard)
 
     async def get(self, path: str) -> bytes | None:
         """The data of a node, None if there is none; from now on, older tokens are refused."""

@@ -45,11 +45,14 @@ BUILT_IN = {
 def found(observe: Observers | None) -> list[Observer]:
     """The observers that are meant, or Misuse: before anything is connected."""
     if observe is None:
-        words = os.environ.get(VARIABLE, "")
-        return [_named(word.strip(), VARIABLE) for word in words.split(",") if word.strip()]
+        words = [word.strip() for word in os.environ.get(VARIABLE, "").split(",")]
+        return [_named(word, VARIABLE) for word in dict.fromkeys(words) if word]
     if isinstance(observe, str):
         raise Misuse(f"observe takes a list, as in observe=[{observe!r}]")
-    return [_named(one, "observe") if isinstance(one, str) else _callable(one) for one in observe]
+    told = {
+        one if isinstance(one, str) else id(one): one for one in observe
+    }  # once each, or all would be counted twice
+    return [_named(one, "observe") if isinstance(one, str) else _callable(one) for one in told.values()]
 
 
 def _callable(one: Observer) -> Observer:

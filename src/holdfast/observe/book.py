@@ -62,23 +62,18 @@ class Meters:
 class Hold:
     """Somebody of this process who is inside."""
 
-    __slots__ = ("meters", "name", "span")
+    __slots__ = ("kept", "meters", "name")
 
     def __init__(self, meters: Meters, name: str) -> None:
         self.meters = meters
         self.name = name
-        self.span: Any = None
+        self.kept: Any = None  # by the exporter, until it is over
 
 
-class Wait:
+class Wait(Hold):
     """Somebody of this process who is in line."""
 
-    __slots__ = ("extra", "meters", "name")
-
-    def __init__(self, meters: Meters, name: str) -> None:
-        self.meters = meters
-        self.name = name
-        self.extra: Any = None
+    __slots__ = ()
 
 
 M = TypeVar("M", bound=Meters)

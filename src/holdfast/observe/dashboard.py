@@ -18,9 +18,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from http.client import HTTPException
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from .. import events
+from ..drivers.dialing import is_local
+from ..drivers.starting import start
 from ..errors import Misuse
 from ..events import Event
 from ..secret import Secret, redacted
@@ -53,6 +56,9 @@ class Dashboard:
             raise Misuse(f"a dashboard's address begins with http:// or https://, not {redacted(address)!r:.80}")
         secret = token or os.environ.get(TOKEN)
         self._url = Secret(address.rstrip("/"))
+        # The environment's proxy is for the network. It would be given the token of a dashboard on this machine.
+        direct = [ProxyHandler({})] if is_local(urlsplit(address).hostname or "") else []
+        self._opener = build_opener(_Nowhere, *direct)
         self._token = Secret(secret) if secret else None
         self.dropped = 0
         self._start()
@@ -91,10 +97,12 @@ class Dashboard:
     def _begin(self) -> None:
         with self._mutex:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="holdfast-to-dashboard", daemon=True)
-                self._thread.start()
+                self._thread = start(self._run, "holdfast-to-dashboard")
 
     def _run(self) -> None:
+        with self._mutex:
+            if self._thread is not threading.current_thread():  # its start was interrupted
+                return
         while True:
             self._news.wait()
             time.sleep(_PAUSE)
@@ -113,7 +121,7 @@ class Dashboard:
             headers["Authorization"] = f"Bearer {self._token.plain}"
         try:
             request = Request(f"{self._url.plain}/api/told", body, headers, method="POST")  # noqa: S310 - http, as checked
-            with build_opener(_Nowhere).open(request, timeout=_PATIENCE):
+            with self._opener.open(request, timeout=_PATIENCE):
                 self._away = 0.0
         except (OSError, HTTPException, ValueError):
             self.dropped += len(batch) + len(self._waiting)

@@ -121,11 +121,11 @@ class _Meters(Meters):
         self._of.waiting.add(1, self.attributes)
         self._of.contentions.add(1, self.attributes)
         if self._of.tracer is not None:
-            holders = [hold.span for hold in list(self.holds) if hold.name == event.name and hold.span is not None]
+            holders = [hold.kept for hold in list(self.holds) if hold.name == event.name and hold.kept is not None]
             contexts = [span.get_span_context() for span in holders]
             here = {context.trace_id for context in contexts}  # what is known better than by a note
             contexts += [context for context in _contexts(event.detail) if context.trace_id not in here]
-            wait.extra = time.time_ns(), [Link(context) for context in contexts]
+            wait.kept = time.time_ns(), [Link(context) for context in contexts]
 
     def _over(self, event: Event, wait: Wait | None) -> None:
         if wait is not None:
@@ -139,7 +139,7 @@ class _Meters(Meters):
         if self._of.tracer is not None:
             now = time.time_ns()
             self._asked(event, "acquired", wait, now, event.took, event.token)
-            hold.span = self._of.tracer.start_span(
+            hold.kept = self._of.tracer.start_span(
                 "lock hold", kind=SpanKind.INTERNAL, attributes=self._span(event, event.token), start_time=now
             )
 
@@ -152,7 +152,7 @@ class _Meters(Meters):
     def _asked(self, event: Event, outcome: str, wait: Wait | None, now: int, took: float, token: int) -> None:
         """Made when it is over, with the times that it had: an acquire that is under way needs no object kept for it."""
         assert self._of.tracer is not None
-        joined, links = wait.extra if wait is not None and wait.extra else (0, [])
+        joined, links = wait.kept if wait is not None and wait.kept else (0, [])
         start = now - int(took * _NANO)
         span = self._of.tracer.start_span(
             "lock acquire",
@@ -177,11 +177,11 @@ class _Meters(Meters):
     def left(self, hold: Hold, seconds: float, outcome: str) -> None:
         self._of.held.add(-1, self.attributes)
         self._of.hold.record(seconds, self._with(outcome))
-        if hold.span is not None:
-            hold.span.set_attribute("outcome", outcome)
+        if hold.kept is not None:
+            hold.kept.set_attribute("outcome", outcome)
             if outcome != "released":
-                hold.span.set_status(StatusCode.ERROR, outcome)
-            hold.span.end()
+                hold.kept.set_status(StatusCode.ERROR, outcome)
+            hold.kept.end()
 
     def renewed(self, event: Event, outcome: str) -> None:
         self._of.renewals.add(1, self._with(outcome))

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..databases.connections import THREADS, wire_for
-from ..databases.statements import DIALECTS, MYSQL, load
+from ..databases.statements import MYSQL, load, valid_dialect
 from ..drivers.base import finish
-from ..errors import Misuse
 from . import core
 from .conflicts import is_conflict, retrying
 
@@ -62,8 +61,7 @@ def lock_rows(
 
 def schema(dialect: str) -> str:
     """The statement that creates what `lock` needs, for your migrations; empty where it needs nothing."""
-    if dialect not in DIALECTS:
-        raise Misuse(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
+    valid_dialect(dialect)
     return load(MYSQL, __name__)["create"] + ";\n" if dialect == MYSQL else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
+from ..claim import LAST_WORDS, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 
 
 class Store(Protocol):
@@ -13,6 +13,9 @@ class Store(Protocol):
 
     A store whose locks live with a connection may also have `tell_losses_to(listener)`: it then calls `listener(holder, why)`,
     from any thread, when it learns of a loss before any renewal does.
+
+    A store that repeats a claim by itself, since its connection broke, has `tell_repeats_to(listener)`: it then calls
+    `listener(holder)`, from any thread, before it asks again. For the first one may arrive after everything else, and would stay.
 
     A store that can tell a holder of who waits, which is what `keep=` needs, has `async wanted(grant, timeout) -> bool`: until
     somebody may be waiting for what this grant holds (True), or `timeout` (False). Early is fine, never is not: it listens first,
@@ -76,4 +79,6 @@ class Store(Protocol):
         """In a forked child: let go of what was inherited, without a word to the server, and start afresh on next use."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self, within: float = LAST_WORDS) -> None:
+        """Hang up; before that, in at most `within` seconds, a last word to the servers, if there is one to be said."""
+        ...

@@ -9,20 +9,6 @@ from typing import Generic
 from .ears import What
 
 
-class OneAtATime:
-    """A lock of the loop that runs: what one that is over has left locked keeps nobody out."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = asyncio.Lock()
-
-    def __call__(self) -> asyncio.Lock:
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop, self._lock = loop, asyncio.Lock()
-        return self._lock
-
-
 class LoopBell(Generic[What]):
     """One waiting task's."""
 
@@ -47,7 +33,6 @@ class LoopEar(ABC, Generic[What]):
 
     def _fresh(self) -> None:
         self._bells: dict[What, list[LoopBell[What]]] = {}
-        self._opening = OneAtATime()
 
     @property
     @abstractmethod

@@ -10,19 +10,9 @@ from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from .. import rule
-from ..claim import ROUND, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Verdict, Waiting
+from ..claim import LAST_WORDS, ROUND, Claim, Eviction, Grant, Holding, Place, Snapshot, Verdict, Waiting
 from ..drivers.base import Bell, Driver
-
-TRAITS = Traits(
-    system="memory",
-    scope="process",
-    fenced="yes: last token + 1, or wall time in µs if that is more, so they rise across restarts too",
-    fair=True,
-    bell=True,
-    durable="nothing: all is forgotten when the process ends",
-    clock="the process's monotonic clock, suspend included",
-    survives="nothing: it is one process",
-)
+from . import promises
 
 _KEPT_EVICTIONS = 1000
 _SWEEP = 64  # so few books are not worth looking through
@@ -75,7 +65,7 @@ _opening = threading.Lock()
 
 
 class MemoryStore:
-    traits = TRAITS
+    traits = promises.MEMORY
 
     def __init__(self, driver: Driver, name: str = "") -> None:
         self._driver = driver
@@ -123,7 +113,9 @@ class MemoryStore:
             with space.lock:
                 space.keepers[claim.holder] = bell
                 book = space.books.get(claim.name)
-                if book is not None and any(one.expires > self._driver.now() for one in book.line.values()):
+                if book is None or claim.holder not in book.inside:
+                    return True
+                if any(one.expires > self._driver.now() for one in book.line.values()):
                     return True
             await self._hear(bell, timeout)
         finally:
@@ -204,6 +196,7 @@ class MemoryStore:
             found = next((one for one in book.inside.values() if one.token == token), None) if book else None
             if book is None or found is None:
                 return None
+            self._tell_keepers(book)
             del book.inside[found.claim.holder]
             book.used -= found.units
             past = self._mint(name)
@@ -257,7 +250,7 @@ class MemoryStore:
         _opening = threading.Lock()
         self._space.reset()  # the threads that held something here stayed in the parent
 
-    async def close(self) -> None:
+    async def close(self, within: float = LAST_WORDS) -> None:
         pass
 
     # ---- under the space's lock

@@ -7,7 +7,7 @@ of one clock.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from . import linearizability
@@ -15,6 +15,7 @@ from .history import (
     ACQUIRE,
     CHECK,
     CLAIM,
+    CLOSED,
     CRASHED,
     DONE,
     EVICT,
@@ -29,8 +30,10 @@ from .history import (
     RELEASE,
     RENEW,
     RENEWED,
+    SET_BACK,
     SET_FORWARD,
     STALE,
+    UNKNOWN,
     WRITE,
     History,
     Operation,
@@ -38,6 +41,7 @@ from .history import (
 
 UNDECIDED = "undecided"
 SLACK = 1e-9  # of floating point, not of clocks
+BEHIND = 2.0  # seconds that a replica may be behind
 
 
 class Finding(NamedTuple):
@@ -265,32 +269,47 @@ def check_liveness(history: History, healed: float, within: float) -> Iterator[F
             )
 
 
-def check_handoff(history: History, healed: float, within: float) -> Iterator[Finding]:
+# Until when may those who are rung have been refused, of a release of that name between these moments?
+Refused = Callable[[str, float, float], float]
+
+
+def never_refused(name: str, since: float, until: float) -> float:
+    return since
+
+
+def check_handoff(
+    history: History, healed: float, within: float, refused: Refused = never_refused
+) -> Iterator[Finding]:
     """With nothing in the way, a release wakes whoever is first in line: they need not wait for a timer."""
+    set_back = any(note.what == SET_BACK for note in history.notes)
+    back = [note.at for note in history.notes if set_back and note.what == FORGOT and not note.name]
     for name, mine in history.about().items():
         for release in mine:
             if release.kind != RELEASE or release.outcome != LEFT or release.invoked < healed:
                 continue
-            if _inside(mine, release) or not _in_line(mine, release.invoked, release.returned + within):
+            until = max(release.returned, refused(name, release.invoked, release.returned + within)) + within
+            if _inside(mine, release, set_back, back) or not _in_line(mine, release.invoked, until):
                 continue
             if not any(
-                one.kind == CLAIM
-                and one.outcome == GRANTED
-                and release.invoked <= one.returned <= release.returned + within
+                one.kind == CLAIM and one.outcome == GRANTED and release.invoked <= one.returned <= until
                 for one in mine
             ):
                 yield Finding("handoff", name, f"nobody was let in within {within:g} s of {release}")
 
 
-def _inside(mine: Iterable[Operation], release: Operation) -> bool:
-    """Might somebody else still be inside, or come in unseen?"""
+def _inside(mine: Iterable[Operation], release: Operation, set_back: bool, back: Sequence[float]) -> bool:
+    """Might somebody else still be inside, or come in unseen? What landed after its release goes by the server's clock, and
+    if that was set back, it is there until somebody has waited for a ttl. So is who had left just before a replica took
+    over (at a moment of `back`) that had not heard of it."""
     still: dict[str, bool] = defaultdict(bool)
     for one in mine:
         if one.holder != release.holder and one.invoked <= release.returned:
+            if set_back and one.kind == CLAIM and one.outcome == UNKNOWN:
+                return True
             if one.kind == CLAIM and one.outcome != PLACED:
                 still[one.holder] = True
             elif one.kind == RELEASE and one.returned <= release.returned:
-                still[one.holder] = False
+                still[one.holder] = any(one.invoked <= at <= one.returned + BEHIND for at in back)
     return any(still.values())
 
 
@@ -388,3 +407,42 @@ def check_honesty(history: History) -> Iterator[Finding]:
             yield Finding("honesty", check.name, f"held, though it was released: {check}")
         if signalled.get((check.process, check.name, check.token), OPEN) < at:
             yield Finding("honesty", check.name, f"held again, though its loss had been signalled: {check}")
+
+
+# ---- interruptions
+
+
+def check_withdrawn(history: History, interrupted: Collection[str]) -> Iterator[Finding]:
+    """Whoever is interrupted while it acquires takes its claim back: that is tried, at the least. `interrupted`: by what."""
+    over = {note.process for note in history.notes if note.what in (CRASHED, CLOSED)}
+    cut_short = [one for one in history.of(ACQUIRE) if one.detail in interrupted and one.process not in over]
+    if not cut_short:
+        return
+    released = {one.holder for one in history.of(RELEASE)}
+    lost = {(note.process, note.name): note.at for note in history.notes if note.what == LOST}  # at the latest
+    first: dict[str, Operation] = {}
+    ends: dict[str, float] = {}  # by itself
+    for claim in history.of(CLAIM, RENEW):
+        first.setdefault(claim.holder, claim)
+        ends[claim.holder] = claim.invoked + claim.ttl
+    for acquire in cut_short:
+        for claim in first.values():
+            mine = (claim.process, claim.name) == (acquire.process, acquire.name)
+            during = acquire.invoked <= claim.invoked <= acquire.returned < ends[claim.holder]
+            told = acquire.invoked <= lost.get((claim.process, claim.name), -1.0)
+            if mine and during and not told and claim.holder not in released:
+                yield Finding("withdrawal", claim.name, f"left to its ttl, though {acquire.detail} ended it: {claim}")
+
+
+# ---- forks
+
+
+def check_forks(history: History, children: Collection[str]) -> Iterator[Finding]:
+    """A forked child believes in nothing that its parent held, and asks nothing in its parent's name."""
+    whose: dict[str, str] = {}  # who asked first
+    for one in history.operations if children else ():
+        if one.kind not in (CHECK, CLAIM, RENEW, RELEASE):
+            continue
+        owner = whose.setdefault(one.holder, one.process)
+        if owner != one.process and one.process in children and (one.kind, one.outcome) != (CHECK, LOST):
+            yield Finding("fork", one.name, f"what {owner} holds is not its child's: {one}")

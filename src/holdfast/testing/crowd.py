@@ -20,7 +20,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -28,23 +27,12 @@ from typing import IO, Any, Self
 
 from .. import aio, fenced, sync
 from ..errors import HoldfastError, StaleToken
-from .history import ACQUIRE, CRASHED, DONE, FAILED, GRANTED, OPEN, STALE, WRITE, History, Operation, Recording
+from .history import ACQUIRE, CRASHED, DONE, FAILED, GRANTED, OPEN, STALE, WRITE, History, Operation, Recording, Written
 
 NAMES = ("north", "south")
 PATIENCE = 10.0  # how long a client waits for its turn: far longer than it should ever have to
 INSIDE = 0.005
 OUTSIDE = 0.03
-
-
-@dataclass(slots=True)
-class _Written(Operation):
-    journal: Journal | None = None
-    number: int = 0
-
-    def end(self, at: float, outcome: str, token: int = 0) -> None:
-        Operation.end(self, at, outcome, token)
-        if self.journal is not None:
-            self.journal.write(self)
 
 
 class Journal(History):
@@ -59,12 +47,9 @@ class Journal(History):
         return f"{self._process}.{super().alias(holder)}"
 
     def begin(self, operation: Operation) -> Operation:
-        fields = {field: getattr(operation, field) for field in Operation.__slots__}
-        written = _Written(**fields, journal=self, number=len(self.operations))
-        self.write(written)
-        return super().begin(written)
+        return super().begin(Written.begun(operation, len(self.operations), self.write))
 
-    def write(self, operation: _Written) -> None:
+    def write(self, operation: Written) -> None:
         fields = {field: getattr(operation, field) for field in Operation.__slots__}
         if operation.returned == OPEN:
             del fields["returned"]

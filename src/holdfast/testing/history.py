@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
+from ..claim import ROUND, Claim, Grant, Place, Verdict
 from ..errors import HoldfastError, Unavailable
 from ..stores.base import Store
+from .around import Around
 
 OPEN = float("inf")
 
@@ -32,6 +34,7 @@ DONE, STALE, FAILED = "done", "stale", "failed"
 
 # Notes that checkers look for
 CRASHED = "crashed"
+CLOSED = "closes its connection"
 FORGOT = "forgot"  # a server that lost some of what it knew: of one name, or of all
 SET_FORWARD, SET_BACK = "clock set forward", "clock set back"  # of a server that ends leases by it
 
@@ -68,6 +71,24 @@ class Operation:
         token = f" token {self.token}" if self.token else ""
         detail = f" ({self.detail})" if self.detail else ""
         return f"{self.invoked:.4f}..{end} {self.process}{who} {self.kind} {self.name}{what}: {self.outcome}{token}{detail}"
+
+
+@dataclass(slots=True)
+class Written(Operation):
+    """One that is put on file when it begins, and again when it is answered."""
+
+    number: int = 0
+    write: Callable[[Written], None] = lambda _: None
+
+    @classmethod
+    def begun(cls, operation: Operation, number: int, write: Callable[[Written], None]) -> Written:
+        written = cls(**{each: getattr(operation, each) for each in Operation.__slots__}, number=number, write=write)
+        write(written)
+        return written
+
+    def end(self, at: float, outcome: str, token: int = 0) -> None:
+        Operation.end(self, at, outcome, token)
+        self.write(self)
 
 
 class Note(NamedTuple):
@@ -138,23 +159,19 @@ def _plain(value: object) -> object:
     return None if value == OPEN else value
 
 
-class Recording:
+class Recording(Around):
     """A store, with everything that it is asked and answers written down. Wrap a real one, or one behind a simulated network."""
 
     def __init__(self, store: Store, history: History, process: str, clock: Callable[[], float]) -> None:
-        self._store = store
+        super().__init__(store)
         self._history = history
-        self._process = process
+        self.process = process
         self._clock = clock
-
-    @property
-    def traits(self) -> Traits:
-        return self._store.traits
 
     def begun(self, kind: str, claim: Claim, token: int = 0) -> Operation:
         return self._history.begin(
             Operation(
-                self._process,
+                self.process,
                 kind,
                 claim.name,
                 self._clock(),
@@ -168,11 +185,8 @@ class Recording:
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         operation = self.begun(CLAIM, claim)
-        try:
-            answer = await self._store.claim(claim, within)
-        except HoldfastError as error:
-            self._failed(operation, error)
-            raise
+        with self._answered(operation):
+            answer = await self.store.claim(claim, within)
         if isinstance(answer, Grant):
             operation.ttl = answer.ttl
             operation.end(self._clock(), GRANTED, answer.token)
@@ -182,12 +196,8 @@ class Recording:
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
         operations = [self.begun(RENEW, grant.claim, grant.token) for grant in grants]
-        try:
-            answers = await self._store.renew(grants, within)
-        except HoldfastError as error:
-            for operation in operations:
-                self._failed(operation, error)
-            raise
+        with self._answered(*operations):
+            answers = await self.store.renew(grants, within)
         for operation, answer in zip(operations, answers, strict=True):
             if isinstance(answer, Unavailable):
                 self._failed(operation, answer)
@@ -197,49 +207,32 @@ class Recording:
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
         operation = self.begun(RELEASE, claim)
-        try:
-            there = await self._store.release(claim, within)
-        except HoldfastError as error:
-            self._failed(operation, error)
-            raise
+        with self._answered(operation):
+            there = await self.store.release(claim, within)
         operation.end(self._clock(), LEFT if there else GONE)
         return there
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
-        operation = self._history.begin(Operation(self._process, EVICT, name, self._clock(), token=token))
-        try:
-            past = await self._store.evict(name, token, by)
-        except HoldfastError as error:
-            self._failed(operation, error)
-            raise
+        operation = self._history.begin(Operation(self.process, EVICT, name, self._clock(), token=token))
+        with self._answered(operation):
+            past = await self.store.evict(name, token, by)
         operation.end(self._clock(), GONE if past is None else DONE)
         operation.past = past or 0
         return past
 
-    async def wait(self, place: Place, timeout: float) -> None:
-        await self._store.wait(place, timeout)
-
-    async def watch(self, name: str, token: int, timeout: float) -> None:
-        await self._store.watch(name, token, timeout)
-
     @property
     def wanted(self) -> Any:
-        return getattr(self._store, "wanted", None)
+        return getattr(self.store, "wanted", None)
 
-    async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        return await self._store.inspect(name, within)
-
-    async def names(self, prefix: str = "") -> Sequence[str]:
-        return await self._store.names(prefix)
-
-    def forked(self) -> None:
-        self._store.forked()
-
-    def wake_waiters(self) -> None:
-        self._store.wake_waiters()
-
-    async def close(self) -> None:
-        await self._store.close()
+    @contextmanager
+    def _answered(self, *operations: Operation) -> Iterator[None]:
+        """With an error, of which they are told."""
+        try:
+            yield
+        except HoldfastError as error:
+            for operation in operations:
+                self._failed(operation, error)
+            raise
 
     def _failed(self, operation: Operation, error: HoldfastError) -> None:
         operation.detail = type(error).__name__

@@ -11,10 +11,25 @@ releases, evictions, and claims whose token is known from a later answer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
-from .history import CLAIM, DONE, EVICT, GRANTED, LOST, OPEN, RELEASE, RENEW, RENEWED, TURNED_AWAY, UNKNOWN, Operation
+from .history import (
+    CLAIM,
+    DONE,
+    EVICT,
+    GRANTED,
+    LOST,
+    OPEN,
+    PLACED,
+    RELEASE,
+    RENEW,
+    RENEWED,
+    TURNED_AWAY,
+    UNKNOWN,
+    Operation,
+)
 
 MAX_STATES = 200_000
 
@@ -63,6 +78,19 @@ class _Search:
             for one in mine
             if (one.outcome == UNKNOWN and one.kind in (RELEASE, EVICT))
             or (one.kind == CLAIM and one.outcome in (UNKNOWN, TURNED_AWAY) and (one.process, one.holder) in revealed)
+        ]
+        # Asked for again when an answer was lost, a claim is done twice: first as what its owner had, then as something new.
+        self._optional += [
+            replace(one, outcome=UNKNOWN, token=0, returned=OPEN)
+            for one in mine
+            if one.kind == CLAIM and one.outcome == GRANTED and min(revealed[one.process, one.holder]) < one.token
+        ]
+        # By its own clock it was over when the answer came, so that told its owner to wait; and yet it may have got in.
+        self._optional += [
+            replace(one, outcome=UNKNOWN)
+            for one in mine
+            if own_clock and one.kind == CLAIM and one.outcome == PLACED and one.returned - one.invoked >= one.ttl
+            if (one.process, one.holder) in revealed
         ]
         self._first_optional = len(self._definite)
         self._all = self._definite + self._optional
@@ -151,7 +179,10 @@ class _Search:
     def _prolonged(self, mine: _Inside, operation: Operation, clock: float) -> _Inside:
         if operation.invoked < mine.asked:
             return mine  # it arrives late: its owner has asked for more since, and goes by that
-        return mine._replace(may_end=self._end(clock, operation), asked=self._asked(operation))
+        end = self._end(clock, operation)
+        if self._own_clock and operation.returned > mine.may_end:
+            end = min(end, mine.may_end)  # its owner was told too late, and may have sent for its end before
+        return mine._replace(may_end=end, asked=self._asked(operation))
 
     def _asked(self, operation: Operation) -> float:
         return operation.invoked if self._own_clock else 0.0

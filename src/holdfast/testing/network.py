@@ -147,5 +147,11 @@ class Stranded:
             proxy.flow()
         return came
 
+    def arrives(self) -> None:
+        """Now, if it was caught at all; and everything flows after that."""
+        for proxy in self._proxies:
+            proxy.deliver()
+            proxy.flow()
+
     def _answers(self) -> int:
         return sum(proxy.late_answers for proxy in self._proxies)

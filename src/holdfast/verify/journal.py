@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ..testing.history import History, Note, Operation
+from ..testing.history import History, Note, Operation, Written
 
 _DEFAULTS = {each.name: each.default for each in fields(Operation)}
 _NOTHING = {name: default for name, default in _DEFAULTS.items() if default is not MISSING}
@@ -39,17 +39,6 @@ def entries(value: Iterable[Any]) -> tuple[tuple[str, int], ...]:
     return tuple((entry, token) for entry, token in value)
 
 
-@dataclass(slots=True)
-class _Step(Operation):
-    journal: Journal | None = None
-    number: int = 0
-
-    def end(self, at: float, outcome: str, token: int = 0) -> None:
-        Operation.end(self, at, outcome, token)
-        if self.journal is not None:
-            self.journal.write({"number": self.number, **plain(self)})
-
-
 class Journal(History):
     """One process's. Leases are renewed, and their losses told, by other threads."""
 
@@ -66,10 +55,10 @@ class Journal(History):
         return f"{self.process}.{blake2b(holder.encode(), key=self._salt, digest_size=5).hexdigest()}"
 
     def begin(self, operation: Operation) -> Operation:
-        values = {name: getattr(operation, name) for name in _DEFAULTS}
-        step = _Step(**values, journal=self, number=next(self._numbers))
-        self.write({"number": step.number, **plain(operation)})
-        return step
+        return Written.begun(operation, next(self._numbers), self._write)
+
+    def _write(self, step: Written) -> None:
+        self.write({"number": step.number, **plain(step)})
 
     def step(self, kind: str, name: str, **more: Any) -> Operation:
         return self.begin(Operation(self.process, kind, name, time.monotonic(), **more))

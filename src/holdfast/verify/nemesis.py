@@ -8,11 +8,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ..testing.history import Note
 from .crew import Crew, Worker
 from .own import Own
-from .plan import Plan
+from .plan import SERVERS, Plan
 from .register import Register, Unanswered
 from .ways import Ways
 
@@ -34,52 +35,56 @@ def lasted(note: Note) -> float:
     return seconds if 0 <= seconds < 1e9 else 0.0
 
 
+@dataclass
 class Nemesis:
-    def __init__(
-        self, plan: Plan, crew: Crew, ways: Ways, own: Own | None, register: Register, tick: Callable[[], None]
-    ) -> None:
-        self._plan = plan
-        self._crew = crew
-        self._ways = ways
-        self._own = own
-        self._register = register
-        self._tick = tick
-        self._random = random.Random(plan.seed)
+    plan: Plan
+    crew: Crew
+    ways: Ways
+    own: Own | None
+    register: Register
+    tick: Callable[[], None]  # now and then, while it waits
+    notes: list[Note] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.plan.seed)
         self._pauses = 0
-        self.notes: list[Note] = []
 
     def run(self) -> None:
         """For as long as was asked. Every fault has its turn before any has another."""
-        end = time.monotonic() + self._plan.seconds
+        end = time.monotonic() + self.plan.seconds
         deck: list[str] = []
-        while (left := end - time.monotonic()) > 0 and self._crew.living:  # workers that all failed are told of later
-            if not self._plan.faults:
+        while (left := end - time.monotonic()) > 0 and self.crew.living:  # workers that all failed are told of later
+            if not self.plan.faults:
                 self._sleep(left)
                 return
             self._sleep(min(left, self._rest()))
             if not deck:
-                deck = list(self._plan.faults)
+                deck = list(self.plan.faults)
                 self._random.shuffle(deck)
             self._strike(deck.pop())
 
     def _rest(self) -> float:
         if self._random.random() < 0.5:
             return self._random.uniform(*_REST)
-        return self._random.uniform(*_LONG_REST) * self._plan.ttl
+        return self._random.uniform(*_LONG_REST) * self.plan.ttl
 
     def heal(self) -> float:
         """When everything had healed."""
-        for worker in self._crew.living:
+        for worker in self.crew.living:
             worker.resume()
             worker.shift(0.0, 0.0)
-        self._ways.heal()
-        if self._own is not None:
-            self._own.heal()
+        self.ways.heal()
+        if self.own is not None:
+            self.own.heal()
         return time.monotonic()
 
     def _strike(self, fault: str) -> None:
         since = time.monotonic()
-        target = getattr(self, f"_{fault.replace('-', '_')}")()
+        if fault in SERVERS:
+            assert self.own is not None
+            target = self.own.strike(fault, self._random, self._sleep, self.plan.ttl)
+        else:
+            target = getattr(self, f"_{fault}")()
         if target:
             self.notes.append(
                 Note(since, target, f"{FAULT}{fault}", detail=f"for {max(0.0, time.monotonic() - since):.3f} s")
@@ -89,11 +94,11 @@ class Nemesis:
 
     def _pause(self) -> str:
         """Between its last look at the lease and the write, until somebody else has written; or anywhere, for any time."""
-        ttl = self._plan.ttl
+        ttl = self.plan.ttl
         self._pauses += 1
         worker, name = (None, "") if self._pauses % 4 == 0 else self._aim()
         if worker is None:
-            worker = self._random.choice(self._crew.living)
+            worker = self._random.choice(self.crew.living)
             worker.pause()
             self._sleep(self._random.uniform(0.1, 1.5) * ttl)
         else:
@@ -106,7 +111,7 @@ class Nemesis:
 
     def _look(self, name: str) -> str | None:
         try:
-            return self._register.look(name)
+            return self.register.look(name)
         except Unanswered:
             return None
 
@@ -114,7 +119,7 @@ class Nemesis:
         """Somebody who stands still in that moment, and the name."""
         give_up = time.monotonic() + _AIMING
         while time.monotonic() < give_up:
-            for worker in self._crew.living:
+            for worker in self.crew.living:
                 if worker.in_the_gap() is None:
                     continue
                 worker.pause()  # which takes a moment, and it may have gone on meanwhile
@@ -126,15 +131,15 @@ class Nemesis:
         return None, ""
 
     def _kill(self) -> str:
-        worker = self._random.choice(self._crew.living)
-        self._crew.kill(worker)
-        self._crew.start()
+        worker = self._random.choice(self.crew.living)
+        self.crew.kill(worker)
+        self.crew.start()
         return worker.name
 
     def _clock(self) -> str:
         """Its wall clock is set ahead or back, by seconds or by an hour; or its machine was asleep."""
-        worker, ttl = self._random.choice(self._crew.living), self._plan.ttl
-        if self._plan.machines > 1 and self._random.random() < 0.5:
+        worker, ttl = self._random.choice(self.crew.living), self.plan.ttl
+        if self.plan.machines > 1 and self._random.random() < 0.5:
             by = self._random.uniform(0.1, 2) * ttl
             worker.shift(0.0, by)
             return f"{worker.name}, asleep for {by:.1f} s"
@@ -148,64 +153,34 @@ class Nemesis:
 
     def _cut(self) -> str:
         number = self._one_way()
-        self._ways.networks[number].cut()
+        self.ways.networks[number].cut()
         return f"way {number + 1}"
 
     def _delay(self) -> str:
         number = self._one_way()
-        network = self._ways.networks[number]
+        network = self.ways.networks[number]
         for proxy in network.proxies:
-            proxy.to_client.delay(self._random.uniform(0.01, 0.5) * self._plan.ttl)
-        self._sleep(self._random.uniform(0.2, 1.5) * self._plan.ttl)
+            proxy.to_client.delay(self._random.uniform(0.01, 0.5) * self.plan.ttl)
+        self._sleep(self._random.uniform(0.2, 1.5) * self.plan.ttl)
         network.heal()
         return f"way {number + 1}"
 
     def _drop(self) -> str:
         """Answers are lost as TCP loses them: they do not come, and then the connection is gone."""
         number = self._one_way()
-        network = self._ways.networks[number]
+        network = self.ways.networks[number]
         for proxy in network.proxies:
             proxy.to_client.hold()
-        self._sleep(self._random.uniform(0.02, 1.2) * self._plan.ttl)
+        self._sleep(self._random.uniform(0.02, 1.2) * self.plan.ttl)
         network.cut()
         network.heal()
         return f"way {number + 1}"
 
     def _one_way(self) -> int:
-        return self._random.randrange(len(self._ways.networks))
-
-    # ---- servers of its own
-
-    def _restart(self) -> str:
-        assert self._own is not None
-        return self._own.restart(self._random, self._sleep)
-
-    def _leader(self) -> str:
-        assert self._own is not None
-        return self._own.leader(self._random, self._sleep)
-
-    def _pause_server(self) -> str:
-        assert self._own is not None
-        return self._own.pause(self._random, self._sleep, 1.5 * self._plan.ttl)
-
-    def _failover(self) -> str:
-        assert self._own is not None
-        return self._own.failover(self._random, self._sleep)
-
-    def _partition(self) -> str:
-        assert self._own is not None
-        return self._own.partition(self._random, self._sleep, 2.5 * self._plan.ttl)
-
-    def _disk_full(self) -> str:
-        assert self._own is not None
-        return self._own.fill_disk(self._random, self._sleep, 1.5 * self._plan.ttl)
-
-    def _clock_server(self) -> str:
-        assert self._own is not None
-        return self._own.set_clock(self._random, self._sleep, self._plan.ttl)
+        return self._random.randrange(len(self.ways.networks))
 
     def _sleep(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            self._tick()
+            self.tick()
             time.sleep(min(left, 0.1))

@@ -110,23 +110,28 @@ class Own(Closes):
         can["clock-server"] = bool(self._clocks)
         return tuple(fault for fault, possible in can.items() if possible)
 
-    def restart(self, chance: random.Random, sleep: Sleep) -> str:
+    def strike(self, fault: str, chance: random.Random, sleep: Sleep, ttl: float) -> str:
+        """One of `faults`. Whom it struck."""
+        struck: str = getattr(self, f"_{fault.replace('-', '_')}")(chance, sleep, ttl)
+        return struck
+
+    def _restart(self, chance: random.Random, sleep: Sleep, ttl: float) -> str:
         """kill -9, and back with what it had on its disk."""
         return self._fell(chance.choice(self.members), chance, sleep)
 
-    def leader(self, chance: random.Random, sleep: Sleep) -> str:
+    def _leader(self, chance: random.Random, sleep: Sleep, ttl: float) -> str:
         return self._fell(self._stack.leader(), chance, sleep)
 
-    def pause(self, chance: random.Random, sleep: Sleep, most: float) -> str:
+    def _pause_server(self, chance: random.Random, sleep: Sleep, ttl: float) -> str:
         member = chance.choice(self.members)
         member.pause()
         try:
-            sleep(chance.uniform(0.1, most))
+            sleep(chance.uniform(0.1, 1.5 * ttl))
         finally:
             member.resume()
         return self._called(member)
 
-    def failover(self, chance: random.Random, sleep: Sleep) -> str:
+    def _failover(self, chance: random.Random, sleep: Sleep, ttl: float) -> str:
         """The one that leads is gone, or silent and then back, believing that it leads; meanwhile a replica has taken over."""
         before = self._stack.leader()
         if chance.random() < 0.5:
@@ -139,29 +144,29 @@ class Own(Closes):
             before.resume()
         return self._called(before)
 
-    def partition(self, chance: random.Random, sleep: Sleep, most: float) -> str:
+    def _partition(self, chance: random.Random, sleep: Sleep, ttl: float) -> str:
         """One cannot reach another, or no other; clients reach them all."""
         assert self._machines is not None
         alone, *others = chance.sample(self.members, len(self.members))
         others = others[: chance.choice((1, len(others), len(others)))]
         for other in others:
             self._machines.part(alone.machine, other.machine)
-        sleep(chance.uniform(0.3, most))
+        sleep(chance.uniform(0.3, 2.5 * ttl))
         self._machines.join()
         return f"{self._called(alone)} from {' and '.join(self._called(other) for other in others)}"
 
-    def fill_disk(self, chance: random.Random, sleep: Sleep, most: float) -> str:
+    def _disk_full(self, chance: random.Random, sleep: Sleep, ttl: float) -> str:
         member = chance.choice(self.members)
         machine = member.machine
         assert isinstance(machine, PrivateMachine)
         machine.fill_disk()
-        sleep(chance.uniform(0.2, most))
+        sleep(chance.uniform(0.2, 1.5 * ttl))
         machine.free_disk()
         if not member.running:  # most servers end when they cannot write
             member.restart()
         return self._called(member)
 
-    def set_clock(self, chance: random.Random, sleep: Sleep, ttl: float) -> str:
+    def _clock_server(self, chance: random.Random, sleep: Sleep, ttl: float) -> str:
         """Ahead or back, by a second at least: leases end early, or late."""
         number = chance.randrange(len(self.members))
         by = chance.choice((1, -1)) * chance.randint(1, jump(ttl))

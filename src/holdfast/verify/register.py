@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import fenced
-from ..errors import Misuse
+from ..errors import Misuse, Unavailable
 from ..testing.history import Entry
 
 _PATIENCE = 60.0
+_LOGIN = 10.0  # seconds
 Tokens = Mapping[str, int]
 FIRST = ""
 
@@ -67,10 +68,13 @@ class Place:
             return db
         import psycopg
 
+        from ..stores.postgresql.opening import open_psycopg
+        from ..stores.postgresql.url import parse
+
         try:
-            connection = psycopg.connect(self.where, autocommit=True, connect_timeout=10, prepare_threshold=None)
-        except psycopg.Error as error:
-            raise Unanswered(str(error).strip()) from None
+            connection = open_psycopg(parse(self.where), psycopg.Connection, _LOGIN)
+        except Unavailable as error:
+            raise Unanswered(str(error)) from None
         connection.execute(f"SET search_path = {self.schema}")
         return connection
 

@@ -22,7 +22,7 @@ def page(record: Record, judgement: Judgement) -> str:
     about = record.about
     history = record.since(max(about["begun"], about["ended"] - WINDOW))
     title = _TITLES[judgement.verdict]
-    style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+    style = (Path(__file__).parents[1] / "testing" / "page.css").read_text(encoding="utf-8")
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">

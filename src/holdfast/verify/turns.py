@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from ..databases.wire import settle
@@ -25,17 +26,18 @@ PLACES = 2  # of the semaphore
 IN_THE_GAP = "the last look before a write"
 
 
+@dataclass
 class Turns:
-    def __init__(
-        self, locks: Any, register: Register, journal: Journal, lane: int, prefix: str, ttl: float, patience: float
-    ) -> None:
-        self._locks = locks
-        self._register = register
-        self._journal = journal
-        self._prefix = prefix
-        self._ttl = ttl
-        self._patience = patience
-        self._name = f"{journal.process}.{lane}"
+    locks: Any
+    register: Register
+    journal: Journal
+    lane: int
+    prefix: str
+    ttl: float
+    patience: float
+
+    def __post_init__(self) -> None:
+        self._name = f"{self.journal.process}.{self.lane}"
         self._random = random.Random(self._name)
         self._count = 0
 
@@ -51,11 +53,11 @@ class Turns:
             return
         leases = tuple(held) if kind == ALL_OF else (held,)
         for lease in leases:
-            lease.on_lost(lambda lost: self._journal.tell(LOST, lost.name, lost.token))
+            lease.on_lost(lambda lost: self.journal.tell(LOST, lost.name, lost.token))
         try:
             if kind == REENTRANT:
                 with suppress(HoldfastError):  # the same once more, and out again; what is outside stays held
-                    await settle((await settle(made.acquire(timeout=self._patience))).release())
+                    await settle((await settle(made.acquire(timeout=self.patience))).release())
             await self._inside(leases, changes)
         except (LeaseLost, StaleToken, Unanswered):
             return  # it is in the history
@@ -64,9 +66,9 @@ class Turns:
 
     def _choose(self, kind: str, era: int) -> tuple[Callable[[], Any], bool]:
         """What to take, and whether whoever has it is alone and may write."""
-        locks, ttl = self._locks, self._ttl
+        locks, ttl = self.locks, self.ttl
         number = self._random.randrange(NAMES)
-        name = f"{self._prefix}{kind}.{number}.{era}"
+        name = f"{self.prefix}{kind}.{number}.{era}"
         if kind == REENTRANT:
             return lambda: locks.lock(name, ttl=ttl, reentrant=True), True
         if kind == SEMAPHORE:
@@ -75,14 +77,14 @@ class Turns:
             writes = self._random.random() < 0.5
             both = locks.rwlock(name, ttl=ttl)
             return (both.write if writes else both.read), writes
-        mutex = f"{self._prefix}{MUTEX}.{number}.{era}"
+        mutex = f"{self.prefix}{MUTEX}.{number}.{era}"
         if kind == ALL_OF:  # one of the two is the mutex that others take alone
             return lambda: locks.all_of(mutex, name, ttl=ttl), True
         return lambda: locks.lock(mutex, ttl=ttl), True
 
     async def _acquire(self, kind: str, made: Any) -> Any:
         names = [ask.name for ask in made._asks] if kind == ALL_OF else [made._ask.name]
-        steps = [self._journal.step(ACQUIRE, name, ttl=self._ttl, detail=kind) for name in names]
+        steps = [self.journal.step(ACQUIRE, name, ttl=self.ttl, detail=kind) for name in names]
         try:
             held = await settle(made.acquire(timeout=self._how_long()))
         except HoldfastError as error:
@@ -104,16 +106,14 @@ class Turns:
             self._check(leases)
             return
         tokens = {lease.name: lease.token for lease in leases}
-        steps = [
-            self._journal.step(READ, lease.name, token=lease.token, holder=self._holder(lease)) for lease in leases
-        ]
-        bases = self._touch(steps, lambda: self._register.read(tokens))
+        steps = [self.journal.step(READ, lease.name, token=lease.token, holder=self._holder(lease)) for lease in leases]
+        bases = self._touch(steps, lambda: self.register.read(tokens))
         await self._think()
         self._check(leases, IN_THE_GAP)
         await self._think(often=0.5)
         entry = f"{self._name}.{self._count}"
         steps = [
-            self._journal.step(
+            self.journal.step(
                 WRITE,
                 lease.name,
                 token=lease.token,
@@ -123,13 +123,13 @@ class Turns:
             )
             for lease in leases
         ]
-        self._touch(steps, lambda: self._register.write(tokens, bases, entry))
+        self._touch(steps, lambda: self.register.write(tokens, bases, entry))
         await self._think()
         self._check(leases)
 
     def _check(self, leases: tuple[Any, ...], detail: str = "") -> None:
         for lease in leases:
-            step = self._journal.step(CHECK, lease.name, holder=self._holder(lease), token=lease.token, detail=detail)
+            step = self.journal.step(CHECK, lease.name, holder=self._holder(lease), token=lease.token, detail=detail)
             try:
                 lease.check()
             except LeaseLost:
@@ -138,12 +138,12 @@ class Turns:
             step.end(time.monotonic(), DONE)
 
     def _holder(self, lease: Any) -> str:
-        return self._journal.alias(lease._grant.claim.holder)
+        return self.journal.alias(lease._grant.claim.holder)
 
     def _look(self, name: str) -> None:
         """Those who share read without a token: the order in which they do is nobody's business."""
-        step = self._journal.step(READ, name)
-        last = self._register.look(name)  # Unanswered: the step stays open
+        step = self.journal.step(READ, name)
+        last = self.register.look(name)  # Unanswered: the step stays open
         step.value = ((last, 0),) if last else ()
         step.end(time.monotonic(), DONE)
 
@@ -169,13 +169,13 @@ class Turns:
             await settle(held.release())
         except HoldfastError as error:  # it goes on in the background, and ends with the ttl
             for lease in leases:
-                self._journal.tell(f"{RELEASE}: {type(error).__name__}", lease.name, lease.token)
+                self.journal.tell(f"{RELEASE}: {type(error).__name__}", lease.name, lease.token)
 
     def _how_long(self) -> float:
         """Half of them wait until they are served; the others go away soon, as people do, and work elsewhere."""
-        return self._patience if self._random.random() < 0.5 else self._random.uniform(0, 0.3) * self._ttl
+        return self.patience if self._random.random() < 0.5 else self._random.uniform(0, 0.3) * self.ttl
 
     async def _think(self, often: float = 0.2) -> None:
         """So often for longer: a turn is there to be struck in, and yet there are to be many of them."""
         most = HOLD if self._random.random() < often else HOLD / 20
-        await self._locks._engine.driver.sleep(self._random.uniform(0, most))
+        await self.locks._engine.driver.sleep(self._random.uniform(0, most))

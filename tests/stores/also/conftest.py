@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,8 @@ def server() -> Iterator[Callable[[str], Any]]:
 
         @functools.cache
         def start(kind: str) -> Any:
+            if kind == "curator":
+                return rivals.Curator.compiled(Path(running.enter_context(tempfile.TemporaryDirectory())))
             return running.enter_context(servers.start(kind))
 
         yield start
@@ -38,8 +42,10 @@ def of(whose: str, server: Callable[[str], Any]) -> Format:
         return Format(f"python-redis-lock+{url}", lambda: rivals.RedisLock(url))
     if whose in {"kazoo", "curator"}:
         hosts = f"127.0.0.1:{server('zookeeper').port}"
-        patterns = ("-lock-",) if whose == "curator" else ()
-        return Format(f"{whose}+zookeeper://{hosts}?as=/jobs/{{name}}", lambda: rivals.Kazoo(hosts, *patterns))
+        also = f"{whose}+zookeeper://{hosts}?as=/jobs/{{name}}"
+        if whose == "kazoo":
+            return Format(also, lambda: rivals.Kazoo(hosts))
+        return Format(also, lambda: rivals.Curator(hosts, server("curator")))
     if whose == "advisory":
         url = server("postgresql").url
         return Format(f"advisory+{url}", lambda: rivals.Advisory(url))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import holdfast
@@ -71,18 +73,15 @@ class RedisLock:
 
 
 class Kazoo:
-    """With Curator's pattern, kazoo stands in one line with Curator's nodes: that is what its option is for."""
-
-    def __init__(self, hosts: str, *patterns: str) -> None:
+    def __init__(self, hosts: str) -> None:
         from kazoo.client import KazooClient
 
         self._client: Any = KazooClient(hosts=hosts)
         self._client.start()
-        self._patterns = patterns
         self._lock: Any = None
 
     def take(self) -> bool:
-        self._lock = self._client.Lock(f"/jobs/{NAME}", extra_lock_patterns=self._patterns)
+        self._lock = self._client.Lock(f"/jobs/{NAME}")
         return bool(self._lock.acquire(blocking=False))
 
     def give_back(self) -> None:
@@ -95,6 +94,55 @@ class Kazoo:
     def close(self) -> None:
         self._client.stop()
         self._client.close()
+
+
+class Curator(Kazoo):
+    """The real one, in a Java of its own: Curator.java, compiled. kazoo is only there to rob it."""
+
+    JARS = ":".join(
+        f"/usr/share/java/{one}.jar"
+        for one in (
+            "curator-recipes",
+            "curator-framework",
+            "curator-client",
+            "zookeeper",
+            "zookeeper-jute",
+            "slf4j-nop",
+        )
+    )
+
+    def __init__(self, hosts: str, classes: Path) -> None:
+        super().__init__(hosts)
+        machine = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{self.JARS}"]
+        self._old = subprocess.Popen(
+            [*machine, "Curator", hosts, f"/jobs/{NAME}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    @classmethod
+    def compiled(cls, into: Path) -> Path:
+        subprocess.run(
+            ["javac", "-cp", cls.JARS, "-d", str(into), Path(__file__).with_name("Curator.java")], check=True
+        )
+        return into
+
+    def take(self) -> bool:
+        return self._told("take")
+
+    def give_back(self) -> None:
+        assert self._told("give back")
+
+    def _told(self, what: str) -> bool:
+        assert self._old.stdin is not None
+        assert self._old.stdout is not None
+        self._old.stdin.write(f"{what}\n")
+        self._old.stdin.flush()
+        answer = self._old.stdout.readline()
+        assert answer, "Curator's Java has ended: what it said is above"
+        return answer == "true\n"
+
+    def close(self) -> None:
+        self._old.communicate()  # the end of its lines is its end
+        super().close()
 
 
 class Advisory:
@@ -119,7 +167,7 @@ class Advisory:
 
 
 class ShedLock:
-    """What ShedLock's JdbcTemplateLockProvider says with usingDbTime() on PostgreSQL; its Java is not run here."""
+    """What ShedLock's JdbcTemplateLockProvider says with usingDbTime() on PostgreSQL; Debian has no package of its Java."""
 
     TABLE = (
         "CREATE TABLE IF NOT EXISTS shedlock (name VARCHAR(64) NOT NULL, lock_until TIMESTAMP NOT NULL, "

@@ -241,7 +241,7 @@ def test_a_node_that_was_made_unknown_to_us_is_let_go(
         finish(old.take(Claim(NAME, "a holder", "host/1/thread", 1.0), DEADLINE))
     until(rival.take)
     rival.give_back()
-    finish(old.close())
+    finish(old.close(1.0))
 
 
 def test_a_silent_server_keeps_neither_close_nor_others_waiting(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.stores.also import both, errands, redis_keys
+from holdfast.stores.also import both, errands, nodes, redis_keys
 
 from . import test_also
 from .conftest import of
@@ -67,6 +67,13 @@ MISTAKES = {
         "pass",
         "kazoo",
         test_also.test_what_is_left_to_end_ends_in_the_old_one_too,
+    ),
+    "Curator does not know our nodes": (
+        nodes,
+        '{sign[20:]}-lock-"',
+        '{sign[20:]}__lock__"',
+        "curator",
+        test_also.test_while_we_are_inside_old_code_is_not_and_the_other_way_round,
     ),
 }
 

@@ -126,9 +126,21 @@ def test_a_rogue_mysql_is_given_no_password_and_no_frame_holds_it() -> None:
 
     with silent(answer, speaks_first=True) as address, pytest.raises(holdfast.Misuse, match="in clear text") as found:
         open_database(f"mysql://u:hunter2@{address}/db").connect()
-    for error in chain(found.value):
+    no_frame_shows_it(found.value)
+
+
+def no_frame_shows_it(found: BaseException) -> None:
+    for error in chain(found):
         for frame, _ in traceback.walk_tb(error.__traceback__):
             assert frame.f_code.co_filename == __file__ or "hunter2" not in repr(frame.f_locals), frame
+
+
+@pytest.mark.parametrize("said", [b"\0\0\0\0", b"\5\0\0\0\x0a8.0\0", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_whatever_answers_the_old_lock_as_mysql_no_frame_holds_the_password(said: bytes) -> None:
+    refused = pytest.raises(holdfast.Unavailable, match="cannot connect to MySQL")
+    with silent(lambda line: line.sendall(said), speaks_first=True) as address, refused as found:
+        open_database(f"mysql://u:hunter2@{address}/db").connect()
+    no_frame_shows_it(found.value)
 
 
 def test_an_answer_of_a_rogue_mysql_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

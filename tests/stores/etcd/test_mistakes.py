@@ -426,10 +426,10 @@ def forgotten_by_a_try_that_failed(patch: Patch) -> None:
 
 def turns_like_locks(patch: Patch) -> None:
     async def come(self: Turn, deadline: float) -> bool:
-        self._turns._line.append(self)
-        while self._turns._line[0] is not self and time.clock_gettime(time.CLOCK_BOOTTIME) < deadline:
+        self._turns._line[self] = None
+        while self._turns.first() is not self and time.clock_gettime(time.CLOCK_BOOTTIME) < deadline:
             await self._bell.wait(0.05)
-        return self._turns._line[0] is self
+        return self._turns.first() is self
 
     patch.setattr(Turn, "come", come)
 

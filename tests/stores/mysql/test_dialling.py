@@ -11,10 +11,10 @@ from collections.abc import Awaitable
 from importlib.util import find_spec
 from typing import Any
 
-import asyncmy
 import pytest
 
 from holdfast.errors import Unavailable
+from holdfast.stores.mysql import connection_aio
 from holdfast.stores.mysql.connection_aio import dial
 from holdfast.stores.mysql.url import parse
 
@@ -69,7 +69,7 @@ def test_a_server_that_hangs_up_at_once_is_no_mistake_of_the_user_on_uvloop_eith
             with pytest.raises(Unavailable):
                 await dial(target, 5.0)
 
-    async def without_a_socket(**_: Any) -> None:
+    async def without_a_socket(_: Any) -> None:
         raise RuntimeError("Transport does not expose socket instance")  # what it says then, word for word
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -77,6 +77,6 @@ def test_a_server_that_hangs_up_at_once_is_no_mistake_of_the_user_on_uvloop_eith
         threading.Thread(target=serve, daemon=True).start()
         uvloop.run(main())
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(asyncmy, "connect", without_a_socket)
+            patched.setattr(connection_aio, "connected", without_a_socket)
             uvloop.run(main())
         listener.shutdown(socket.SHUT_RDWR)

@@ -122,7 +122,8 @@ def certificate() -> Iterator[Path]:
     subprocess.run(
         [
             "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-            "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem"),
+            "-addext", "subjectAltName=IP:127.0.0.1,DNS:good.example",
+            "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem"),
         ],
         check=True,
         capture_output=True,
@@ -164,6 +165,25 @@ def test_locks_go_over_tls_and_are_renewed_there(world: str, mode: str, encrypte
 def test_a_certificate_that_is_not_trusted_is_refused(world: str, encrypted: MariaDB) -> None:
     with pytest.raises(Misuse, match="tls, ca, cert"):
         attempt(world, f"{encrypted.url}?tls=yes")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_certificate_is_for_the_name_that_was_asked_for(
+    world: str, encrypted: MariaDB, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not for the address that was found for it."""
+    plain = socket.getaddrinfo
+
+    def found(host: Any, port: Any, *rest: Any, **more: Any) -> Any:
+        named = host in ("good.example", "other.example") and not more.get("flags")
+        return plain("127.0.0.1" if named else host, port, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    url = f"{encrypted.url}?ca={certificate / 'cert.pem'}"
+    attempt(world, url.replace("127.0.0.1", "good.example"))
+    with pytest.raises(Misuse, match=r"other\.example"):
+        attempt(world, url.replace("127.0.0.1", "other.example"))
 
 
 # ---- what we use of the drivers though it is theirs alone

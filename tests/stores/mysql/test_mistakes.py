@@ -68,7 +68,7 @@ MUTANTS = [
     mistake(
         "the place of a dial is given away before it has ended",
         "connection_aio.py",
-        "            await asyncio.wait({dialling})  # before its place in the pool is another's\n",
+        "                await asyncio.wait({dialling})  # before its place in the pool is another's\n",
         "",
         "test_dialling.py::test_a_cancellation_that_the_driver_swallows_does_not_make_it_wait_for_ever",
     ),
@@ -179,6 +179,20 @@ MUTANTS = [
         "test_connections.py::test_a_forked_child_keeps_nothing_of_a_connection_that_is_watched",
     ),
     mistake(
+        "a connection that has the lock has the token that it had before",
+        "procedures.sql",
+        "        AND IS_USED_LOCK(CONCAT('hf=', mark, '=', SUBSTR(CONVERT(lock_key USING ascii), 4, 44))) = connection\n",
+        "",
+        "test_session.py::test_who_released_it_and_takes_it_again_does_not_hold_it_yet",
+    ),
+    mistake(
+        "a session's token is the clock's",
+        "procedures.sql",
+        "LAST_INSERT_ID(GREATEST(mark + 1, v_now))",
+        "LAST_INSERT_ID(v_now)",
+        "test_session.py::test_tokens_of_sessions_that_are_ahead_of_the_clock_are_not_swept_away",
+    ),
+    mistake(
         "sessions forget tokens that are ahead of the clock",
         "procedures.sql",
         "since < v_now - p_retention AND mark < v_now - p_retention AND",
@@ -205,6 +219,20 @@ MUTANTS = [
         "DEFAULT GREATEST(p_retention, 100000);",
         "DEFAULT p_retention;",
         "test_rights.py::test_who_may_only_execute_cannot_wipe_what_is_others",
+    ),
+    mistake(
+        "in MariaDB one sleeps as in MySQL",
+        "ear.py",
+        'if "mariadb" not in connection.server.lower() or',
+        "if True or",
+        "../../conformance/test_mysql.py::TestMySql::test_many_are_rung_at_once_and_nobody_waits_for_another",
+    ),
+    mistake(
+        "who is cut off listens on",
+        "procedures.sql",
+        "            LEAVE nap;\n",
+        "            SET v_sleep = 1;\n",
+        "test_strays.py::test_who_is_cut_off_has_no_bell_from_then_on",
     ),
     mistake(
         "the password goes to whoever asks",

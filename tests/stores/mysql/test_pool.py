@@ -7,11 +7,10 @@ import logging
 import time
 from typing import Any
 
-import asyncmy
 import pytest
 
 from holdfast import aio
-from holdfast.stores.mysql import definitions
+from holdfast.stores.mysql import connection_aio, definitions
 from holdfast.testing.servers.mariadb import MariaDB
 
 from ..hops import check_the_way
@@ -42,20 +41,20 @@ def test_a_dial_goes_on_for_whoever_comes_next_though_its_caller_has_gone(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here it broke: impatient callers threw away one dial after the other, until the server took no more connections."""
-    connect = asyncmy.connect
+    connected = connection_aio.connected
 
     async def main() -> None:
         dials = 0
         dialled, answered = asyncio.Event(), asyncio.Event()
 
-        async def slow(**options: Any) -> Any:
+        async def slow(connection: Any) -> Any:
             nonlocal dials
             dials += 1
             dialled.set()
             await answered.wait()
-            return await connect(**options)
+            return await connected(connection)
 
-        monkeypatch.setattr(asyncmy, "connect", slow)
+        monkeypatch.setattr(connection_aio, "connected", slow)
         async with asyncio.timeout(30), aio.connect(f"{url}?pool=1&timeout=20") as locks:
             impatient = [asyncio.create_task(locks.lock(f"n{number}").acquire()) for number in range(8)]
             await dialled.wait()

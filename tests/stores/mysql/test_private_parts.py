@@ -6,8 +6,12 @@ import inspect
 from typing import Any
 
 import asyncmy.connection
+import asyncmy.protocol
 import pymysql.connections
+import pymysql.protocol
 from pymysql.constants import CLIENT, COMMAND, CR
+
+from holdfast.stores.mysql.connection_aio import Wary
 
 
 def parameters(function: Any) -> list[str]:
@@ -17,6 +21,8 @@ def parameters(function: Any) -> list[str]:
 def test_the_parts_of_pymysql_that_we_use_are_there() -> None:
     connection: Any = pymysql.connections.Connection
     assert parameters(connection._read_bytes) == ["self", "num_bytes"]
+    assert parameters(connection._read_packet) == ["self", "packet_type"]
+    assert parameters(pymysql.protocol.FieldDescriptorPacket) == ["data", "encoding"]
     assert parameters(connection._write_bytes) == ["self", "data"]
     assert parameters(connection._force_close) == ["self"]
     assert parameters(connection._request_authentication) == ["self"]
@@ -33,4 +39,8 @@ def test_the_parts_of_pymysql_that_we_use_are_there() -> None:
 
 def test_the_parts_of_asyncmy_that_we_use_are_there() -> None:
     found = set(dir(asyncmy.connection.Connection))
-    assert {"query", "next_result", "rollback", "get_server_info", "connect"} <= found
+    assert {"query", "next_result", "rollback", "get_server_info", "connect", "read_packet"} <= found
+    assert "_get_server_information" in found  # after it has dialled, and before TLS asks for the name of the host
+    # Each column's description comes through here, and no compiled code goes past it.
+    assert asyncmy.connection.Connection in Wary.__mro__
+    assert asyncmy.protocol.MysqlPacket(b"abc", encoding="utf8").get_all_data() == b"abc"

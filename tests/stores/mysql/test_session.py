@@ -44,10 +44,15 @@ def locks(session: str) -> Iterator[Locks]:
         yield locks
 
 
-def connection_of(admin: Admin, name: str) -> int:
+def connection_of_or_none(admin: Admin, name: str) -> int | None:
     ((found,),) = admin.run(f"SELECT IS_USED_LOCK(lock_key) FROM holdfast_sessions WHERE name = '{name}'")
+    return None if found is None else int(found)
+
+
+def connection_of(admin: Admin, name: str) -> int:
+    found = connection_of_or_none(admin, name)
     assert found
-    return int(found)
+    return found
 
 
 def test_one_at_a_time_with_rising_tokens_and_a_handoff_by_push(locks: Locks, session: str) -> None:
@@ -352,3 +357,27 @@ def test_tokens_of_sessions_that_are_ahead_of_the_clock_are_not_swept_away(sessi
         for number in range(5):
             locks.lock(f"new:{number}").acquire().release()
         assert locks.lock("x").acquire().token > ahead
+
+
+def test_who_released_it_and_takes_it_again_does_not_hold_it_yet(locks: Locks, session: str, admin: Admin) -> None:
+    """Its row is what it was: a release does not write. The same connection has the same lock again, but no token yet."""
+    first = locks.lock("x").acquire()
+    assert first.release()
+    assert locks.inspect("x").holders == ()
+    assert locks.names() == []
+    assert locks.force_release("x", token=first.token) is None
+    admin.run("BEGIN")
+    admin.run("SELECT mark FROM holdfast_sessions WHERE name = 'x' FOR UPDATE")
+    got: list[Any] = []
+    again = threading.Thread(target=lambda: got.append(locks.lock("x").acquire(timeout=20)))
+    with holdfast.connect(session) as others:
+        try:
+            again.start()
+            until(lambda: connection_of_or_none(admin, "x"))
+            assert others.inspect("x").holders == ()
+            assert others.names() == []
+        finally:
+            admin.run("COMMIT")
+            again.join(20)
+        assert [holding.token for holding in others.inspect("x").holders] == [got[0].token]
+        assert got[0].token > first.token

@@ -9,7 +9,6 @@ import signal
 import threading
 from typing import Any
 
-import asyncmy
 import pymysql
 import pytest
 
@@ -18,6 +17,7 @@ from holdfast.errors import Unavailable
 from holdfast.stores.mysql import connection_aio, ear
 from holdfast.stores.mysql.conversation import Conversation
 from holdfast.stores.mysql.url import parse
+from holdfast.testing.network import Network
 from holdfast.testing.servers.mariadb import MariaDB
 
 from .admin import Admin, until
@@ -81,26 +81,58 @@ def test_ctrl_c_in_a_claim_that_hangs_in_the_server_leaves_no_ghost(url: str, ad
         others.lock("x").acquire(timeout=0).release()
 
 
-def test_closing_leaves_nothing_asleep_in_the_server(url: str, admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+async def _as_in_mysql(*_: object) -> None:
+    """Nobody keeps it quiet: it sleeps."""
+
+
+@pytest.mark.parametrize("sleeps", [False, True], ids=["as in MariaDB", "as in MySQL"])
+def test_closing_leaves_nothing_asleep_in_the_server(
+    url: str, admin: Admin, monkeypatch: pytest.MonkeyPatch, sleeps: bool
+) -> None:
     """A connection that sleeps is not looked at by the server: closed, it would sleep on, for seconds."""
     monkeypatch.setattr(ear, "_NAPS", 120)  # a minute: far longer than a busy machine takes to end it
-    asleep = "SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO LIKE '%SLEEP%' AND ID <> CONNECTION_ID()"
+    if sleeps:
+        monkeypatch.setattr(ear.Ear, "_keep_quiet", _as_in_mysql)
     with holdfast.connect(url) as others, others.lock("x"):
         locks = holdfast.connect(url)
         with pytest.raises(holdfast.NotAcquired):
             locks.lock("x").acquire(timeout=0.1)
-        until(lambda: admin.run(asleep))
+        until(lambda: admin.run(_asleep(sleeps)))
         locks.close()
-        until(lambda: not admin.run(asleep), within=4.0)  # by itself the server looks every five seconds
+        until(lambda: not admin.run(_asleep(sleeps)), within=4.0)  # by itself the server looks every five seconds
+
+
+def test_who_is_cut_off_has_no_bell_from_then_on(url: str, admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody hears it: whoever marks one that seems to listen would pass over those who do."""
+    monkeypatch.setattr(ear, "_NAPS", 120)
+    with (
+        holdfast.connect(url) as others,
+        others.lock("x"),
+        Network(url) as network,
+        holdfast.connect(network.url) as locks,
+    ):
+        with pytest.raises(holdfast.NotAcquired):
+            locks.lock("x").acquire(timeout=0.1)
+        until(lambda: admin.run(_asleep(False)))
+        store: Any = locks._engine.store
+        bell = f"SELECT IS_USED_LOCK('holdfast:line:{store._ear.name}')"
+        assert admin.run(bell) != [(None,)]
+        network.cut()
+        until(lambda: admin.run(bell) == [(None,)], within=10.0)
+
+
+def _asleep(sleeps: bool) -> str:
+    state = "User sleep" if sleeps else "User lock"
+    return f"SELECT 1 FROM information_schema.PROCESSLIST WHERE STATE = '{state}'"
 
 
 def test_a_cancellation_in_the_moment_of_connecting_is_heard(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here it broke: Python 3.11's wait_for, by which the driver dials, swallowed it, and the task waited on."""
-    connect = asyncmy.connect
+    connected = connection_aio.connected
     caller: list[asyncio.Task[Any]] = []
 
-    async def swallows(**options: Any) -> Any:
-        made = await connect(**options)
+    async def swallows(connection: Any) -> Any:
+        made = await connected(connection)
         caller[0].cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
@@ -111,5 +143,5 @@ def test_a_cancellation_in_the_moment_of_connecting_is_heard(url: str, monkeypat
         with pytest.raises(asyncio.CancelledError):
             await caller[0]
 
-    monkeypatch.setattr(asyncmy, "connect", swallows)
+    monkeypatch.setattr(connection_aio, "connected", swallows)
     asyncio.run(main())

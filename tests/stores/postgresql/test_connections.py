@@ -153,3 +153,31 @@ def test_two_who_waited_for_a_row_may_leave_together(postgresql: PostgreSQL, ope
     store.grant(claim_of("x"))
     store.store._wire._rows = Raced()
     store.do(lambda store: store._wire.ask_aside(store._sql.inspect, (b"x",), LONG))
+
+
+def test_what_was_released_is_said_again_by_one_connection_at_a_time(postgresql: PostgreSQL, proxy: Proxy) -> None:
+    """All at once they stood in each other's way, for longer than connections lived that were cut all the time."""
+
+    async def scenario() -> None:
+        store: Any = open_store(postgresql.url.replace(str(postgresql.port), str(proxy.port)), Asyncio())
+        wire = store._wire
+        claim = claim_of("x")
+        assert isinstance(await store.claim(claim), Grant)
+        assert await store.release(claim)
+        wire.released.doubtful = True
+        proxy.to_server.hold(when=lambda data: claim.holder.encode() in data)
+        opening = asyncio.ensure_future(wire.open(wire._kind, wire._now() + 20))
+        await asyncio.to_thread(proxy.to_server.wait_for_caught, 1)
+        other = await wire.open(wire._kind, wire._now() + 5)  # which would be caught, too
+        proxy.cut()
+        with pytest.raises(Unavailable) as failed:
+            await opening
+        proxy.flow()
+        assert wire.released.doubtful
+        connection = await wire.open(wire._kind, wire._now() + 5)
+        assert not wire.released.doubtful, f"after {failed.value!r}, nobody has said it"
+        other.close()
+        connection.close()
+        await store.close()
+
+    asyncio.run(scenario())

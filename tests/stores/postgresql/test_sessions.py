@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from holdfast import LeaseLost, Unavailable, Unsupported, aio
 from holdfast.claim import Grant, Place
 from holdfast.stores.postgresql import session as session_store
 from holdfast.stores.postgresql import spare
+from holdfast.stores.postgresql.statements import long
 from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
@@ -41,6 +43,17 @@ def test_30_a_killed_backend_is_a_loss_told_at_once(postgresql: PostgreSQL, conn
     assert successor.token > lease.token
 
 
+def test_a_loss_is_told_though_the_watcher_naps_while_locks_come_and_go(
+    postgresql: PostgreSQL, connect: Connect
+) -> None:
+    locks = connect(postgresql.url, SESSION)
+    for _ in range(20):  # it is awake by now, and is not woken for each
+        locks.lock("x").acquire().release()
+    lease = locks.lock("x", ttl=300).acquire()
+    postgresql.query(HOLDERS)
+    assert lease.lost.wait(4.0)
+
+
 def test_30_in_asyncio_the_body_is_cancelled_at_once(postgresql: PostgreSQL) -> None:
     async def main() -> float:
         async with aio.connect(postgresql.url + SESSION) as locks:
@@ -52,6 +65,35 @@ def test_30_in_asyncio_the_body_is_cancelled_at_once(postgresql: PostgreSQL) -> 
             return time.monotonic() - started
 
     assert asyncio.run(main()) < SOON
+
+
+def test_what_was_held_when_its_loop_ended_is_released_without_an_alarm(
+    postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """We hung up, and then asked whether it was there: a busy server had seen that first, and it was told as lost."""
+    drop = session_store.SessionStore._drop
+
+    def drop_and_be_seen(self: session_store.SessionStore, record: session_store.Record) -> None:
+        drop(self, record)
+        until(lambda: postgresql.query(ADVISORY) == [("0",)])
+
+    async def held() -> tuple[aio.Locks, aio.Lease]:
+        locks = aio.connect(postgresql.url + SESSION)
+        return locks, await locks.lock("x", ttl=300).acquire()
+
+    async def released(locks: aio.Locks, lease: aio.Lease) -> bool:
+        store: Any = locks._engine.store
+        (record,) = store._records.values()
+        try:
+            with pytest.raises(Unavailable):  # at once
+                await record.session.ask(store._sql.ping, (long(1),), SOON)
+            return await lease.release()
+        finally:
+            await locks.close()
+
+    locks, lease = asyncio.run(held())
+    monkeypatch.setattr(session_store.SessionStore, "_drop", drop_and_be_seen)
+    assert asyncio.run(released(locks, lease))
 
 
 def test_30_a_waiter_whose_backend_was_killed_waits_on(postgresql: PostgreSQL, connect: Connect) -> None:

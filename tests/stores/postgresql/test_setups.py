@@ -135,6 +135,7 @@ def test_wrong_databases_roles_and_passwords_are_refused_and_never_shown(
         "search_path = 'tricks, pg_catalog'",
         "bytea_output = 'escape'",
         "datestyle = 'German'",
+        "standard_conforming_strings = off",
     ],
 )
 def test_settings_of_a_role_do_not_change_what_we_mean(postgresql: PostgreSQL, connect: Connect, setting: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -12,7 +14,12 @@ from typing import Any
 import pytest
 
 from holdfast import Misuse, Unavailable, aio
+from holdfast.drivers.aio import Asyncio
+from holdfast.stores.redis import open_shared
+from holdfast.stores.redis.keys import pack
+from holdfast.stores.redis.scripts import ALL
 from holdfast.stores.redis.store import RedisStore
+from holdfast.stores.redis.url import parse
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
 
@@ -45,6 +52,29 @@ def connected(redis: Redis) -> int:
     clients = redis.execute("CLIENT", "LIST")
     assert isinstance(clients, bytes)
     return clients.count(b"\n") - 1  # the one that asks
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what that loop has left open
+def test_who_was_connecting_in_a_loop_that_is_over_keeps_nobody_out(redis: Redis, proxy: Proxy) -> None:
+    """Closed in the middle of it, and nothing was cancelled: whoever was about to connect never comes back."""
+    wire = open_shared(parse(f"redis://{proxy.address[0]}:{proxy.address[1]}?timeout=60"), Asyncio())
+    proxy.to_client.hold()
+    loop = asyncio.new_event_loop()
+    left = loop.create_task(wire.ask_once(pack("PING"), 60.0))
+    loop.run_until_complete(asyncio.wait([left], timeout=0.2))
+    assert not left.done()
+    left._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+    proxy.flow()
+
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            assert await wire.ask_once(pack("PING"), 60.0) == b"PONG"
+        await wire.close()
+
+    run(main)
+    del left
+    gc.collect()
 
 
 def test_a_cancelled_request_leaves_its_reply_to_nobody(redis: Redis, proxy: Proxy) -> None:
@@ -174,6 +204,43 @@ def test_a_waiter_whose_ear_was_cut_is_let_in_all_the_same(redis: Redis) -> None
     run(main)
 
 
+def test_an_ear_that_was_lost_as_it_was_confirmed_is_listened_to_by_nobody() -> None:
+    """What follows the confirmation ends the connection before it is the ear's. Once, somebody pinged it for ever."""
+    bell = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"
+
+    over: list[asyncio.Task[None] | None] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        over.append(asyncio.current_task())
+        try:
+            while said := await reader.read(65536):
+                writer.write(bell + b"nonsense\r\n" if b"SUBSCRIBE" in said else b"+OK\r\n" * said.count(b"*"))
+        except ConnectionError:
+            pass  # it hangs up without a word
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def main() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        wire = open_shared(parse(f"redis://127.0.0.1:{port}?timeout=0.5"), Asyncio())
+        with pytest.raises(Unavailable):
+            await wire.ear.open(0.2)
+        assert not wire.ear.is_open
+        await wire.close()
+        await eventually(_nobody_listens)
+        server.close()
+        await asyncio.wait([task for task in over if task is not None])  # its sockets are not left to the next test
+
+    run(main)
+
+
+async def _nobody_listens() -> bool:
+    return not [task for task in asyncio.all_tasks() if "_ping" in repr(task.get_coro())]
+
+
 def test_one_claim_takes_no_more_files_and_hops_than_the_page_says(redis: Redis) -> None:
     check_the_way("Redis", redis.url)
 
@@ -208,3 +275,18 @@ def test_a_refused_login_is_misuse_here_too(own_redis: Redis) -> None:
                 await locks.lock("x").acquire(timeout=0)
 
     run(main)
+
+
+def test_thousands_who_come_together_tell_a_new_server_its_scripts_a_few_times_only(own_redis: Redis) -> None:
+    """Here it broke: ten thousand tasks said them ten thousand times, a hundred megabytes, and were told that nobody answered."""
+
+    async def main() -> None:
+        async with aio.connect(own_redis.url + "?timeout=30") as locks:
+            leases = await asyncio.gather(*(locks.lock(f"x{number}").acquire() for number in range(3000)))
+            assert len({lease.name for lease in leases}) == 3000
+
+    own_redis.execute("SCRIPT", "FLUSH")
+    asyncio.run(main())
+    found = re.search(rb"cmdstat_script\|load:calls=(\d+)", own_redis.execute("INFO", "commandstats"))  # type: ignore[arg-type]
+    assert found is not None
+    assert int(found[1]) <= 10 * len(ALL)

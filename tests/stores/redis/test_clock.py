@@ -136,6 +136,83 @@ def test_a_token_minted_by_a_clock_that_was_ahead_is_not_forgotten_before_the_cl
     assert use() > after
 
 
+@pytest.fixture
+def apart(shim: Path) -> Iterator[tuple[Redis, Redis]]:
+    """Two servers; the clock of the first is two hours ahead."""
+    ahead, right = clock.WallClock(shim, "ahead"), clock.WallClock(shim, "right")
+    ahead.jump(TWO_HOURS)
+    with (
+        servers.start("redis", "--appendonly", "no", environ=ahead.environ) as first,
+        servers.start("redis", "--appendonly", "no", environ=right.environ) as second,
+    ):
+        yield first, second
+
+
+TWO_HOURS = 7200
+
+
+def _move(source: Redis, target: Redis) -> int:
+    """As the slots of a cluster move: the keys, by MIGRATE. Answers the milliseconds that are left of the state's time."""
+    keys = [f"hf:{{x}}{part}" for part in ("", ":entries", ":ends", ":line")]
+    moved = source.execute("MIGRATE", target.host, target.port, "", 0, 5000, "KEYS", *keys)
+    assert moved == b"OK"
+    return _left(target)
+
+
+def _left(server: Redis) -> int:
+    left = server.execute("PTTL", "hf:{x}")
+    assert isinstance(left, int)
+    return left
+
+
+@pytest.mark.parametrize("used", ["released", "renewed", "claimed", "asked for", "asked for by many"])
+def test_a_token_that_moved_to_a_server_whose_clock_is_behind_is_kept_from_its_next_use_on(
+    apart: tuple[Redis, Redis], used: str
+) -> None:
+    first, second = apart
+    one, two = (open_store(f"{server.url}?retention=0.5", Threads()) for server in apart)
+    mine, other = (Claim("x", new_holder(), "somebody", 30.0) for _ in range(2))
+    grant = finish(one.claim(mine))
+    assert isinstance(grant, Grant)
+    assert 0 < _move(first, second) <= 31_000
+    if used == "released":
+        assert finish(two.release(mine))
+    elif used == "renewed":
+        assert list(finish(two.renew([grant], 1.0))) == [grant]
+    elif used == "claimed":
+        assert finish(two.claim(mine)) == grant
+    else:
+        assert not isinstance(finish(two.claim(other._replace(queue=used.endswith("many")))), Grant)
+    assert _left(second) > (TWO_HOURS - 60) * 1000
+    finish(two.release(mine))
+    later = finish(two.claim(other))
+    assert isinstance(later, Grant)
+    assert later.token > grant.token
+    for store in (one, two):
+        finish(store.close())
+
+
+def test_a_token_that_moved_to_a_server_whose_clock_is_behind_and_is_not_used_is_forgotten_as_is_said(
+    apart: tuple[Redis, Redis],
+) -> None:
+    """What docs/redis.md does not promise: MIGRATE takes along what is left of a key's time, and not its end."""
+    first, second = apart
+    one, two = (open_store(f"{server.url}?retention=0.5", Threads()) for server in apart)
+    mine = Claim("x", new_holder(), "somebody", 1.0)
+    grant = finish(one.claim(mine))
+    assert isinstance(grant, Grant)
+    assert finish(one.release(mine))
+    assert 0 < _move(first, second) <= 2_000
+    deadline = time.monotonic() + 10
+    while second.execute("EXISTS", "hf:{x}"):
+        assert time.monotonic() < deadline
+    later = finish(two.claim(mine._replace(holder=new_holder())))
+    assert isinstance(later, Grant)
+    assert later.token < grant.token  # storage that has seen the other refuses it
+    for store in (one, two):
+        finish(store.close())
+
+
 _HOLDER = """
 import sys, holdfast
 lease = holdfast.connect(sys.argv[1]).lock("x", ttl=30).acquire()

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.drivers.base import finish
 from holdfast.errors import Unavailable
-from holdfast.stores.redis.cluster import ClusterWire
+from holdfast.stores.redis.cluster import MOST_NODES, ClusterWire
 from holdfast.stores.redis.keys import SLOTS, pack, slot
 from holdfast.stores.redis.replies import Reply, ReplyError
 from holdfast.stores.redis.url import Target, parse
@@ -100,3 +100,28 @@ def test_a_node_that_another_thread_finds_meanwhile_breaks_nothing(what: str, mo
     monkeypatch.setitem(globals(), "_found_meanwhile", find)
     wire.reset() if what == "reset" else finish(wire.close())
     assert next(found) > 3
+
+
+@pytest.mark.parametrize("how", ["MOVED 5", "MOVED {}", "ASK 5"])
+def test_a_cluster_that_sends_us_to_ever_new_nodes_does_not_fill_the_memory(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = ClusterWire(parse("redis+cluster://127.0.0.1:1"), Node)  # type: ignore[arg-type]  # as much of a wire as is asked
+    places = iter(range(2, 60_000))
+
+    def elsewhere(*_: object) -> Reply:
+        number = next(places)
+        return ReplyError(f"{how.format(number)} 127.0.0.1:{number}")
+
+    monkeypatch.setattr(Node, "answer", elsewhere)
+    for number in range(5 * MOST_NODES):
+        finish(wire.ask_apart([request_of(f"n{number}")], 1.0))
+        assert len(wire._wires) <= MOST_NODES
+    monkeypatch.undo()
+    _NODES.clear()
+    for name in ("a", "b", "c", "d"):  # in its right mind again: it is asked again, and answers
+        (found,) = finish(wire.ask_apart([request_of(name)], 1.0))
+        if found == b"yes":
+            break
+    else:
+        pytest.fail(f"it is never asked again: {found!r}")

@@ -273,13 +273,19 @@ def test_36_a_waiter_that_was_killed_holds_up_nobody(redis: Redis, connect: Conn
     assert time.monotonic() - started < 5, "waited for the dead one's ttl"
 
 
-def test_logins_that_are_refused_say_so_and_never_show_the_password(own_redis: Redis, connect: Connect) -> None:
+def test_logins_that_are_refused_say_so_and_never_show_the_password(
+    own_redis: Redis, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
     own_redis.execute("CONFIG", "SET", "requirepass", "hush")
     host = own_redis.url.removeprefix("redis://")
     for login in ("", ":wr0ng@", "nobody:wr0ng@"):
+        locks = connect(f"redis://{login}{host}")
         with pytest.raises(Misuse, match="user:password") as refused:
-            connect(f"redis://{login}{host}").lock("x", timeout=0).acquire()
+            locks.lock("x", timeout=0).acquire()
         assert "wr0ng" not in str(refused.value)
+        assert refused.value.__context__ is None, "or a traceback begins with something else"
+        locks.close()
+    assert caplog.text == "", "nothing was taken, so no release has failed"
     with connect(f"redis://:hush@{host}").lock("x"):
         pass
 

@@ -181,6 +181,26 @@ def test_a_claim_that_replicas_do_not_acknowledge_is_undone(own_redis: Redis) ->
             assert lease.release()
 
 
+def test_while_replicas_are_waited_for_nobody_else_is_kept_waiting(own_redis: Redis) -> None:
+    """Here it broke: in asyncio WAIT stood on the connection that all tasks share."""
+
+    async def main() -> None:
+        async with aio.connect(own_redis.url + "?replicas=1&replicas_timeout=4&timeout=10") as locks:
+            claiming = [asyncio.ensure_future(locks.lock(f"x{number}").acquire(timeout=20)) for number in range(3)]
+            while b"blocked_clients:3" not in own_redis.execute("INFO", "clients"):  # type: ignore[operator]
+                assert not any(one.done() for one in claiming)
+                await asyncio.sleep(0.01)
+            await locks.inspect("y")
+            assert not any(one.done() for one in claiming)
+            for one in claiming:
+                one.cancel()
+            await asyncio.wait(claiming)
+        async with aio.connect(own_redis.url) as others:
+            assert await others.names() == []
+
+    asyncio.run(main())
+
+
 def test_a_claim_is_acknowledged_in_asyncio_too(own_redis: Redis) -> None:
     async def main() -> None:
         async with aio.connect(own_redis.url + "?replicas=1&replicas_timeout=0.1") as locks:

@@ -107,6 +107,32 @@ def also_when_many_have_left(locks: Locks, redis: Redis) -> None:
     remembered_for_long(redis)
 
 
+def move_its_slot(redis: Redis) -> None:
+    """As if to a node whose clock is far behind: what was written there is of the future, what is left of its time is not."""
+    script = """
+        local state = redis.call('GET', KEYS[1])
+        local token, since, ttl, ends = struct.unpack('>dddd', state, 8)
+        local later = struct.pack('>dddd', token + ARGV[1], since + ARGV[1], ttl, ends + ARGV[1])
+        return redis.call('SET', KEYS[1], string.sub(state, 1, 7) .. later .. string.sub(state, 40), 'PX', 60000)
+    """
+    assert redis.execute("EVAL", script, 1, "hf:{x}", FAR_AHEAD) == b"OK"
+
+
+def also_when_its_slot_has_moved_and_it_leaves(locks: Locks, redis: Redis) -> None:
+    mine = claim()
+    ask(locks, mine)
+    move_its_slot(redis)
+    assert finish(locks._engine.store.release(mine))
+    remembered_for_long(redis)
+
+
+def also_when_its_slot_has_moved_and_others_ask(locks: Locks, redis: Redis) -> None:
+    ask(locks, claim())
+    move_its_slot(redis)
+    assert isinstance(ask(locks, claim()._replace(queue=False)), Place)
+    remembered_for_long(redis)
+
+
 def a_crowd_that_has_died_holds_up_nobody(locks: Locks, redis: Redis) -> None:
     lease = locks.lock("x").acquire()
     with holdfast.connect(redis.url) as crowd:
@@ -234,6 +260,7 @@ MARK_LEFT, NONE_LEFT = "math.max(self.mark, now) - now + retention", "if #some <
 FEW_OVER, ADDED = "if #over < AT_ONCE then", "redis.call('ZADD', LINE, 'NX', book.seq, holder)"
 ADDED_ONCE = f"if not book:entry(holder) then {ADDED} end"
 PX = "if token > now + ARGV[2] then px = math.ceil((token - now + ARGV[4]) / 1000) end\n    end", "end"
+PX_MOVED = "'PX', math.ceil((math.max(token - now, its_ttl) + ARGV[4]) / 1000)", "'KEEPTTL'"
 PX_AGAIN = "if token > now + ARGV[2] then px", "if false then px"
 
 
@@ -277,6 +304,8 @@ MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("marks expire when renewed", also_when_it_is_renewed, scripts.RENEW, "if token > now + ARGV[1] then", "if false then"),
     ("marks of many expire", also_with_many_inside, scripts.CLAIM, "math.max(self.mark, now) + retention)", "now + retention)"),
     ("marks of left expire", also_when_many_have_left, scripts.RELEASE, MARK_LEFT, "retention"),
+    ("moved marks expire", also_when_its_slot_has_moved_and_it_leaves, scripts.RELEASE, "if token > now then", "if false then"),
+    ("moved marks expire though asked for", also_when_its_slot_has_moved_and_others_ask, scripts.CLAIM, *PX_MOVED),
     ("a hundred dead are enough", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, NONE_LEFT, "if true then"),
     ("waits for the dead", a_crowd_that_has_died_holds_up_nobody, scripts.RELEASE, "math.min(e.ends, now + GRACE)", "e.ends"),
     ("cut off is dead", a_waiter_that_was_cut_off_keeps_its_place, scripts.RELEASE, "GRACE = 500000", "GRACE = 0"),

@@ -72,10 +72,17 @@ def test_a_certificate_that_is_not_trusted_is_refused_and_says_what_to_do(tls: t
     asyncio.run(main())
 
 
-def test_tls_to_a_server_that_speaks_none_is_an_error_not_a_hang(redis: Redis) -> None:
+def test_tls_to_a_server_that_speaks_none_is_an_error_that_says_so_and_not_a_hang(redis: Redis) -> None:
     url = redis.url.replace("redis://", "rediss://") + "?timeout=1"
-    with holdfast.connect(url) as locks, pytest.raises((Misuse, holdfast.Unavailable)):
-        locks.lock("x").acquire(timeout=0)
+    with holdfast.connect(url) as locks, pytest.raises(Unavailable, match="if it speaks no TLS, write redis://"):
+        locks.ping()
+
+    async def main() -> None:
+        async with aio.connect(url) as locks:
+            with pytest.raises(Unavailable, match="if it speaks no TLS, write redis://"):
+                await locks.ping()
+
+    asyncio.run(main())
 
 
 def test_locks_go_over_a_unix_socket(tmp_path: Path) -> None:

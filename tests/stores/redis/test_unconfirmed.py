@@ -14,6 +14,7 @@ import holdfast
 from holdfast import Locks, aio, events
 from holdfast.events import Event
 from holdfast.testing.network import Network
+from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
 
 pytestmark = pytest.mark.server
@@ -82,6 +83,32 @@ def test_one_whose_connection_breaks_is_repeated(url: str) -> None:
         assert lease.release() is True
         network.heal()
         until(lambda: looker.names() == [])
+
+
+def test_who_comes_back_over_another_connection_is_not_refused_by_his_own_release(redis: Redis) -> None:
+    """It is stuck on the way, on its own connection: that is nobody's reason to be told "held by" himself."""
+    told: list[Event] = []
+    with Proxy((redis.host, redis.port)) as proxy, holdfast.connect(f"redis://127.0.0.1:{proxy.port}") as locks:
+        locks.subscribe(told.append, [events.LOST])
+        with locks.lock("warm"):
+            pass
+        lease = locks.lock("x", ttl=60, confirm=False).acquire()
+        wire = locks._engine.store._wire  # type: ignore[attr-defined]
+        proxy.to_server.hold(chunks=1)
+        assert lease.release() is True
+        assert owed(locks) == 1
+        stuck, wire._idle = wire._idle, []  # somebody else has that connection just now
+        again = locks.lock("x").try_acquire()
+        assert again is not None
+        assert again.token > lease.token
+        proxy.to_server.flow()
+        wire._idle += stuck
+        for number in range(3):
+            with locks.lock(f"y{number}"):
+                pass
+        again.check()
+        assert again.release() is True
+        assert told == []
 
 
 def test_who_was_evicted_is_told_by_an_event(url: str) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.claim import Claim, Grant, new_holder
+from holdfast.claim import Claim, Grant, Place, new_holder
 from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import finish
 from holdfast.drivers.threads import Threads
-from holdfast.stores.redlock import fan, fan_aio, node, open_store, strays
+from holdfast.stores.redlock import fan, open_store, polled, strays
 from holdfast.stores.redlock import store as stores
 from holdfast.stores.redlock.store import RedlockStore
+from holdfast.testing.conformance.world import settled
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.redis import Redis
 
@@ -46,10 +47,14 @@ def run(flavour: str, url: str, scenario: Scenario) -> None:
 
 
 async def until(store: RedlockStore, condition: Callable[[], bool]) -> None:
+    await true_by(store._driver, condition)
+
+
+async def true_by(driver: Any, condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline
-        await store._driver.sleep(0.01)
+        await driver.sleep(0.01)
 
 
 def somebody() -> Claim:
@@ -62,7 +67,7 @@ def test_the_last_node_is_not_waited_for_and_its_late_answer_is_heard(
 ) -> None:
     monkeypatch.setattr(stores, "LAST", LONG)
     monkeypatch.setattr(strays, "_FIRST_PAUSE", LONG)  # it is not told again meanwhile
-    monkeypatch.setattr(node, "_FRESH", LONG)  # nor looked at before it is asked again
+    monkeypatch.setattr(polled, "_FRESH", LONG)  # nor looked at before it is asked again
 
     async def leave(store: RedlockStore) -> None:
         claim = somebody()
@@ -84,14 +89,31 @@ def test_the_last_node_is_not_waited_for_and_its_late_answer_is_heard(
 
 
 @pytest.mark.parametrize("flavour", ["threads", "asyncio"])
+def test_a_node_that_is_slow_to_connect_is_asked_all_the_same(three: list[Redis], flavour: str) -> None:
+    """A majority is enough to enter, but what fewer nodes know of survives the loss of fewer."""
+
+    async def enter(store: RedlockStore) -> None:
+        proxy.to_client.hold()
+        claim = somebody()
+        assert isinstance(await store.claim(claim), Grant)
+        proxy.flow()
+        if flavour == "threads":  # whoever asks next reads what has come
+            await until(store, lambda: None not in finish(store._inspect("y", 1.0)))
+        await until(store, lambda: three[0].execute("STRLEN", "hf:redlock:{x}") not in (0, IDLE))
+        assert await store.release(claim)
+        await store.close()
+
+    with one_behind_a_proxy(three) as (url, proxy):
+        run(flavour, url, enter)
+
+
+@pytest.mark.parametrize("flavour", ["threads", "asyncio"])
 def test_closing_waits_a_moment_for_releases_that_are_still_under_way(
     three: list[Redis], flavour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that is closed with answers unread is reset, and what was sent on it last may be lost."""
-    for module in (fan, fan_aio):
-        monkeypatch.setattr(module, "LAST", LONG)
+    monkeypatch.setattr(fan, "LAST", LONG)
     monkeypatch.setattr(strays, "_FIRST_PAUSE", LONG)
-    monkeypatch.setattr(stores, "_AT_LAST", 0.0)  # and nobody is told once more
 
     async def leave(store: RedlockStore) -> None:
         claim = somebody()
@@ -101,7 +123,7 @@ def test_closing_waits_a_moment_for_releases_that_are_still_under_way(
         assert await store.release(claim)
         flow = threading.Timer(0.2, proxy.flow)
         flow.start()
-        await store.close()
+        await store.close(0.0)  # and nobody is told once more
         assert three[0].execute("STRLEN", "hf:redlock:{x}") == IDLE, "a ghost is left on one node"
         flow.join()
 
@@ -115,7 +137,6 @@ def test_closing_tells_a_node_once_more_that_did_not_hear_of_a_release(
 ) -> None:
     """Else its ghost stays for the rest of its ttl; and with another node down, nobody gets in until then."""
     monkeypatch.setattr(strays, "_FIRST_PAUSE", LONG)  # it is not told in the background before that
-    monkeypatch.setattr(stores, "_AT_LAST", LONG)
 
     async def leave(store: RedlockStore) -> None:
         claim = somebody()
@@ -125,7 +146,33 @@ def test_closing_tells_a_node_once_more_that_did_not_hear_of_a_release(
         assert await store.release(claim)
         proxy.cut(reset=True)
         proxy.flow()
-        await store.close()
+        await store.close(LONG)
+        assert three[0].execute("STRLEN", "hf:redlock:{x}") == IDLE, "a ghost is left on one node"
+
+    with one_behind_a_proxy(three) as (url, proxy):
+        run(flavour, url, leave)
+
+
+@pytest.mark.parametrize("flavour", ["threads", "asyncio"])
+def test_who_tries_again_and_again_makes_nobody_forget_what_others_have_to_take_back(
+    three: list[Redis], flavour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty who waited pushed out, within the half second that a node was silent, what was left there of those who had left."""
+    monkeypatch.setattr(strays, "_FIRST_PAUSE", LONG)
+    monkeypatch.setattr(strays, "_MOST", 4)
+
+    async def leave(store: RedlockStore) -> None:
+        claim, holder, waiter = somebody(), somebody()._replace(name="y"), somebody()._replace(name="y")
+        assert isinstance(await store.claim(claim), Grant)
+        assert isinstance(await store.claim(holder), Grant)
+        await until(store, lambda: three[0].execute("STRLEN", "hf:redlock:{x}") not in (0, IDLE))
+        proxy.to_server.hold()
+        assert await store.release(claim)
+        for _ in range(10):
+            assert isinstance(await store.claim(waiter), Place)
+        proxy.cut(reset=True)
+        proxy.flow()
+        await store.close(LONG)
         assert three[0].execute("STRLEN", "hf:redlock:{x}") == IDLE, "a ghost is left on one node"
 
     with one_behind_a_proxy(three) as (url, proxy):
@@ -152,3 +199,33 @@ def test_who_tells_the_last_nodes_again_ends_with_the_store(
         while at_work():
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+@pytest.mark.parametrize("flavour", ["threads", "asyncio"])
+def test_a_claim_that_arrives_at_a_node_when_all_is_over_does_not_stay(three: list[Redis], flavour: str) -> None:
+    """The others were enough, and it hung up. What is left of two such claims on two of three nodes would keep everybody out."""
+    with one_behind_a_proxy(three) as (url, proxy):
+
+        async def in_and_out(locks: Any) -> None:
+            await settled((await settled(locks.lock("x").acquire(timeout=5))).release())
+            proxy.to_server.hold(chunks=1)
+            lease = await settled(locks.lock("x", ttl=LONG).acquire(timeout=5))
+            proxy.to_server.wait_for_caught(1)
+            proxy.hang_up()
+            await settled(lease.release())
+            driver, store = locks._engine.driver, locks._engine.store
+            await true_by(driver, lambda: not store._strays._owed)  # every node has heard of the release
+            proxy.deliver()
+            proxy.flow()
+            proxy.wait_until(lambda: proxy.late_answers > 0)
+            await true_by(driver, lambda: three[0].execute("STRLEN", "hf:redlock:{x}") == IDLE)
+
+        async def in_a_loop() -> None:
+            async with holdfast.aio.connect(url) as locks:
+                await in_and_out(locks)
+
+        if flavour == "asyncio":
+            asyncio.run(in_a_loop())
+        else:
+            with holdfast.connect(url) as locks:
+                finish(in_and_out(locks))

@@ -26,14 +26,14 @@ MUTANTS = [
     ),
     Mutant(
         "the same of a node, in threads",
-        "stores/redlock/fan.py",
-        (("if leaving and at in again and answers[at] == 0:", "if False:"),),
+        "stores/redlock/answers.py",
+        (("if answer == 0 and question.leaving and at in self._again:", "if False:"),),
         f"{TROUBLE}{CUT}[threads]",
     ),
     Mutant(
         "the same of a node, in asyncio",
-        "stores/redlock/fan_aio.py",
-        (("if leaving and index in repeated and answers[index] == 0:", "if False:"),),
+        "stores/redlock/answers.py",
+        (("if answer == 0 and question.leaving and at in self._again:", "if False:"),),
         f"{TROUBLE}{CUT}[asyncio]",
     ),
     Mutant(
@@ -50,14 +50,14 @@ MUTANTS = [
     ),
     Mutant(
         "a majority that is given up after a node's share, in threads",
-        "stores/redlock/fan.py",
-        (("deadlines = now + share, now + max(share, within)", "deadlines = now + share, now + share"),),
+        "stores/redlock/answers.py",
+        (("now, now + share, now + max(share, within)", "now, now + share, now + share"),),
         f"{TROUBLE}{SILENT}[threads]",
     ),
     Mutant(
         "a majority that is given up after a node's share, in asyncio",
-        "stores/redlock/fan_aio.py",
-        (("loop.call_later(max(share, within), too_late)", "loop.call_later(share, too_late)"),),
+        "stores/redlock/answers.py",
+        (("now, now + share, now + max(share, within)", "now, now + share, now + share"),),
         f"{TROUBLE}{SILENT}[asyncio]",
     ),
     Mutant(
@@ -75,7 +75,7 @@ MUTANTS = [
     Mutant(
         "closing tells nobody once more",
         "stores/redlock/store.py",
-        (("self._strays.close(_AT_LAST)", "self._strays.close(0.0)"),),
+        (("self._strays.close(max(within - LAST, 0.0))", "self._strays.close(0.0)"),),
         "tests/stores/redlock/test_leaving.py::test_closing_tells_a_node_once_more_that_did_not_hear_of_a_release",
     ),
     Mutant(
@@ -85,22 +85,41 @@ MUTANTS = [
         TROUBLE + "test_a_release_that_one_node_did_not_hear_is_told_to_it_again[threads]",
     ),
     Mutant(
+        "who tries often has others forgotten",
+        "stores/redlock/strays.py",
+        (("self._owed[claim.holder] = Stray(", 'self._owed[f"{claim.holder}{token}"] = Stray('),),
+        LEAVING + "test_who_tries_again_and_again_makes_nobody_forget_what_others_have_to_take_back[asyncio]",
+    ),
+    Mutant(
         "a late answer is taken for the answer to another question",
-        "stores/redlock/node.py",
-        (("while self.owed and reply is not False:", "while False:"),),
+        "stores/redlock/polled.py",
+        (("owed.popleft().set_result(reply)", "owed.pop().set_result(reply)"),),
         LEAVING + "test_the_last_node_is_not_waited_for_and_its_late_answer_is_heard[threads]",
     ),
     Mutant(
         "closing resets what is still under way, in threads",
         "stores/redlock/fan.py",
-        (("            fan.settle(within)\n", "            pass\n"),),
+        (("            await self.settle(LAST)\n", "            pass\n"),),
         LEAVING + "test_closing_waits_a_moment_for_releases_that_are_still_under_way[threads]",
     ),
     Mutant(
         "closing resets what is still under way, in asyncio",
-        "stores/redlock/fan_aio.py",
-        (("await asyncio.wait(leaving, timeout=LAST)", "pass"),),
+        "stores/redlock/fan.py",
+        (("            await self.settle(LAST)\n", "            pass\n"),),
         LEAVING + "test_closing_waits_a_moment_for_releases_that_are_still_under_way[asyncio]",
+    ),
+    Mutant(
+        "who connects when a majority has agreed is not asked any more",
+        "stores/redlock/shared.py",
+        (("if reply.round.question.leaving or now < reply.round.ends:", "if reply.is_wanted:"),),
+        LEAVING + "test_a_node_that_is_slow_to_connect_is_asked_all_the_same[asyncio]",
+    ),
+    Mutant(
+        "who has time left to connect fails with whoever had not",
+        "stores/redlock/shared.py",
+        (("self._until - _MOMENT <= at < reply.round.ends - _MOMENT and not reply.round.over", "False"),),
+        "tests/stores/redlock/test_connecting.py::"
+        "test_who_has_more_time_to_connect_than_whoever_began_does_not_fail_with_it",
     ),
     Mutant(
         "what is given back again is given back whatever it is by now",
@@ -134,12 +153,15 @@ MUTANTS = [
     ),
     Mutant(
         "an answer that was there before anybody looked is waited for",
-        "stores/redis/dialing.py",
+        "stores/redis/connection.py",
         (
-            ("while connection.next() is not False or not connection.greeted:", "while not connection.greeted:"),
             (
-                "            connection.step()\n    except",
-                "            connection.step()\n            connection.next()\n    except",
+                "if connection.next() is not False:",
+                "if False:",
+            ),
+            (
+                "                connection.step()\n        except",
+                "                connection.step()\n                connection.next()\n        except",
             ),
         ),
         "tests/stores/redis/test_contract.py::test_a_server_that_answers_before_we_look_is_heard",

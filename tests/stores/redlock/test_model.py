@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from holdfast import rule
 from holdfast.stores.redlock import quorum
 
 NODES = 3
@@ -56,6 +57,7 @@ class Rules(NamedTuple):
     granted: Callable[[quorum.Tally, int], bool] = lambda counted, token: counted.granted(NODES, token)
     validity_checked: bool = True
     apart: int = 1  # how far the clients' clocks are from each other
+    forgets: bool = False  # may a node restart with nothing?
 
 
 SOUND = Rules()
@@ -81,10 +83,12 @@ def steps(world: World, rules: Rules, attempts: int) -> Iterator[World]:
     for at, node in enumerate(world.nodes):
         if node.inside >= 0:
             yield _expired(world, at, node)
+            if rules.forgets:
+                yield world._replace(nodes=put(world.nodes, at, Node()))
 
 
 def _proposed(world: World, who: int, client: Client, rules: Rules) -> World:
-    token = quorum.proposal(CLOCK + who * rules.apart, client.told)
+    token = rule.next_token(client.told, CLOCK + who * rules.apart, "x")
     queues = tuple((*queue, token) for queue in client.queues)
     fresh = client._replace(
         token=token, attempts=client.attempts + 1, queues=queues, answers=(None,) * NODES, late=False
@@ -183,6 +187,17 @@ def _plain(answer: Any) -> Any:
 
 def test_two_clients_in_every_order() -> None:
     assert explore(2, attempts=1) > 10_000
+
+
+@pytest.mark.timeout(400)  # much work for a busy machine
+def test_two_clients_who_raise_their_proposals_in_every_order() -> None:
+    """Each proposes, is told of a higher token by a node or two, and proposes again, above that."""
+    assert explore(2, attempts=2) == 221_648
+
+
+def test_a_node_that_restarts_empty_breaks_it_as_the_page_says() -> None:
+    with pytest.raises(Violation):
+        explore(2, attempts=1, rules=Rules(forgets=True))
 
 
 @pytest.mark.parametrize(

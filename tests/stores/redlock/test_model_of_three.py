@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import pytest
 
+from holdfast import rule
 from holdfast.stores.redlock import quorum
 
 from .test_model import CLOCK, NODES, SOUND, Rules, Violation
@@ -109,7 +110,7 @@ def _sorted(nodes: tuple[Node, ...], at: int, node: Node) -> tuple[Node, ...]:
 
 
 def explore(clients: int, rules: Rules = SOUND) -> int:
-    tokens = tuple(quorum.proposal(CLOCK + who * rules.apart, 0) for who in range(clients))
+    tokens = tuple(rule.next_token(0, CLOCK + who * rules.apart, "x") for who in range(clients))
     start: World = ((Node(),) * NODES, (Client(),) * clients, 0)
     seen, stack = {start}, [start]
     while stack:

@@ -70,6 +70,12 @@ def test_the_parts_of_kazoo_that_we_use_are_there() -> None:
     assert parameters(client._connection._connect) == ["host", "hostip", "port"]
     assert parameters(client._connection._read_socket) == ["read_timeout"]
     assert parameters(client._connection._read) == ["length", "timeout"]
+    assert parameters(client._connection._read_header) == ["timeout"]
+    assert "return header, b, offset" in inspect.getsource(ConnectionHandler._read_header)
+    assert "connection_stopped" in vars(client._connection)
+    stop = inspect.getsource(KazooClient.stop)
+    for step in ("self._stopped.set()", "self._queue.append((CloseInstance, None))", "self._safe_close()"):
+        assert step in stop, f"{step} is not a part of stopping any more"
     assert issubclass(client.handler.timeout_exception, Exception)
     assert parameters(KazooClient._call) == ["self", "request", "async_object"]  # which `Client.call` stands for
     assert {"create_connection", "create_socket_pair", "start", "stop"} <= vars(SequentialThreadingHandler).keys()

@@ -5,10 +5,7 @@ import pymysql
 
 from holdfast.lockfree import idempotency
 
-url = urlsplit(os.environ.get("MYSQL_URL", "mysql://root@localhost/shop"))
-where = {"host": url.hostname, "port": url.port or 3306, "database": url.path.lstrip("/")}
-db = pymysql.connect(user=url.username or "root", password=url.password or "", autocommit=True, **where)
-cursor = db.cursor()
+# here: mysql.py
 cursor.execute(
     "CREATE TABLE IF NOT EXISTS invoice (id INTEGER AUTO_INCREMENT PRIMARY KEY, order_id INTEGER, cents INTEGER)"
 )

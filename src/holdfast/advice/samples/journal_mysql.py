@@ -3,10 +3,7 @@ from urllib.parse import urlsplit
 
 import pymysql
 
-url = urlsplit(os.environ.get("MYSQL_URL", "mysql://root@localhost/shop"))
-where = {"host": url.hostname, "port": url.port or 3306, "database": url.path.lstrip("/")}
-db = pymysql.connect(user=url.username or "root", password=url.password or "", autocommit=True, **where)
-cursor = db.cursor()
+# here: mysql.py
 cursor.execute(
     "CREATE TABLE IF NOT EXISTS event (stream VARCHAR(200), version BIGINT, cents INTEGER, PRIMARY KEY (stream, version))"
 )

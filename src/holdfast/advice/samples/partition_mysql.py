@@ -7,14 +7,7 @@ import holdfast
 from holdfast import fenced
 from holdfast.lockfree import partition
 
-url = os.environ.get("MYSQL_URL", "mysql://root@localhost/shop")
-parts = urlsplit(url)
-where = {"host": parts.hostname, "port": parts.port or 3306, "database": parts.path.lstrip("/")}
-db = pymysql.connect(user=parts.username or "root", password=parts.password or "", autocommit=True, **where)
-cursor = db.cursor()
-cursor.execute("CREATE TABLE IF NOT EXISTS stock (id INTEGER PRIMARY KEY, pieces INTEGER)")
-cursor.execute("INSERT IGNORE INTO stock VALUES (42, 100)")
-fenced.create_table(db)
+# here: mysql_with_url_and_stock.py
 
 locks = holdfast.connect(url)  # in the same database; any other store will do as well
 group = partition.Group(locks, "stock", partitions=16)

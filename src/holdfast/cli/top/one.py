@@ -12,7 +12,7 @@ from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Input, Static
 
@@ -200,7 +200,7 @@ class Evict(ModalScreen[bool]):
         self._told = "\n".join([*told, "", f"To go on, type its name: {line(snapshot.name)}", "Esc leaves it alone."])
 
     def compose(self) -> ComposeResult:
-        with Vertical(id="evict"):
+        with VerticalScroll(id="evict"):  # however long the name: what has the focus is scrolled into sight
             yield Static(Text(self._told))
             yield Input(placeholder="the name of the lock", id="typed")
 

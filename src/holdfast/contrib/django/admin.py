@@ -103,9 +103,9 @@ class LockAdmin(admin.ModelAdmin):
         if past is None:
             messages.warning(request, f"Nobody holds {name!r} with the token {token} any more.")
         else:
-            self._note(request, name, f"put out the holder of token {token}; token {past} outranks it")
+            self._note(request, name, f"evicted the holder of token {token}; token {past} outranks it")
             messages.success(
-                request, f"The holder of {name!r} was put out. Fenced storage: seal it with the token {past}."
+                request, f"The holder of {name!r} was evicted. Fenced storage: seal it with the token {past}."
             )
         return HttpResponseRedirect(back)
 

@@ -1,6 +1,6 @@
 // Who waits for whom.
 import { el, plain, short, svg } from "./elements.js";
-import { ask, page, stores } from "./state.js";
+import { ask, page, stores, unknown } from "./state.js";
 
 export function graph(main) {
   const place = el("div", {});
@@ -10,7 +10,7 @@ export function graph(main) {
     if (asked) return;
     asked = true;
     try {
-      const told = await ask("api/graph"), text = JSON.stringify(told);
+      const told = await ask("api/graph"), text = JSON.stringify([told, told.map((one) => unknown(one.store))]);
       if (text !== last && page.current.view === "graph") { last = text; place.replaceChildren(...told.flatMap(drawGraph)); }
     } finally { asked = false; }
   };
@@ -22,7 +22,7 @@ const sentence = (edge) => el("span", {}, plain(edge.waiter), " waits for ", el(
 
 function drawGraph({ store, edges, deadlocks }) {
   const told = stores.size > 1 ? [el("h3", {}, store)] : [];
-  if (!edges.length) return [...told, el("p", {}, "Nobody waits.")];
+  if (!edges.length) return [...told, el("p", {}, unknown(store) || "Nobody waits.")];
   const stuck = new Set(deadlocks.flat().map((edge) => JSON.stringify(edge)));
   for (const cycle of deadlocks) {
     told.push(el("p", {}, el("span", { class: "badge deadlock" }, "deadlock"),
@@ -40,7 +40,7 @@ function drawGraph({ store, edges, deadlocks }) {
     places.set(owner, [80 + column * 330, 20 + filled[column] * 74 + (column % 2) * 37]);
     filled[column] += 1;
   }
-  const width = columns.length * 330 + 120, height = Math.max(...filled) * 74 + 60;
+  const width = columns.length * 330 + 120, height = Math.max(...filled) * 74 + (columns.length > 1 ? 37 : 0);
   const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": `${depth.size} owners, ${some.length} waits, ${deadlocks.length} deadlocks; listed below` });
   for (const edge of some) {

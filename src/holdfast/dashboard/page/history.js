@@ -18,6 +18,7 @@ export function history(main, asked) {
     try {
       const told = await ask(`api/history?most=200&q=${encodeURIComponent(search.value)}`);
       many.textContent = told.events.length >= 200 ? "the newest 200" : `${told.events.length} events`;
+      if (told.trouble) many.textContent += `; not all of them are in the file: ${told.trouble}`;
       body.replaceChildren(...told.events.map(eventRow));
     } finally { asking = false; if (again) { again = false; redraw(); } }
   };

@@ -2,7 +2,7 @@
 import { ago, byId, el, plain } from "./elements.js";
 import { pastOf } from "./past.js";
 import { age, badges, ttlBar } from "./pieces.js";
-import { act, ask, keyOf, locks, now, page } from "./state.js";
+import { act, ask, keyOf, locks, now, page, unknown } from "./state.js";
 
 export function oneLock(main, asked) {
   const store = asked.get("store") || "", name = asked.get("name") || "";
@@ -12,7 +12,7 @@ export function oneLock(main, asked) {
   const live = () => {
     const lock = locks.get(keyOf(store, name));
     page.ticks = [];
-    top.replaceChildren(...(lock ? present(lock) : [el("p", {}, "It is free: nobody holds it, nobody waits.")]));
+    top.replaceChildren(...(lock ? present(lock) : [el("p", {}, unknown(store) || "It is free: nobody holds it, nobody waits.")]));
     const seen = JSON.stringify(lock ? [lock.holders.map((one) => one.token), lock.waiters.length] : 0);
     if (seen !== version) { version = seen; before(); }
   };

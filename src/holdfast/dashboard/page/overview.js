@@ -1,7 +1,7 @@
 // All locks; what is off the screen is not drawn.
 import { el, plain, set } from "./elements.js";
 import { age, badges, lockLink, spark, ttlBar } from "./pieces.js";
-import { keyOf, locks, page, stores } from "./state.js";
+import { keyOf, locks, page, stores, unknown } from "./state.js";
 
 const MOST_ROWS = 200;
 const WORST = ["deadlock", "in danger", "starving", "held unusually long"];
@@ -67,7 +67,7 @@ export function overview(main) {
     arrange(body, rows);
     set(further, `Show more (${found.length - shown} are not shown)`);
     further.hidden = found.length <= shown;
-    set(none, found.length ? "" : filter ? "No lock matches." : "No locks are in use.");
+    set(none, found.length ? "" : filter ? "No lock matches." : [...stores.keys(), ...(stores.size ? [] : [""])].map(unknown).find(Boolean) || "No locks are in use.");
     if (focused && document.activeElement.dataset.key !== focused) { const link = [...body.querySelectorAll("a.name")].find((one) => one.dataset.key === focused); if (link) link.focus(); }
   }
   live();

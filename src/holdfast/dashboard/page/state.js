@@ -10,6 +10,15 @@ export const page = { ticks: [], current: { view: "", live: null }, session: { a
 export const now = () => Date.now() / 1000 + page.skew;
 export const keyOf = (store, name) => JSON.stringify([store, name]);
 
+// Why the absence of a lock means nothing here; "" if it means that the lock is free.
+export function unknown(store) {
+  const one = stores.get(store);
+  if (!one) return stores.size ? "There is no such store here." : "Nothing is known yet.";
+  if (one.error) return "Not known: the store does not answer.";
+  if (!one.system) return "Not known yet: the store is being asked.";
+  return one.partly ? "Not known: more names are in use than are looked at." : "";
+}
+
 export async function ask(path) {
   const answer = await fetch(path, { credentials: "same-origin" });
   if (answer.status === 401) location.assign("login");

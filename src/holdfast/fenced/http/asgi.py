@@ -10,46 +10,16 @@ from collections.abc import Awaitable, Callable
 from ...errors import HoldfastError
 from ...problems import AsgiApp, Receive, Scope, Send, tell
 from ..mark import Mark
-from .gate import PATIENCE, AsyncGate
-from .request import (
-    SAFE,
-    TokenMissing,
-    check_resource,
-    parse,
-    problem,
-    read_mark,
-    refuse_repeated,
-    warn_of_workers,
-)
-from .signature import Signer
+from .fencing import Fencing
+from .gate import AsyncGate
+from .request import SAFE, TokenMissing, check_resource, parse, problem, read_mark, refuse_repeated
 
 
-class FencingMiddleware:
+class FencingMiddleware(Fencing[AsgiApp, Scope, Callable[[Mark], Awaitable[object]], AsyncGate]):
     """Refuses requests whose token was overtaken (409); the handler finds the mark in `scope["holdfast.mark"]`, to hand to the
     guard of its own storage. The marks are those of this process, unless `marks` keeps them for several."""
 
-    def __init__(
-        self,
-        app: AsgiApp,
-        *,
-        signer: Signer | None = None,
-        required: bool = True,
-        resource: Callable[[Scope], str | None] | None = None,
-        marks: Callable[[Mark], Awaitable[object]] | None = None,
-        max_jump: int | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
-        """`required`: a request that may change something must carry a token; reading without one is always allowed.
-        `resource`: the name of what a request is about; a token for something else is refused. Without it a token for any
-        resource opens every route, and the handler has to compare. `marks`: records a mark in storage that all processes
-        share, or raises StaleToken."""
-        self._app = app
-        self._signer = signer
-        self._required = required
-        self._resource = resource
-        self._marks = marks
-        self._alone: bool | None = None if marks is None else True
-        self.gate = AsyncGate(max_jump=max_jump, patience=patience)
+    _gates = AsyncGate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -82,10 +52,8 @@ class FencingMiddleware:
 
     def _read(self, scope: Scope) -> tuple[Mark | None, bool]:
         """The mark, and whether it is only looked at: nobody vouches for it, and the request changes nothing."""
-        if self._alone is None:
-            self._alone = not _one_of_several()
-            if not self._alone:
-                warn_of_workers()
+        if not self._warned:
+            self._warn_once(_one_of_several())
         given = scope["headers"]
         headers = dict(given)
         if len(headers) != len(given):

@@ -144,19 +144,22 @@ class AsyncGate(Gate):
     def __init__(self, *, patience: float = PATIENCE, **limits: Any) -> None:
         super().__init__(**limits)
         self._patience = patience
-        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
 
     async def wait(self, mark: Mark) -> None:
         """After `enter` said no."""
         deadline = time.monotonic() + self._patience
         while True:
             bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(mark.resource, []).append(bell)
+            others = self._waiting.setdefault(mark.resource, {})
+            others[bell] = None
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     await bell
             except TimeoutError:
                 raise _too_long(mark, self._patience) from None
+            finally:
+                others.pop(bell, None)  # the one who is being served may never leave, and who waits is anybody
             if self.enter(mark):
                 return
 

@@ -7,37 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from ...errors import HoldfastError
 from ...problems import Environ, StartResponse, WsgiApp, tell_wsgi
 from ..mark import Mark
-from .gate import PATIENCE, ThreadGate
-from .request import SAFE, check_resource, parse, problem, warn_of_workers
-from .signature import Signer
+from .fencing import Fencing
+from .gate import ThreadGate
+from .request import SAFE, check_resource, parse, problem
 
 
-class FencingMiddleware:
+class FencingMiddleware(Fencing[WsgiApp, Environ, Callable[[Mark], object], ThreadGate]):
     """Refuses requests whose token was overtaken (409); the handler finds the mark in `environ["holdfast.mark"]`, to hand to the
     guard of its own storage. The marks are those of this process, unless `marks` keeps them for several."""
 
-    def __init__(
-        self,
-        app: WsgiApp,
-        *,
-        signer: Signer | None = None,
-        required: bool = True,
-        resource: Callable[[Environ], str | None] | None = None,
-        marks: Callable[[Mark], object] | None = None,
-        max_jump: int | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
-        """`required`: a request that may change something must carry a token; reading without one is always allowed.
-        `resource`: the name of what a request is about; a token for something else is refused. Without it a token for any
-        resource opens every route, and the handler has to compare. `marks`: records a mark in storage that all processes
-        share, or raises StaleToken."""
-        self._app = app
-        self._signer = signer
-        self._required = required
-        self._resource = resource
-        self._marks = marks
-        self._warned = marks is not None
-        self.gate = ThreadGate(max_jump=max_jump, patience=patience)
+    _gates = ThreadGate
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         leave: Callable[[], None] | None = None
@@ -69,9 +48,7 @@ class FencingMiddleware:
 
     def _read(self, environ: Environ) -> Mark | None:
         if not self._warned:
-            self._warned = True
-            if environ.get("wsgi.multiprocess"):
-                warn_of_workers()
+            self._warn_once(bool(environ.get("wsgi.multiprocess")))
         path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
         mark = parse(
             environ.get("HTTP_FENCING_TOKEN"),

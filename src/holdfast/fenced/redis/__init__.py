@@ -14,7 +14,7 @@ from typing import Any
 from ...databases.redis import Key, Script, Value, pairs, says, speak
 from ...drivers.base import finish
 from ...errors import Misuse
-from ..mark import Ticket, mark_of, refusal
+from ..mark import Guarded, Ticket, mark_of, refusal
 
 PREFIX = "holdfast:fence:"
 
@@ -99,7 +99,7 @@ def hset_words(key: Key, fields: Mapping[str, Value]) -> list[Value]:
     return ["HSET", key, *(word for pair in fields.items() for word in pair)]
 
 
-class Redis:
+class Redis(Guarded[Guard]):
     """Guarded commands of one client under one lease. Every one records the token, reads included.
 
     Values are `str`, `bytes`, `int` or `float`; answers are what the client gives (bytes, or str with decode_responses).

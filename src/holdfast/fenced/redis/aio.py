@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...databases.redis import Key, Value, pairs
-from ..mark import Ticket
+from ..mark import Guarded, Ticket
 from . import Guard, hset_words, set_words
 
 
-class Redis:
+class Redis(Guarded[Guard]):
     """Guarded commands of one client under one lease. Every one records the token, reads included.
 
     Values are `str`, `bytes`, `int` or `float`; answers are what the client gives (bytes, or str with decode_responses).

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ...databases.statements import DIALECTS
-from ...errors import Misuse
+from ...databases.statements import valid_dialect
 from .place import Row, texts
 
 __all__ = ["Row", "schema"]
@@ -11,6 +10,5 @@ __all__ = ["Row", "schema"]
 
 def schema(dialect: str) -> str:
     """The statement that creates the table `holdfast_fences`, for your migrations."""
-    if dialect not in DIALECTS:
-        raise Misuse(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
+    valid_dialect(dialect)
     return texts(dialect)["create"] + ";\n"

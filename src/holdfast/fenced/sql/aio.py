@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Generic, TypeVar
 
 from ...databases.connections import ASYNCIO, wire_for
 from ..mark import Ticket
 from . import core
+from .core import C
 from .place import Row
 
-C = TypeVar("C")
 
-
-class Transaction(Generic[C]):
+class Transaction(core.AnyTransaction[C]):
     """Made by `transaction`; `async with` gives the connection itself."""
 
-    def __init__(self, connection: C, tickets: tuple[Ticket, ...], row: Row | None) -> None:
-        self._connection = connection
-        self._wire = wire_for(connection, ASYNCIO)
-        self._places = core.places(self._wire, tickets, row)
+    _world = ASYNCIO
 
     async def __aenter__(self) -> C:
         await core.enter(self._wire, self._places)

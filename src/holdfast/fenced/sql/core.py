@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Generic, TypeVar
 
 from ...databases import transactions
+from ...databases.connections import wire_for
 from ...databases.failures import code_of, lacks_table
 from ...databases.statements import MYSQL
 from ...databases.wire import Wire
@@ -14,6 +16,20 @@ from .place import Place, Row, texts
 
 _DEADLOCK = 1213  # MySQL: two first touches of one resource can collide on the gap where its row will be
 _ATTEMPTS = 10
+
+
+C = TypeVar("C")
+
+
+class AnyTransaction(Generic[C]):
+    """What threads and asyncio share of one."""
+
+    _world: ClassVar[str]
+
+    def __init__(self, connection: C, tickets: tuple[Ticket, ...], row: Row | None) -> None:
+        self._connection = connection
+        self._wire = wire_for(connection, self._world)
+        self._places = places(self._wire, tickets, row)
 
 
 def places(wire: Wire, tickets: Sequence[Ticket], row: Row | None) -> list[Place]:

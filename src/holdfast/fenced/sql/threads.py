@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Generic, TypeVar
 
 from ...databases.connections import THREADS, wire_for
 from ...drivers.base import finish
 from ..mark import Ticket
 from . import core
+from .core import C
 from .place import Row
 
-C = TypeVar("C")
 
-
-class Transaction(Generic[C]):
+class Transaction(core.AnyTransaction[C]):
     """Made by `transaction`; `with` gives the connection itself."""
 
-    def __init__(self, connection: C, tickets: tuple[Ticket, ...], row: Row | None) -> None:
-        self._connection = connection
-        self._wire = wire_for(connection, THREADS)
-        self._places = core.places(self._wire, tickets, row)
+    _world = THREADS
 
     def __enter__(self) -> C:
         finish(core.enter(self._wire, self._places))

@@ -10,16 +10,7 @@ import re
 from collections.abc import Sequence
 from hashlib import sha256
 
-from ...databases.statements import (
-    DIALECTS,
-    MYSQL,
-    POSTGRESQL,
-    identifier,
-    load,
-    plain,
-    table_name,
-    table_parts,
-)
+from ...databases.statements import MYSQL, POSTGRESQL, identifier, load, plain, table_name, table_parts, valid_dialect
 from ...errors import Misuse, StaleToken
 from ..mark import Mark, refusal
 
@@ -65,8 +56,7 @@ def stale(error: BaseException) -> StaleToken | None:
 
 
 def _prepared(dialect: str, table: Table, column: str) -> tuple[dict[str, str], dict[str, str]]:
-    if dialect not in DIALECTS:
-        raise Misuse(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
+    valid_dialect(dialect)
     parts = table_parts(table)
     label = ".".join((*parts, column))
     if "$holdfast$" in label:

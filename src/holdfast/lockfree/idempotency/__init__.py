@@ -23,10 +23,9 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from ...databases.connections import THREADS
-from ...databases.statements import DIALECTS
+from ...databases.statements import valid_dialect
 from ...drivers.base import finish
 from ...drivers.threads import Threads
-from ...errors import Misuse
 from .codec import JSON, Codec
 from .core import Run
 from .quick import quick_look
@@ -41,8 +40,7 @@ T = TypeVar("T")
 
 def schema(dialect: str) -> str:
     """The statements that create the table `holdfast_idempotency`, for your migrations."""
-    if dialect not in DIALECTS:
-        raise Misuse(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
+    valid_dialect(dialect)
     known = statements(dialect)
     return "".join(f"{known[name]};\n" for name in ("create", "create_index") if name in known)
 

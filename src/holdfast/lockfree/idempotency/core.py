@@ -20,6 +20,7 @@ from ...claim import valid_name, valid_timeout, valid_ttl
 from ...databases.failures import collided, lacks_table
 from ...drivers.base import Driver
 from ...errors import InFlight, KeyReused, Misuse, StaleToken, Unstorable
+from ...events import report
 from .codec import JSON, Codec, encoded, fingerprint
 from .ledger import Open, nothing_to_close
 from .rule import Entry, Verdict, judge
@@ -276,10 +277,8 @@ class Session:
         """The work is done and its result kept: what goes wrong here is no failure of that."""
         try:
             await self._ledger.purge(self._rules.keep)
-        except Exception:
-            import logging
-
-            logging.getLogger("holdfast").warning("old idempotency keys could not be deleted", exc_info=True)
+        except Exception as error:
+            report(error, "deleting old idempotency keys")
 
     async def _failed(self, entry: Entry, error: BaseException) -> None:
         """What was begun is rolled back, so the next may run. Without a transaction the effect stands: then only the ttl

@@ -66,8 +66,11 @@ def read_key(values: Sequence[str | bytes], caller: str | None) -> str | None:
         raise Misuse(f"the header {HEADER} is given {len(values)} times: which one counts?")
     key = values[0].decode("latin-1") if isinstance(values[0], bytes) else values[0]
     key = key.strip()
+    ends = ","  # what WSGI servers and proxies put between two: then which one counts, here as above?
     if len(key) > 1 and key[0] == key[-1] == '"':  # a string, as the draft of the IETF writes it
-        key = key[1:-1]
+        key, ends = key[1:-1], '"'
+    if ends in key:
+        raise Misuse(f"the header {HEADER} is given once, and in quotes if there is a comma in it")
     if not key or len(key) > MAX_KEY or not (key.isascii() and key.isprintable()):
         raise Misuse(f"the header {HEADER} must have 1 to {MAX_KEY} printable characters; a UUID is a good one")
     return f"http:caller:{sha256(caller.encode()).hexdigest()}:{key}" if caller else f"http:anybody:{key}"

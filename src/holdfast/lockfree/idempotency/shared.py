@@ -31,6 +31,9 @@ class AnyKeys:
         self._open = opener(self._driver, self._world, store)
         self._kept = self._quick(store)
 
+    def __repr__(self) -> str:
+        return f"<Keys: a run has {self._rules.ttl:g} s, its result is kept for {self._rules.keep:g} s>"
+
     @staticmethod
     def _quick(store: Any) -> Any:
         """How to look for a result without a conversation's worth of ceremony, where there is a way."""

@@ -13,18 +13,7 @@ from ...drivers.base import boot_time
 from ...errors import HoldfastError, Unstorable
 from ...problems import Environ, StartResponse, WsgiApp, tell_wsgi
 from . import Once, Run
-from .request import (
-    REPLAYED,
-    CutOff,
-    Failed,
-    Reception,
-    Recorder,
-    Unbounded,
-    answer,
-    missing,
-    payload_of,
-    problem,
-)
+from .request import REPLAYED, CutOff, Failed, Reception, Recorder, Unbounded, answer, missing, payload_of, problem
 
 
 class IdempotencyMiddleware(Reception):

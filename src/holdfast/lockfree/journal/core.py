@@ -29,6 +29,10 @@ class AnyJournal:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._core = Core(connection, self._world, EventCoder(encode, decode, max_bytes))
+        self._kept_by = f"{type(connection).__module__}.{type(connection).__qualname__}"
+
+    def __repr__(self) -> str:
+        return f"<Journal by {self._kept_by}>"
 
 
 class Core:

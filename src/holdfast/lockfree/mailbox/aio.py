@@ -47,6 +47,9 @@ class Mailboxes:
             Plain(actor) if journal is None else Journaled(actor, journal, prefix, snapshot_every, asyncio.Lock())
         )
 
+    def __repr__(self) -> str:
+        return repr(self._boxes)
+
     async def tell(self, key: str, message: Any, *, timeout: float | None = 30.0) -> None:
         """Leave a message. Waits while the mailbox is full, and then raises `MailboxFull`."""
         box = self._boxes.get(key)

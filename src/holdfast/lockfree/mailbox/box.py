@@ -124,6 +124,10 @@ class Boxes:
     def __iter__(self) -> Any:
         return iter(list(self._boxes.values()))
 
+    def __repr__(self) -> str:
+        boxes = list(self)
+        return f"<Mailboxes of {len(boxes)} keys, {sum(len(box.queue) for box in boxes)} messages wait>"
+
     def get(self, key: str) -> Box:
         """The box for a message; refuses for whom there is none."""
         box = self._boxes.get(key)

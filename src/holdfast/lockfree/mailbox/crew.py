@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ...drivers.starting import start
+
 IDLE = 5.0  # seconds until a thread without work ends
 
 _mine = threading.local()
@@ -18,7 +20,7 @@ class Crew:
         self._name = name
         self._ready: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition(threading.Lock())
-        self._threads = 0
+        self._threads: set[threading.Thread] = set()
         self._idle = 0
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -29,23 +31,25 @@ class Crew:
     def _call_somebody(self) -> None:
         if self._idle:
             self._wake.notify()
-        elif self._threads < self._size:
-            self._threads += 1
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        elif len(self._threads) < self._size:
+            self._threads.add(start(self._run, self._name))
 
     def _run(self) -> None:
         _mine.crew = self
+        me = threading.current_thread()
         while True:
             with self._wake:
+                if me not in self._threads:  # its start was interrupted
+                    return
                 while not self._ready:
                     self._idle += 1
                     woken = self._wake.wait(IDLE)
                     self._idle -= 1
                     if not woken and not self._ready:
-                        self._threads -= 1
+                        self._threads.remove(me)
                         return
-                if self._threads > self._size:  # somebody waited, and is back
-                    self._threads -= 1
+                if len(self._threads) > self._size:  # somebody waited, and is back
+                    self._threads.remove(me)
                     self._wake.notify()
                     return
                 work = self._ready.popleft()

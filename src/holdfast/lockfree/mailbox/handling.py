@@ -8,6 +8,7 @@ from typing import Any
 from ...claim import valid_name
 from ...databases.wire import settle
 from ...errors import Conflict, Misuse
+from ...events import report
 from .box import Box, Record
 
 _ATTEMPTS = 10
@@ -109,10 +110,8 @@ class Journaled:
         if before // self._every < box.version // self._every and hasattr(box.actor, "snapshot"):
             try:
                 await self._say(self._journal.snapshot, stream, box.version, box.actor.snapshot())
-            except Exception:  # the message is done all the same: a snapshot only makes the next start faster
-                import logging
-
-                logging.getLogger("holdfast").exception("no snapshot of the actor %r", box.key)
+            except Exception as error:  # the message is done all the same: a snapshot only makes the next start faster
+                report(error, f"a snapshot of the actor {box.key!r}")
 
     async def _say(self, what: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The turn is a threading.Lock or an asyncio.Lock."""

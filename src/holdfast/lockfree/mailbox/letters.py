@@ -6,6 +6,8 @@ import time
 from secrets import token_hex
 from typing import Any, NamedTuple
 
+from ...claim import valid_timeout
+from ...drivers.base import boot_time
 from ...errors import HoldfastError, Misuse
 
 
@@ -28,8 +30,12 @@ class Letter(NamedTuple):
         return bool(self.reply_to) and time.time() > self.until
 
 
-def question(message: Any, name: str, timeout: float) -> Letter:
-    return Letter(message, f"{name}/reply/{token_hex(8)}", time.time() + timeout)
+def question(message: Any, name: str, timeout: float | None) -> tuple[Letter, float]:
+    """And when to give up, by the clock of deadlines."""
+    wait = valid_timeout(timeout)
+    if wait is None:
+        raise Misuse("an ask to another process needs a timeout: that one may be gone")
+    return Letter(message, f"{name}/reply/{token_hex(8)}", time.time() + wait), boot_time() + wait
 
 
 def answer_of(key: str, data: Any) -> Any:
@@ -42,7 +48,17 @@ def failure(error: BaseException) -> dict[str, str]:
     return {"error": f"{type(error).__name__}: {str(error)[:500]}"}
 
 
-def tell_refusal(key: str, error: BaseException) -> None:
+def unanswered(key: str, letter: Letter, error: BaseException, *, begun: bool, closed: bool) -> dict[str, str] | None:
+    """The actors raised it, or nobody has handled the letter; an asker knows which by the answer. None: it stays in its queue."""
+    if not begun and closed:
+        raise error
+    if not begun and not letter.reply_to:
+        _tell_refusal(key, error)
+        return None
+    return failure(error)
+
+
+def _tell_refusal(key: str, error: BaseException) -> None:
     import logging
 
     logging.getLogger("holdfast").warning(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...claim import valid_timeout
 from ...drivers.base import boot_time, finish
-from ...errors import Misuse, StaleToken
+from ...errors import StaleToken
 from ..partition import Queue
 from ..partition.messages import Message
 from ..partition.threads import taken
 from .box import unfinished
-from .letters import Letter, answer_of, failure, question, tell_refusal
+from .letters import Letter, answer_of, question, unanswered
 from .threads import Mailboxes, Reply
 
 
@@ -22,17 +21,16 @@ class Post:
         self._queue = queue
         self._line = queue._line
 
+    def __repr__(self) -> str:
+        return f"<Post by {self._queue!r}>"
+
     def tell(self, key: str, message: Any) -> None:
         """Leave a message; it is kept until it is handled."""
         self._queue.put(key, Letter(message).written())
 
     def ask(self, key: str, message: Any, *, timeout: float = 30.0) -> Any:
         """Leave a message and wait for the answer. After `TimeoutError` it is not begun any more, by the clock's leave."""
-        wait = valid_timeout(timeout)
-        if wait is None:
-            raise Misuse("an ask to another process needs a timeout: that one may be gone")
-        give_up = boot_time() + wait
-        letter = question(message, self._line.name, wait)
+        letter, give_up = question(message, self._line.name, timeout)
         replies = self._line.replies(letter.reply_to)
         self._queue.put(key, letter.written())
         try:
@@ -73,15 +71,13 @@ def _handled(queue: Queue, mailboxes: Mailboxes, message: Message) -> bool:
     if letter.withdrawn():
         return True
     reply = Reply()
+    answer: dict[str, Any] | None
     try:
         answer = {"answer": mailboxes._ask(message.key, letter.message, None, reply)}
     except Exception as error:  # told to the mailboxes' on_failure as well
-        if not reply.begun and mailboxes._boxes.closed:
-            raise
-        if not reply.begun and not letter.reply_to:
-            tell_refusal(message.key, error)
+        answer = unanswered(message.key, letter, error, begun=reply.begun, closed=mailboxes._boxes.closed)
+        if answer is None:
             return False
-        answer = failure(error)  # an asker knows by this that nobody has handled it
     if letter.reply_to and not letter.withdrawn():
         finish(queue._line.replies(letter.reply_to).put(message.key, answer))
     return True

@@ -12,6 +12,7 @@ from typing import Any
 from ...claim import valid_timeout
 from ...drivers.base import boot_time, finish
 from ...errors import Misuse
+from ...events import report
 from . import box as boxes
 from .box import FAIR, Box, Boxes, Envelope, OnFailure, Rules, check_chain, full, unfinished
 from .crew import Crew, waiting
@@ -57,6 +58,9 @@ class Mailboxes:
         self._handling: Plain | Journaled = (
             Plain(actor) if journal is None else Journaled(actor, journal, prefix, snapshot_every, threading.Lock())
         )
+
+    def __repr__(self) -> str:
+        return repr(self._boxes)
 
     def tell(self, key: str, message: Any, *, timeout: float | None = 30.0) -> None:
         """Leave a message. Waits while the mailbox is full, and then raises `MailboxFull`."""
@@ -202,7 +206,5 @@ def log_failure(key: str, message: Any, error: BaseException) -> None:
 def tell_failure(told: OnFailure, key: str, message: Any, error: BaseException) -> None:
     try:
         told(key, message, error)
-    except Exception:
-        import logging
-
-        logging.getLogger("holdfast").exception("on_failure of the actor %r failed", key)
+    except Exception as another:
+        report(another, f"on_failure of the actor {key!r}")

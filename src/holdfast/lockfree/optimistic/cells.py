@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...databases.wire import settle
 from ...errors import Misuse
-from .retry import ABSENT, Attempt, Pauses, Retry, outdated, persist, retry_of
+from .retry import ABSENT, Absent, Attempt, Pauses, Retry, outdated, persist, retry_of, valid_expected
 
 Change = Callable[[Any], Any]
 ChangeAll = Callable[[list[Any]], Sequence[Any] | Awaitable[Sequence[Any]]]
@@ -24,6 +24,20 @@ class Cell(NamedTuple):
     def at(self, expected: Any) -> bool:
         # Not by the version alone: a hash that others made has none, and is there all the same.
         return self.value is None or self.value == {} if expected == ABSENT else bool(self.seen == expected)
+
+
+class KeysOfBytes:
+    """What Redis and etcd have in common."""
+
+    system: str
+
+    def valid_key(self, key: str | bytes) -> str | bytes:
+        if not isinstance(key, (str, bytes)) or not key:
+            raise Misuse(f"a key of {self.system} must be a str or bytes that is not empty, not {key!r:.80}")
+        return key
+
+    def valid_expected(self, expected: object) -> int | Absent | None:
+        return valid_expected(expected, "a key")
 
 
 class Cells(Protocol):

@@ -8,25 +8,18 @@ from typing import Any
 
 from ...databases.etcd import Json, encode, post
 from ...errors import Misuse
-from .cells import Cell
-from .retry import Absent, valid_expected
+from .cells import Cell, KeysOfBytes
 
 Key = str | bytes
 
 
-class EtcdCells:
+class EtcdCells(KeysOfBytes):
+    system = "etcd"
+
     def __init__(self, client: Any) -> None:
         if not hasattr(client, "post"):
             raise Misuse(f"a client of httpx with a base_url is wanted, not {type(client).__name__}")
         self._client = client
-
-    def valid_key(self, key: Key) -> Key:
-        if not isinstance(key, (str, bytes)) or not key:
-            raise Misuse(f"a key of etcd must be a str or bytes that is not empty, not {key!r:.80}")
-        return key
-
-    def valid_expected(self, expected: object) -> int | Absent | None:
-        return valid_expected(expected, "a key")
 
     async def read(self, keys: Sequence[Key]) -> list[Cell]:
         """All keys at one revision."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from ...databases.redis import Key, Value, call, checked, pairs
 from ...errors import Misuse
-from .cells import Cell
-from .retry import Absent, valid_expected, valid_version
+from .cells import Cell, KeysOfBytes
+from .retry import valid_version
 
 VERSION = "version"
 WRITER = (
@@ -21,17 +21,11 @@ WRITER = (
 )
 
 
-class RedisCells:
+class RedisCells(KeysOfBytes):
+    system = "Redis"
+
     def __init__(self, client: Any, world: str) -> None:
         self._client = checked(client, world, __package__ or "")
-
-    def valid_key(self, key: Key) -> Key:
-        if not isinstance(key, (str, bytes)) or not key:
-            raise Misuse(f"a key of Redis must be a str or bytes that is not empty, not {key!r:.80}")
-        return key
-
-    def valid_expected(self, expected: object) -> int | Absent | None:
-        return valid_expected(expected, "a key")
 
     async def read(self, keys: Sequence[Key]) -> list[Cell]:
         try:

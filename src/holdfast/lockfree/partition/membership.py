@@ -18,6 +18,7 @@ from ...databases.wire import settle
 from ...drivers.base import boot_time
 from ...drivers.system import host_name
 from ...errors import HoldfastError, Misuse, NotOwner, Unavailable
+from ...events import report
 from .ring import Ring, partition_of, valid_partitions
 
 OnChange = Callable[[int, Any], object]
@@ -220,10 +221,8 @@ class Member:
             return
         try:
             await settle(told(partition, lease))
-        except Exception:
-            import logging
-
-            logging.getLogger("holdfast").exception("a callback of the group %r failed", self.plan.name)
+        except Exception as error:
+            report(error, f"a callback of the group {self.plan.name!r}")
 
     def pause(self) -> float:
         """Until the next look, if nothing happens before. Soon, while partitions are on their way."""

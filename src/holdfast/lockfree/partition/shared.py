@@ -19,6 +19,10 @@ class AnyWorker:
     def name(self) -> str:
         return self._member.worker
 
+    def __repr__(self) -> str:
+        plan = self._member.plan
+        return f"<Worker {self.name!r} of {plan.name!r}, has {len(self.owned())} of {plan.partitions} partitions>"
+
     def owned(self) -> dict[int, Any]:
         """The partitions in our hands, with their leases."""
         return self._member.leases()
@@ -38,6 +42,9 @@ class AnyGroup:
         self, locks: Any, name: str, *, partitions: int = 64, ttl: float = 30.0, drain: float | None = None
     ) -> None:
         self._plan = Plan(locks, name, partitions, ttl, drain)
+
+    def __repr__(self) -> str:
+        return f"<Group {self._plan.name!r}, {self._plan.partitions} partitions>"
 
     def partition_of(self, key: str) -> int:
         """The number of a key's partition."""
@@ -59,3 +66,6 @@ class AnyQueue:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._line = Line(connection, self._world, name, partitions, ttl, (encode, decode, max_bytes))
+
+    def __repr__(self) -> str:
+        return f"<Queue {self._line.name!r}, {self._line.partitions} partitions>"

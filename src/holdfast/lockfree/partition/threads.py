@@ -11,6 +11,7 @@ from typing import Any
 
 from ...claim import valid_timeout
 from ...drivers.base import boot_time, finish
+from ...drivers.starting import start
 from ...errors import HoldfastError, StaleToken
 from ..patience import Patience
 from .line import THREADS, Line
@@ -27,7 +28,7 @@ class Worker(AnyWorker):
         self._kicked = threading.Event()
         self._changed = threading.Condition()
         self._stop = False
-        self._thread = threading.Thread(target=self._run, name=f"holdfast-worker-{member.worker}", daemon=True)
+        self._thread: threading.Thread | None = None
         member.kick = self._kicked.set
 
     def ready(self, timeout: float | None = None) -> bool:
@@ -42,7 +43,8 @@ class Worker(AnyWorker):
             return
         self._stop = True
         self._kicked.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         give_up = boot_time() + self._member.plan.drain + 1
         while not finish(self._member.depart()) and boot_time() < give_up:
             self._kicked.clear()
@@ -83,7 +85,11 @@ class Group(AnyGroup):
         """Become a worker, until `leave()`. The callbacks get the partition's number and its lease."""
         made = Worker(Member(self._plan, worker, on_gained, on_lost))
         finish(made._member.join())
-        made._thread.start()
+        try:
+            made._thread = start(made._run, f"holdfast-worker-{made._member.worker}")
+        except BaseException:  # interrupted: nobody has it, so it shall not stay
+            made._stop = True
+            raise
         return made
 
 

@@ -63,8 +63,8 @@ class Advisory:
         self._connections = {}
         self._errands.forked()
 
-    async def close(self) -> None:
-        await self._errands.close(self._hang_up, 1.0)
+    async def close(self, within: float) -> None:
+        await self._errands.close(self._hang_up, within)
 
     def _key(self, name: str) -> str | int:
         old = self._names.of(name)

@@ -49,5 +49,5 @@ class Another:
         self._grants = {}
         self._store.forked()
 
-    async def close(self) -> None:
-        await self._store.close()
+    async def close(self, within: float) -> None:
+        await self._store.close(within)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
-from ...claim import ROUND, Claim, Grant, Holding, Place, Snapshot, Traits, Verdict
+from ...claim import LAST_WORDS, ROUND, Claim, Grant, Holding, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError, Unavailable, Unsupported
 from ..base import Store
@@ -34,6 +34,11 @@ class Both:
 
     def tell_losses_to(self, listener: Callable[[str, str], None]) -> None:
         told = getattr(self._new, "tell_losses_to", None)
+        if told is not None:
+            told(listener)
+
+    def tell_repeats_to(self, listener: Callable[[str], None]) -> None:
+        told = getattr(self._new, "tell_repeats_to", None)
         if told is not None:
             told(listener)
 
@@ -150,11 +155,12 @@ class Both:
         self._old.forked()
         self._new.forked()
 
-    async def close(self) -> None:
+    async def close(self, within: float = LAST_WORDS) -> None:
+        until = self._driver.now() + within
         try:
-            await self._old.close()
+            await self._old.close(within / 2)
         finally:
-            await self._new.close()
+            await self._new.close(max(until - self._driver.now(), 0.0))
 
     def _unblock(self, claim: Claim) -> None:
         bell = self._blocked.pop(claim.holder, None)

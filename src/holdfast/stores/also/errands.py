@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from ...claim import printable
 from ...drivers.base import Driver
+from ...drivers.starting import start
 from ...errors import HoldfastError, Unavailable
 
 T = TypeVar("T")
@@ -104,12 +105,11 @@ class Errands:
             self._stopping = False
             self._asked.append(errand)
             self._changed.notify()
-            if self._thread is None or not self._thread.is_alive():  # not alive: a start that was interrupted
-                self._thread = threading.Thread(target=self._run, name="holdfast-also", daemon=True)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = None
                 try:
-                    self._thread.start()
+                    self._thread = start(self._run, "holdfast-also")
                 except RuntimeError as error:  # no more threads to be had, or the interpreter ends
-                    self._thread = None
                     raise Unavailable(f"{self._where} was not asked: {error}") from error
 
     def _run(self) -> None:

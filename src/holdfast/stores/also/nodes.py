@@ -70,8 +70,8 @@ class Nodes:
         self._nodes = {}
         self._errands.forked()
 
-    async def close(self) -> None:
-        await self._errands.close(self._hang_up, _SECONDS)  # with its session go its nodes
+    async def close(self, within: float) -> None:
+        await self._errands.close(self._hang_up, within)  # with its session go its nodes
 
     # ---- in the thread
 

@@ -39,7 +39,9 @@ class Old(Protocol):
 
     def forked(self) -> None: ...
 
-    async def close(self) -> None: ...
+    async def close(self, within: float) -> None:
+        """Hang up; in at most `within` seconds."""
+        ...
 
 
 class Names(NamedTuple):

@@ -67,7 +67,7 @@ class RedisKeys:
     def forked(self) -> None:
         self._wire.forked()
 
-    async def close(self) -> None:
+    async def close(self, within: float) -> None:
         await self._wire.close()
 
     def _keys(self, name: str) -> list[str]:

@@ -91,8 +91,8 @@ class ShedLock:
         self._connection = None
         self._errands.forked()
 
-    async def close(self) -> None:
-        await self._errands.close(self._hang_up, 1.0)
+    async def close(self, within: float) -> None:
+        await self._errands.close(self._hang_up, within)
 
     # ---- in the thread
 

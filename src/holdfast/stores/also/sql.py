@@ -43,14 +43,14 @@ class PostgreSQL:
         self.where = f"PostgreSQL at {self._target.where}"
 
     def connect(self, patience: float = _IDLE) -> Any:
-        import psycopg
+        from ..postgresql.opening import open_psycopg
+        from .postgresql import Asking
 
-        connection: Any = None
         try:
-            connection = psycopg.connect(
-                self._target.conninfo.plain,
-                autocommit=True,
-                connect_timeout=_SECONDS,
+            connection: Any = open_psycopg(
+                self._target,
+                Asking,
+                _SECONDS,
                 options=self._options,
                 # A server that is gone without a word is noticed in ten seconds: until then the thread waits for it.
                 keepalives_idle=_SECONDS,
@@ -58,11 +58,8 @@ class PostgreSQL:
                 keepalives_count=2,
                 tcp_user_timeout=_SECONDS * 1000,
             )
-        except psycopg.Error as error:
-            why = one_line(error)
-        if connection is None:
-            # Raised here, and not above: a driver's frames hold the password in pieces, and are not to be found in its context.
-            raise Unavailable(f"cannot connect to {self.where}: {why}")
+        except Unavailable as error:
+            raise Unavailable(f"cannot connect to {self.where}: {one_line(error)}") from None
         try:
             self.patience(connection, patience)
         except BaseException:
@@ -120,10 +117,10 @@ class MySQL:
                 auth_plugin_map=refused_logins(target),
                 **({"ssl": tls_context_of(target)} if target.tls else {"ssl_disabled": True}),
             )
-        except pymysql.err.Error as error:
-            problem: Exception = Unavailable(f"cannot connect to {self.where}: {one_line(error)}")
         except Misuse as error:
-            problem = Misuse(f"cannot connect to {self.where}: {error}")
+            problem: Exception = Misuse(f"cannot connect to {self.where}: {error}")
+        except Exception as error:  # also what PyMySQL makes of what no MySQL says
+            problem = Unavailable(f"cannot connect to {self.where}: {one_line(error)}")
         raise problem  # here: PyMySQL's frames hold the password
 
     def disown(self, connection: Any) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Set
+from collections.abc import Container, Iterator, Set
 from typing import Any
 
 from ... import rule
@@ -191,7 +191,7 @@ class Book:
         return self.inside.pop(who, None) is not None or self.line.pop(who, None) is not None
 
     def enter(
-        self, claim: Claim, who: str, session: str, former: str, at: int, delay: float
+        self, claim: Claim, who: str, session: str, former: Container[str], at: int, delay: float
     ) -> tuple[Entry | None, bool]:
         """Let a claim in, or into the line. Its entry if it is inside now; and whether anything changed."""
         changed = self._move(claim, who, session, former)
@@ -213,18 +213,18 @@ class Book:
             changed = True
         return None, changed
 
-    def _move(self, claim: Claim, who: str, session: str, former: str) -> bool:
+    def _move(self, claim: Claim, who: str, session: str, former: Container[str]) -> bool:
         """What this claim has in the book from another session of ours goes on, with another ttl; or is over with it."""
         inside = self.inside.get(who)
         if inside is not None and inside.session != session:
-            if inside.session == former:
+            if inside.session in former:
                 inside.session, inside.ttl = session, claim.ttl
             else:
                 del self.inside[who]
             return True
         packed = self.line.get(who)
         if packed is not None and packed[SESSION] != session:
-            if packed[SESSION] == former:
+            if packed[SESSION] in former:
                 waiting = Entry.read(packed)
                 waiting.session, waiting.ttl = session, claim.ttl
                 self.line[who] = waiting.packed()

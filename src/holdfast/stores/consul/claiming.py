@@ -45,7 +45,7 @@ class Books:
         self._shared: dict[str, None] = {}  # names in whose book we saw other sessions: better read than guessed
 
     async def writing(self, name: str, deadline: float, work: Callable[[], Awaitable[T]]) -> T:
-        turns = self._turns.setdefault(name, Turns(self._driver.bell, self._driver.me, 1, self._driver.now))
+        turns = self._turns.setdefault(name, Turns(self._driver))
         turn = turns.turn()
         try:
             if not await turn.come(deadline):
@@ -99,7 +99,8 @@ class Claiming:
         self._session = session
         self._sent = sent  # before anything was asked: from here its time runs
         self._at = store.driver.wall_us() // 1000  # for people to read, and for nothing else
-        self._former = mine.session.id if mine is not None and not mine.session.lost else ""
+        former = () if mine is None else (mine.session, *mine.moving)
+        self._former = frozenset(session.id for session in former if not session.lost)
         self._who = mine.who if mine is not None else pseudonym(claim.holder)
         self._bell: Bell | None = None  # if it waits
         self._dead: set[str] = set()
@@ -113,7 +114,7 @@ class Claiming:
         if mine is not None and (mine.leaving or mine.deadline <= self._sent):
             # It is over; or a request to put it out was not answered, and may yet arrive. What comes now is a new claim.
             await Leaving(store, mine, self._deadline).in_its_turn()
-            self._mine, self._former = None, ""
+            self._mine, self._former = None, frozenset()
         book = books.take(claim.name)
         tries = 0
         while True:
@@ -168,7 +169,7 @@ class Claiming:
     async def _find_the_dead(self, book: Book) -> None:
         """Whoever is in the way has to be alive."""
         asked = book.ahead_of(self._who, MOST_LOOKED_AFTER) | self._doubted
-        known = {self._session.id, self._former} | self._dead | self._delayed
+        known = {self._session.id} | self._former | self._dead | self._delayed
         self._dead |= await looking.dead_among(self._store, asked - known, self._deadline)
         self._doubted = set()
 
@@ -187,7 +188,8 @@ class Claiming:
         return steps
 
     async def _on_a_new_session(self) -> None:
-        self._session, self._former = await self._store.sessions.fit_for(self._claim.ttl, self._deadline), ""
+        self._session = await self._store.sessions.fit_for(self._claim.ttl, self._deadline)
+        self._former = frozenset()
 
     def _expect_bell(self) -> None:
         """Be ready to hear the bell before anybody can know where to ring."""
@@ -214,8 +216,12 @@ class Claiming:
         if entry is not None and mine.bell is not None:
             steps.append(Step(operations.delete(keys.bell(mine.session.id, self._who)), "bell"))
         before, mine.uncertain = mine.uncertain, True
+        moving = mine.moving
+        if self._session is not mine.session and self._session not in moving:
+            mine.moving = (*moving, self._session)
         done = await self._store.wire.commit(steps, self._deadline)
         mine.uncertain = before
+        mine.moving = moving if isinstance(done, Failed) else ()
         return done
 
     async def _learn(self, failed: Failed) -> None:

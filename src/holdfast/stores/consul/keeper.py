@@ -34,6 +34,7 @@ class Record:
         "leaving",
         "look_at",
         "mailbox",
+        "moving",
         "rung",
         "session",
         "token",
@@ -53,6 +54,7 @@ class Record:
         self.mailbox = ""  # where it waits for its bell
         self.rung = 0
         self.uncertain = False  # a claim was sent, and its fate is not known: it may still arrive
+        self.moving: tuple[Session, ...] = ()  # under these; and the book may have it there by now
 
 
 class Keeper:

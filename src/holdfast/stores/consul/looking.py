@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...claim import ROUND, Eviction, Holding, Snapshot, Waiting
+from ...claim import ROUND, Eviction, Grant, Holding, Snapshot, Waiting
 from .book import Book, Entry, NotOurs
 from .ears import any_change, its_end
 from .keys import url_of
@@ -83,8 +83,9 @@ async def watch(store: ConsulStore, name: str, token: int, deadline: float) -> N
             store.ears.forget(path, bell)
 
 
-async def wanted(store: ConsulStore, name: str, deadline: float) -> None:
-    """Until somebody is in line."""
+async def wanted(store: ConsulStore, grant: Grant, deadline: float) -> None:
+    """Until somebody is in line, or the grant is inside no more."""
+    name = grant.claim.name
     woken = store.sleepers.woken
     bell = store.driver.bell()
     path = url_of(store.keys.book(name))
@@ -92,7 +93,8 @@ async def wanted(store: ConsulStore, name: str, deadline: float) -> None:
     try:
         while store.driver.now() < deadline and woken == store.sleepers.woken:
             soon = min(deadline, store.by(ROUND))
-            if (await store.persistently(soon, partial(read, store, name, soon))).line:
+            book = await store.persistently(soon, partial(read, store, name, soon))
+            if book.line or all(entry.token != grant.token for entry in book.inside.values()):
                 return
             await store.sleepers.sleep(bell, deadline - store.driver.now(), woken)
     finally:

@@ -18,6 +18,8 @@ MOST_HEADER = 65536
 MOST = 1 << 20  # bytes of an answer
 MOST_LISTED = 1 << 26  # of one that lists books, or a session's mail
 T = TypeVar("T")
+_FIRST_LINE = re.compile(r"HTTP/1\.([01]) ([2-5][0-9][0-9])( .*)?")
+_NUMBER = re.compile("[0-9]{1,19}")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(;.*)?")
 _BODILESS = (204, 304)
 SESSION_ID = "[0-9a-f-]{36}"
@@ -85,7 +87,7 @@ class Reader:
             return False
         first, *lines = self._data[:end].decode("latin-1").split("\r\n")
         del self._data[: end + 4]
-        found = re.fullmatch(r"HTTP/1\.([01]) ([2-5][0-9][0-9])( .*)?", first)
+        found = _FIRST_LINE.fullmatch(first)
         if found is None:
             raise ValueError(f"{first[:40]!r} is no answer of HTTP")
         self._status = int(found[2])
@@ -171,7 +173,7 @@ class Reader:
 
 
 def _number(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,19}", text):
+    if not _NUMBER.fullmatch(text):
         raise ValueError(f"{text[:20]!r} is no number")
     return int(text)
 

@@ -43,7 +43,7 @@ class Sessions:
         self._wire = wire
         self._driver = driver
         self._keys = keys
-        self._making = Turns(driver.bell, driver.me, 1, driver.now)  # sessions are made one at a time
+        self._making = Turns(driver)  # sessions are made one at a time
         self._by_ttl: dict[float, Session] = {}
 
     async def fit_for(self, ttl: float, deadline: float) -> Session:

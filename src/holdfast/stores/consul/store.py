@@ -24,9 +24,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
+from ...claim import LAST_WORDS, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
+from .. import promises
 from ..kit.again import again
 from ..kit.sleepers import Sleepers
 from . import evicting, looking
@@ -40,7 +41,6 @@ from .url import Target
 from .wire import Wire
 
 T = TypeVar("T")
-_GOODBYE = 0.7  # seconds, for the last words to Consul
 
 
 class ConsulStore:
@@ -88,19 +88,8 @@ class ConsulStore:
     @property
     def traits(self) -> Traits:
         delay = f", and after {self.target.lock_delay:g} s of lock-delay" if self.target.lock_delay else ""
-        return Traits(
-            system="consul",
-            scope="network",
-            fenced="yes: the index of the write in Consul's log that let the holder in",
-            fair=True,
-            bell=True,
-            durable="all that a majority of the servers has written to disk",
-            clock="the holder's own clock while it lives; after its death the leader's, which ends a session between "
-            f"9/8 and 9/4 of the ttl after its last renewal{delay}",
-            survives="the loss of any minority of the servers; a partition: the side with the majority goes on",
-            min_ttl=self.target.min_ttl,
-            max_ttl=MOST_TTL * 8 / 9,
-        )
+        clock = promises.CONSUL.clock + delay
+        return promises.CONSUL._replace(clock=clock, min_ttl=self.target.min_ttl, max_ttl=MOST_TTL * 8 / 9)
 
     # ---- coming, waiting, going
 
@@ -163,7 +152,7 @@ class ConsulStore:
 
     async def wanted(self, grant: Grant, timeout: float) -> bool:
         deadline = self.driver.now() + timeout
-        await self._unless_over(deadline, looking.wanted(self, grant.claim.name, deadline))
+        await self._unless_over(deadline, looking.wanted(self, grant, deadline))
         return self.driver.now() < deadline
 
     async def _unless_over(self, deadline: float, looked: Awaitable[None]) -> None:
@@ -185,11 +174,11 @@ class ConsulStore:
         self.wire.pool.forked()
         self._start()
 
-    async def close(self) -> None:
+    async def close(self, within: float = LAST_WORDS) -> None:
         """What stays taken on purpose (`at_least`) stays, with its session, until its TTL ends it."""
         self.ears.close()
         self.keeper.alarm.close()
         try:
-            await self.keeper.end_idle(self.driver.now() + _GOODBYE)
+            await self.keeper.end_idle(self.driver.now() + within)
         finally:
             self.wire.pool.close()

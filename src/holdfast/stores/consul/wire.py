@@ -13,19 +13,7 @@ from ..kit.members import Members
 from ..kit.pool import Loan, Pool
 from ..kit.url import tls_context
 from .keys import MOST_OPERATIONS, Step, tree
-from .replies import (
-    MOST,
-    MOST_LISTED,
-    Answer,
-    Item,
-    Reader,
-    checked,
-    first_error,
-    index,
-    items,
-    refusal,
-    told,
-)
+from .replies import MOST, MOST_LISTED, Answer, Item, Reader, checked, first_error, index, items, refusal, told
 from .url import Target
 
 MOST_AT_ONCE = 32  # Consul lets one client have 200 connections

@@ -21,7 +21,7 @@ def open_store(url: str, driver: Driver) -> EtcdStore:
     try:
         from .store import EtcdStore
     except ImportError as error:
-        raise NotInstalled(f"locks in etcd need h2 ({error}): pip install 'holdfast[etcd]'") from error
+        raise NotInstalled(f"locks in etcd need hpack ({error}): pip install 'holdfast[etcd]'") from error
     return EtcdStore(target, driver)
 
 

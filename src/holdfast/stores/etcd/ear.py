@@ -16,15 +16,8 @@ from ...errors import Unavailable
 from ..kit.pool import Connection, Loan, Pool
 from ..kit.turns import Turns
 from .channel import Channel
-from .replies import (
-    Garbled,
-    read_watch,
-)
-from .requests import (
-    WATCH,
-    watch_cancel,
-    watch_create,
-)
+from .replies import Garbled, read_watch
+from .requests import WATCH, watch_cancel, watch_create
 
 # etcd takes three pings within 5 s of each other for an attack, and hangs up; and any, while nothing is being asked.
 PING_AFTER = 8.0
@@ -110,13 +103,12 @@ class Ear:
         self._log_in = log_in
         self._driver = driver
         self._connection: Connection | None = None
-        self._loan = Loan()
         self._home: Bell | None = None  # rings while the event loop in which the ear listens is there
         self._stream = 0  # begun with the first watch
         self._metadata: Metadata = ()
         self._watches = Watches()
         self._mutex = driver.mutex()  # never held while somebody dials
-        self._opening = Turns(driver.bell, driver.me, now=driver.now)
+        self._opening = Turns(driver)
         self._closed = False
 
     async def watch(self, key: bytes, range_end: bytes, since: int, bell: Bell, deadline: float) -> Watch:

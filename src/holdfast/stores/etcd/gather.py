@@ -15,17 +15,8 @@ from collections.abc import Awaitable, Callable
 
 from ...drivers.base import Bell, Driver
 from ...errors import Unavailable
-from .replies import (
-    Done,
-    Garbled,
-    Refused,
-    read_txn,
-)
-from .requests import (
-    TXN,
-    op_txn,
-    txn,
-)
+from .replies import Done, Garbled, Refused, read_txn
+from .requests import TXN, op_txn, txn
 
 MOST = 100  # etcd's own limit is 128 (--max-txn-ops)
 MOST_BYTES = 48_000  # within HTTP/2's first window of 64 KiB: one flight

@@ -15,14 +15,13 @@ import json
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ...claim import MAX_TOKEN, Claim, new_holder
+from ...claim import MAX_TOKEN, Claim
 from ...rule import EVERYBODY
 from .replies import KeyValue
 
 # Kinds of those inside, in this order: what stands in a reader's way is a range, from PART on.
 READER, PART, WHOLE = b"r", b"s", b"w"
 _END = b"x"
-HOLDER = len(new_holder())
 Span = tuple[bytes, bytes]  # from, up to but without
 
 

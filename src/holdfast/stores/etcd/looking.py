@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING
 
 from ...claim import Eviction, Holding, Snapshot, Waiting
 from ...errors import Unavailable
+from .channel import MOST_LISTED
 from .keys import Keys, everybody, read_json, read_number, read_terms, token_of
-from .replies import (
-    Garbled,
-    KeyValue,
-    read_lease,
-    read_range,
-    revised,
-)
+from .replies import Garbled, KeyValue, read_lease, read_range, revised
 from .requests import (
     ASCEND,
     CREATE,
@@ -118,7 +113,7 @@ async def names(
     wire: Wire, keys: Keys, prefix: str, now: Callable[[], float], soon: Callable[[], float]
 ) -> Sequence[str]:
     found: set[str] = set()
-    give_up = now() + _LONGEST
+    give_up, size = now() + _LONGEST, 0
     for start, end in keys.spans(prefix):
         more = True
         while more:
@@ -127,7 +122,10 @@ async def names(
             more = page.more and bool(page.found)
             if more and page.found[-1].key < start:
                 raise Garbled("a list of keys goes round in circles")
-            if now() > give_up:
-                raise Unavailable(f"etcd at {wire.where} has too many names to look through in {_LONGEST:g} s")
+            size += sum(len(one.key) for one in page.found)
+            if now() > give_up or size > MOST_LISTED:
+                raise Unavailable(
+                    f"etcd at {wire.where} has too many names to look through: for {_LONGEST:g} s, or {MOST_LISTED >> 20} MB"
+                )
             start = page.found[-1].key + b"\0" if more else start
     return sorted(found)

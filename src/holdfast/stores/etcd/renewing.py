@@ -6,30 +6,15 @@ The reads are what makes the keep-alive count (see sessions.py), and how an admi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ...claim import Grant, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from .claiming import Record
-from .replies import (
-    Done,
-    Garbled,
-    KeyValue,
-    Leased,
-    Refused,
-    garbled,
-    read_lease,
-    read_txn,
-)
-from .requests import (
-    LEASE_KEEP_ALIVE,
-    TXN,
-    lease_id,
-    op_range,
-    range_of,
-    txn,
-)
+from .replies import Done, Garbled, KeyValue, Leased, Refused, garbled, read_lease, read_txn
+from .requests import LEASE_KEEP_ALIVE, TXN, lease_id, op_range, range_of, txn
 from .sessions import Session, Sessions
 from .sweeping import Sweeper
 from .wire import Call, Outcome, Wire, answer_of
@@ -44,6 +29,14 @@ class _Question(NamedTuple):
     entry: Record
     key: bytes
     created: int
+
+
+def _read_each(count: int, message: bytes) -> Done:
+    """The answer to so many reads."""
+    done = read_txn(message)
+    for at in range(count):
+        done.ranged(at)
+    return done
 
 
 class Renewal:
@@ -76,7 +69,10 @@ class Renewal:
         calls = [(LEASE_KEEP_ALIVE, lease_id(session.lease)) for session in sessions]
         calls += [(TXN, txn([], [op_range(range_of(one.key, keys_only=True)) for one in some])) for some in batches]
         outcomes = await self._ask(calls, deadline)
-        reads = [self._read(outcome, read_txn) for outcome in outcomes[len(sessions) :]]
+        reads = [
+            self._read(outcome, partial(_read_each, len(some)))
+            for outcome, some in zip(outcomes[len(sessions) :], batches, strict=True)
+        ]
         kept = [self._read(outcome, read_lease) for outcome in outcomes[: len(sessions)]]
         trouble = self._note(sessions, kept, reads, sent)
         found: dict[_Question, tuple[KeyValue, ...] | Unavailable] = {}

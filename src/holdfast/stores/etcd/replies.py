@@ -28,17 +28,23 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Field by field. Fixed-width fields, which etcd does not use here, are skipped."""
     at, end = 0, len(message)
     while at < end:
-        tag, at = _varint(message, at)
+        tag = message[at]
+        at += 1
+        if tag > 127:
+            tag, at = _varint(message, at - 1)
         kind = tag & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            yield tag >> 3, value
-        elif kind == 2:
-            size, at = _varint(message, at)
-            if size > end - at:
+        if kind == 0 or kind == 2:
+            value = message[at] if at < end else 128  # nearly all are short, and their numbers a byte
+            at += 1
+            if value > 127:
+                value, at = _varint(message, at - 1)
+            if kind == 0:
+                yield tag >> 3, value
+                continue
+            if value > end - at:
                 raise Garbled("a field is longer than its message")
-            yield tag >> 3, message[at : at + size]
-            at += size
+            yield tag >> 3, message[at : at + value]
+            at += value
         else:
             at += 8 if kind == 1 else 4
 
@@ -110,7 +116,6 @@ class Heard(NamedTuple):
     created: bool
     canceled: bool
     events: bool
-    reason: str
 
 
 def _bytes(value: int | bytes) -> bytes:
@@ -189,36 +194,21 @@ def _answer(message: bytes, deep: int) -> Ranged | int | Done | None:
 
 
 def read_lease(message: bytes, *, keys: bool = False) -> Leased:
-    header, lease, ttl = Header(), 0, 0
-    attached = []
-    for field, value in fields(message):
-        if field == 1:
-            header = _header(_bytes(value))
-        elif field == 2:
-            lease = _int(value)
-        elif field == 3:
-            ttl = _int(value)
-        elif field == 5 and keys:
-            attached.append(_bytes(value))
-    return Leased(lease, ttl, header, tuple(attached))
+    told = list(fields(message))
+    found = dict(told)
+    attached = tuple(_bytes(value) for field, value in told if field == 5) if keys else ()
+    return Leased(_int(found.get(2, 0)), _int(found.get(3, 0)), _header(_bytes(found.get(1, b""))), attached)
 
 
 def read_watch(message: bytes) -> Heard:
-    watch_id, revision, created, canceled, events, reason = 0, 0, False, False, False, ""
-    for field, value in fields(message):
-        if field == 1:
-            revision = _header(_bytes(value)).revision
-        elif field == 2:
-            watch_id = _int(value)
-        elif field == 3:
-            created = bool(value)
-        elif field == 4:
-            canceled = bool(value)
-        elif field == 6:
-            reason = _bytes(value).decode(errors="replace")
-        elif field == 11:
-            events = True
-    return Heard(watch_id, revision, created, canceled, events, reason)
+    found = dict(fields(message))
+    return Heard(
+        watch_id=_int(found.get(2, 0)),
+        revision=_header(_bytes(found.get(1, b""))).revision,
+        created=bool(found.get(3)),
+        canceled=bool(found.get(4)),
+        events=11 in found,
+    )
 
 
 def read_login(message: bytes) -> bytes:

@@ -40,11 +40,16 @@ def varint(value: int) -> bytes:
 
 
 def number(field: int, value: int) -> bytes:
+    if 0 < value < 128 and field < 16:
+        return bytes((field << 3, value))
     return varint(field << 3) + varint(value) if value else b""
 
 
 def data(field: int, value: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(value)) + value
+    size = len(value)
+    if size < 128 and field < 16:
+        return bytes((field << 3 | 2, size)) + value
+    return varint(field << 3 | 2) + varint(size) + value
 
 
 def compare(key: bytes, target: int, result: int, revision: int, range_end: bytes = b"") -> bytes:

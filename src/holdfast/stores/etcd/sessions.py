@@ -17,18 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from ..kit.turns import Turns
-from .replies import (
-    Garbled,
-    Refused,
-    read_lease,
-)
-from .requests import (
-    LEASE_GRANT,
-    LEASE_KEEP_ALIVE,
-    LEASE_REVOKE,
-    lease_grant,
-    lease_id,
-)
+from .replies import Garbled, Refused, read_lease
+from .requests import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, lease_grant, lease_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -80,7 +70,7 @@ class Sessions:
         self._driver = driver
         self._sessions: dict[int, Session] = {}
         self._late: Session | None = None
-        self._opening = Turns(driver.bell, driver.me, now=driver.now)
+        self._opening = Turns(driver)
 
     def at_hand(self, ttl: float, this: Session | None = None) -> Session | None:
         """The one for this ttl (or `this`), if it lives long enough for a grant of now."""

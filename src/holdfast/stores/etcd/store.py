@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from ... import rule
-from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
+from ...claim import LAST_WORDS, MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable
+from .. import promises
 from ..kit.again import again
 from ..kit.sleepers import Sleepers
 from . import looking
@@ -22,27 +23,8 @@ from .claiming import Record, Seen, Templates, look, may_enter, seen, what_to_wa
 from .ear import Watch
 from .keys import PART, Keys, everybody, read_terms, token_of
 from .renewing import Renewal
-from .replies import (
-    Done,
-    Garbled,
-    Refused,
-    explained,
-    garbled,
-    is_denied,
-)
-from .requests import (
-    CREATE,
-    EQUAL,
-    LESS,
-    MOD,
-    compare,
-    op_delete,
-    op_put,
-    op_range,
-    op_txn,
-    range_of,
-    txn,
-)
+from .replies import Done, Garbled, Refused, explained, garbled, is_denied
+from .requests import CREATE, EQUAL, LESS, MOD, compare, op_delete, op_put, op_range, op_txn, range_of, txn
 from .sessions import Session, Sessions, length_for
 from .sweeping import Sweeper
 from .url import Target
@@ -50,26 +32,13 @@ from .wire import Wire
 
 T = TypeVar("T")
 
-TRAITS = Traits(
-    system="etcd",
-    scope="network",
-    fenced="yes: the revision of etcd's log at which the claim entered",
-    fair=True,
-    bell=True,
-    durable="everything that was acknowledged: a majority has it on disk",
-    clock="each process ends its own claims on time, by its monotonic clock; those of a process that died are ended by the "
-    "leader's: whole seconds, one or two more than the ttl, at least 1.5 election timeouts, and up to as much again "
-    "after a change of leader",
-    survives="kill -9 of any client; any minority of members dead, paused or cut off. Without a majority nothing is granted",
-)
 
 _ATTEMPTS = 12
-_GOODBYE = 0.7  # seconds, for the last words to etcd
 _BUSY = 0.02  # so many others entered meanwhile that we let them pass for a moment
 
 
 class EtcdStore:
-    traits = TRAITS
+    traits = promises.ETCD
 
     def __init__(self, target: Target, driver: Driver) -> None:
         self._target = target
@@ -241,24 +210,28 @@ class EtcdStore:
     async def wanted(self, grant: Grant, timeout: float) -> bool:
         give_up = self._driver.now() + timeout
         with self._unless_over(give_up):
-            await self._until_somebody_joins(grant.claim.name, give_up)
+            await self._until_somebody_joins(grant.claim, give_up)
         return self._driver.now() < give_up
 
-    async def _until_somebody_joins(self, name: str, give_up: float) -> None:
-        """Nobody may have joined before the revision at which we looked, and from there on we are told."""
-        _, start = self._keys.of(name)
-        span = everybody(start)
+    async def _until_somebody_joins(self, claim: Claim, give_up: float) -> None:
+        """Or the claim is inside no more. What was so at the revision at which we looked, we see; from there on we are told."""
+        line, mine = everybody(self._keys.of(claim.name)[1]), (self._keys.inside(claim), b"")
         bell, woken = self._driver.bell(), self._sleepers.woken
-        with self._explained():
-            looking_up = min(give_up, self._by(give_up - self._driver.now()))
-            done = await self._wire.transact(name, txn([], [op_range(range_of(*span))]), looking_up)
-            if done.ranged(0):
-                return
-            watch = await self._wire.ear.watch(*span, done.header.revision + 1, bell, give_up)
+        watches: list[Watch] = []
         try:
+            with self._explained():
+                looking_up = min(give_up, self._by(give_up - self._driver.now()))
+                looking = txn([], [op_range(range_of(*line)), op_range(range_of(*mine))])
+                done = await self._wire.transact(claim.name, looking, looking_up)
+                if done.ranged(0) or not done.ranged(1):
+                    return
+                since = done.header.revision + 1
+                watches.append(await self._wire.ear.watch(*line, since, bell, give_up))
+                watches.append(await self._wire.ear.watch(*mine, since, bell, give_up))
             await self._sleepers.sleep(bell, give_up - self._driver.now(), woken)
         finally:
-            await self._wire.ear.cancel(watch)
+            for watch in watches:
+                await self._wire.ear.cancel(watch)
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         with self._explained():
@@ -293,10 +266,10 @@ class EtcdStore:
         self._wire.forked()
         self._start()
 
-    async def close(self) -> None:
+    async def close(self, within: float = LAST_WORDS) -> None:
         self._sweeper.alarm.close()
         try:
-            await self._sessions.close(self._driver.now() + _GOODBYE)
+            await self._sessions.close(self._driver.now() + within)
         finally:
             self._wire.close()
 

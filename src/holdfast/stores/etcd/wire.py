@@ -6,6 +6,7 @@ goes to the next member. Only what certainly did nothing (no connection; a login
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from ...drivers.base import Driver
@@ -13,25 +14,11 @@ from ...errors import Unavailable
 from ..kit.members import Members
 from ..kit.pool import Connection, Loan, Pool
 from ..kit.url import tls_context
-from .channel import Channel, Status
+from .channel import REFUSED, Channel, Status
 from .ear import Ear
 from .gather import Gatherer
-from .replies import (
-    Done,
-    Garbled,
-    Refused,
-    explained,
-    failure,
-    garbled,
-    read_login,
-    read_txn,
-    revised,
-)
-from .requests import (
-    AUTHENTICATE,
-    TXN,
-    login,
-)
+from .replies import Done, Garbled, Refused, explained, failure, garbled, read_login, read_txn, revised
+from .requests import AUTHENTICATE, TXN, login
 from .url import Target
 
 Call = tuple[bytes, bytes]  # the method's path, the message
@@ -129,39 +116,48 @@ class Wire:
     async def _exchange(
         self, connection: Connection, calls: Sequence[Call], metadata: Metadata, deadline: float
     ) -> list[Outcome]:
-        """All are sent before the first answer is read. What has none by the deadline is Unavailable, alone."""
+        """As many at once as the server takes. What has no answer by the deadline is Unavailable, alone."""
         stream, channel = connection.stream, self.channel_of(connection)
+        asked: dict[int, int] = {}  # by the number of its stream, which of the calls it was
         answers: dict[int, bytes] = {}
         ends: dict[int, Status] = {}
-        numbers: list[int] = []
+        unasked = deque(range(len(calls)))
+        refused: set[int] = set()
         began = self._driver.now()
         trouble: Outcome = b""
         try:
-            for path, message in calls:
-                numbers.append(channel.call(path, message, metadata))
-            await stream.send(channel.outgoing(), deadline)
-            while len(ends) < len(numbers):
+            while True:
+                while unasked and len(channel.streams) < channel.most_streams:
+                    at = unasked.popleft()
+                    asked[channel.call(*calls[at], metadata)] = at
+                if waiting := channel.outgoing():
+                    await stream.send(waiting, deadline)
                 for number, message, status in channel.feed(await stream.receive(deadline)):
-                    if status is not None:
-                        ends[number] = status
+                    if status is REFUSED and asked[number] not in refused:  # we did not know yet how many it takes
+                        refused.add(asked[number])
+                        unasked.append(asked[number])
+                    elif status is not None:
+                        ends[asked[number]] = status
                     elif number:
-                        answers[number] = message
+                        answers[asked[number]] = message
                 # What is to be said after the last answer (that we have read it) goes along with the next question.
-                if len(ends) < len(numbers):
-                    if self._driver.now() >= deadline:  # it may have much to say, and never an answer
-                        raise TimeoutError
-                    if waiting := channel.outgoing():
-                        await stream.send(waiting, deadline)
+                if len(ends) == len(calls):
+                    break
+                if self._driver.now() >= deadline:  # it may have much to say, and never an answer
+                    raise TimeoutError
         except OSError as error:
             trouble = self.pool.lost(connection, error, deadline - began)
         outcomes: list[Outcome] = []
         for at in range(len(calls)):
-            number = numbers[at] if at < len(numbers) else 0
-            end = ends.get(number)
+            end = ends.get(at)
             if end is None:
                 outcomes.append(trouble)
-            else:
-                outcomes.append(failure(end, connection.shown) if end.code else answers.get(number, b""))
+            elif end.code:
+                outcomes.append(failure(end, connection.shown))
+            else:  # no answer of etcd's is empty
+                outcomes.append(
+                    answers.get(at) or Unavailable(f"etcd at {connection.shown} ended a call without an answer")
+                )
         return outcomes
 
     def channel_of(self, connection: Connection) -> Channel:

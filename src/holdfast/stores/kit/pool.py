@@ -74,8 +74,10 @@ class Pool:
         self._room = most_at_once
         self._is_over = is_over
         self._idle: list[Connection] = []
-        self._lent: set[Loan] = set()
-        self._apart: set[Loan] = set()
+        self._lent: dict[
+            Loan, None
+        ] = {}  # in the order in which they were lent: a simulation is told the same each time
+        self._apart: dict[Loan, None] = {}
         self._coming: list[Bell] = []  # those who wait for room, first come, first served
         self._closed = False
 
@@ -83,11 +85,11 @@ class Pool:
         """`apart`: however many others are waiting for one. For renewals, and for those who listen."""
         loan.over = deadline
         if apart:
-            self._apart.add(loan)
+            self._apart[loan] = None
         else:
             if len(self._lent) >= self._room or self._coming:
                 await self._wait_for_room(loan, deadline)
-            self._lent.add(loan)
+            self._lent[loan] = None
         while True:
             if self._closed:
                 raise Closed(f"this connection to {self._system} was closed: connect() again")
@@ -106,8 +108,8 @@ class Pool:
             return found
 
     def take_back(self, loan: Loan, *, whole: bool) -> None:
-        self._apart.discard(loan)
-        self._lent.discard(loan)
+        self._apart.pop(loan, None)
+        self._lent.pop(loan, None)
         connection, loan.connection = loan.connection, None
         if connection is not None:
             if whole and not self._closed and len(self._idle) < _MOST_IDLE:
@@ -129,11 +131,13 @@ class Pool:
                     raise Unavailable(
                         f"{self._system} at {self.where}: {self._room} requests of this process were before this one"
                     )
-                self._lent.difference_update(tuple(one for one in list(self._lent) if one.over < now))
+                for one in list(self._lent):
+                    if one.over < now:
+                        self._lent.pop(one, None)
                 if self._coming[0] is not bell:
                     self._ring_first()  # should it be of an event loop that was closed, nobody else would notice
                 await bell.wait(deadline - now)
-            self._lent.add(loan)
+            self._lent[loan] = None
         finally:
             with contextlib.suppress(ValueError):
                 self._coming.remove(bell)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from ...drivers.base import Address
@@ -15,6 +15,7 @@ from ...secret import Secret
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+N = TypeVar("N", int, float)
 Options = dict[str, tuple[str, Callable[[str, str], Any]]]  # of a URL → the field it fills, and who reads it
 
 
@@ -125,20 +126,24 @@ def either(yes: str, no: str) -> Callable[[str, str], bool]:
     return lambda value, what: read(value, what) == yes
 
 
-def whole(least: int, most: int) -> Callable[[str, str], int]:
-    def read(value: str, what: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,10}", value) or not least <= int(value) <= most:
-            raise Misuse(f"{what} must be a whole number from {least} to {most}, not {value!r}")
-        return int(value)
+def relaxed(value: str, what: str) -> bool:
+    """The durability that is asked for: may a crash of the server forget the last moment?"""
+    return one_of("full", "relaxed")(value, what) == "relaxed"
 
-    return read
+
+def whole(least: int, most: int) -> Callable[[str, str], int]:
+    return _number(int, r"[0-9]{1,10}", "a whole number", least, most)
 
 
 def seconds(least: float, most: float) -> Callable[[str, str], float]:
-    def read(value: str, what: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value) or not least <= float(value) <= most:
-            raise Misuse(f"{what} must be a number of seconds from {least:g} to {most:g}, not {value!r}")
-        return float(value)
+    return _number(float, r"[0-9]{1,9}(\.[0-9]{1,9})?", "a number of seconds", least, most)
+
+
+def _number(kind: Callable[[str], N], form: str, called: str, least: N, most: N) -> Callable[[str, str], N]:
+    def read(value: str, what: str) -> N:
+        if not re.fullmatch(form, value) or not least <= kind(value) <= most:
+            raise Misuse(f"{what} must be {called} from {least:.10g} to {most:.10g}, not {value!r}")
+        return kind(value)
 
     return read
 

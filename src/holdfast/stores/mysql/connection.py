@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import socket
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
 from ...drivers.sockets import void
+from ...drivers.starting import start
 from ...drivers.threads import ThreadBell
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
-from .faults import NONSENSE, ServerError, explained
+from .faults import NONSENSE, ServerError, explained, refusal
 from .url import Target
 
 if TYPE_CHECKING:
@@ -26,12 +28,14 @@ if TYPE_CHECKING:
 try:
     import pymysql
     from pymysql.constants import CLIENT, COMMAND, CR
+    from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 except ImportError as error:
     raise NotInstalled("MySQL stores need the package PyMySQL: pip install 'holdfast[mysql]'") from error
 
 PING = "DO 1"
 MOST = 1 << 26  # bytes of an answer: a list of names
 _QUIT = b"\x01\x00\x00\x00\x01"
+_A_MOMENT = 0.001  # seconds that a conversation may be late, where to set a timeout would cost a system call
 
 
 @lru_cache(16)
@@ -49,6 +53,9 @@ def greeting(server: str, name: str, timeout: float) -> str:
     """What a new connection is told first: who it is, and what no setting of the server's shall change."""
     settings = (
         f"@holdfast_line = GET_LOCK('holdfast:line:{name}', 0), SESSION sql_mode = 'STRICT_TRANS_TABLES', "
+        # The drivers ask for autocommit only if the server's first word was that there is none, and MySQL says so later.
+        "SESSION autocommit = 1, SESSION completion_type = 'NO_CHAIN', SESSION sql_safe_updates = 0, "
+        "SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1, "
         f"SESSION innodb_lock_wait_timeout = {max(1, round(timeout))}"
     )
     if "mariadb" in server.lower():
@@ -68,10 +75,19 @@ def refused_logins(target: Target) -> dict[Any, Callable[[Any], Any]]:
     return {} if private else {b"mysql_clear_password": ClearText, b"dialog": ClearText}
 
 
+_described = lru_cache(64)(FieldDescriptorPacket)
+
+
+def described(data: bytes, encoding: str) -> Any:
+    """A column of an answer: the same few all the time, and to read one takes PyMySQL longer than to read a row."""
+    return (_described if len(data) < 256 else FieldDescriptorPacket)(data, encoding)
+
+
 class Bounded(pymysql.connections.Connection):
     """PyMySQL's; but a conversation has one deadline, however often it reads, writes, or is interrupted by a signal."""
 
     deadline = 0.0
+    patience = math.inf  # the socket's timeout, as it was set last
     taken = 0  # bytes of this conversation
     _received = b""
     # Its own, private and without types: a test tells when they change.
@@ -79,11 +95,16 @@ class Bounded(pymysql.connections.Connection):
     _secure: bool
     server_capabilities: int
 
-    def _left(self) -> float:
+    def _be_patient(self) -> None:
         left = self.deadline - boot_time()
         if left <= 0:
             raise TimeoutError("no answer in time")
-        return left
+        if abs(left - self.patience) > _A_MOMENT:  # as a rule it is not: the last conversation had as much time
+            self._sock.settimeout(left)
+            self.patience = left
+
+    def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
+        return super()._read_packet(described if packet_type is FieldDescriptorPacket else packet_type)  # type: ignore[no-untyped-call]
 
     def _force_close(self) -> None:
         plug = self._sock
@@ -101,7 +122,7 @@ class Bounded(pymysql.connections.Connection):
             if self.taken > MOST:
                 raise ConnectionAbortedError(f"an answer of more than {MOST >> 20} MB, which no lock has")
             while len(received) < num_bytes:
-                self._sock.settimeout(self._left())
+                self._be_patient()
                 more = self._sock.recv(max(65536, num_bytes - len(received)))
                 if not more:
                     raise ConnectionResetError("the server closed the connection")
@@ -117,7 +138,7 @@ class Bounded(pymysql.connections.Connection):
 
     def _write_bytes(self, data: bytes) -> None:
         try:
-            self._sock.settimeout(self._left())
+            self._be_patient()
             self._sock.sendall(data)
         except OSError as error:
             self._force_close()
@@ -134,6 +155,14 @@ class Bounded(pymysql.connections.Connection):
         if self.ssl and not hasattr(self._sock, "getpeercert"):
             self._force_close()
             raise Misuse("the connection is not encrypted, though the URL asks for TLS")
+
+
+class Preferring(Bounded):
+    """With TLS if the server offers it, as PyMySQL does by itself."""
+
+    def _request_authentication(self) -> None:
+        self.ssl = self.ssl and bool(self.server_capabilities & CLIENT.SSL)
+        super()._request_authentication()
 
 
 async def _dial_socket(target: Target, deadline: float) -> socket.socket:
@@ -227,9 +256,9 @@ def not_reached(error: OSError, target: Target) -> Exception:
 
 
 def not_connected(error: Exception, target: Target) -> Exception:
-    code = error.args[0] if error.args and type(error.args[0]) is int else 0
-    if 0 < code < 2000 or code > 2999 or code in (2054, 2061):
-        return explained(ServerError(code, str(error.args[-1])), target.shown(), target.database)
+    said = refusal(error, 2054, 2061)
+    if said is not None:
+        return explained(said, target.shown(), target.database)
     cause = getattr(error, "original_exception", None) or error.__cause__
     if isinstance(cause, OSError):
         return not_reached(cause, target)
@@ -269,13 +298,13 @@ class BlockingConnection:
             answers = [] if statement is None else self._read_answers(lambda: connection.query(statement))
             self._busy = False
             return answers
-        except (pymysql.err.MySQLError, OSError, ValueError, *NONSENSE) as error:
-            # AttributeError: another thread closed it meanwhile, and PyMySQL's socket is None.
-            code = error.args[0] if error.args and type(error.args[0]) is int else 0
-            if isinstance(error, pymysql.err.MySQLError) and connection.open and (0 < code < 2000 or code > 2999):
+        except (pymysql.err.MySQLError, OSError, ValueError, RuntimeError, *NONSENSE) as error:
+            # RuntimeError: it asks for a file of ours, and PyMySQL gives none. AttributeError: another thread closed it.
+            said = refusal(error) if isinstance(error, pymysql.err.MySQLError) and connection.open else None
+            if said is not None:
                 self._owed = False
                 self._roll_back()
-                raise ServerError(code, str(error.args[1]) if len(error.args) > 1 else "") from None
+                raise said from None
             self.close()
             raise Unavailable(f"MySQL at {self._target.shown()} did not answer: {error!s:.200}") from error
         except BaseException:  # Ctrl-C in the middle of an answer
@@ -299,7 +328,7 @@ class BlockingConnection:
         try:
             self._connection.rollback()
             self._busy = False
-        except (pymysql.err.MySQLError, OSError, ValueError, *NONSENSE):
+        except (pymysql.err.MySQLError, OSError, ValueError, RuntimeError, *NONSENSE):
             self.close()
 
     # ---- pings of many connections at once
@@ -369,7 +398,7 @@ class BlockingConnection:
             on_end()
 
         try:
-            threading.Thread(target=wait, name="holdfast-watch", daemon=True).start()
+            start(wait, "holdfast-watch")
         except RuntimeError:  # no thread to be had
             if self._watched >= 0:
                 self._unwatch()

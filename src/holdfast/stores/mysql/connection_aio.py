@@ -5,39 +5,92 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from ...drivers.aio import LoopBell
+from ...drivers.aio import LoopBell, bury
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
 from ...drivers.sockets import void
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
-from .faults import NONSENSE, ServerError
+from .faults import NONSENSE, ServerError, refusal
 from .url import Target
 
 try:
-    import asyncmy
+    from asyncmy.connection import Connection as Asyncmy
     from asyncmy.errors import MySQLError
+    from asyncmy.protocol import MysqlPacket
 except ImportError as error:
     raise NotInstalled("MySQL stores in asyncio need the package asyncmy: pip install 'holdfast[mysql]'") from error
 
 
+_LENGTHS = (2, 3, 8, 0)
+_NUMBERS = 13  # bytes
+_NOBODY_THERE = 2003  # of the driver: nobody answers at this address
 _AGAIN = 0.05  # seconds until a cancellation that was swallowed is repeated
+
+
+class Wary(Asyncmy):  # type: ignore[misc, no-any-unimported, unused-ignore]  # it has no types
+    """asyncmy's; but of a column's description it copies as many bytes as the server says, from wherever they are: a large number
+    ends the process. So all of it has to be there. And it dials an address of the host, whose name it needs later, for TLS."""
+
+    _encoding: str
+    host_name = ""
+
+    async def _get_server_information(self) -> Any:
+        self._host = self.host_name
+        return await super()._get_server_information()  # type: ignore[misc]  # it is not in the stubs
+
+    async def read_packet(self, packet_type: Any = MysqlPacket) -> Any:
+        packet = await super().read_packet()  # type: ignore[no-untyped-call]
+        if packet_type is MysqlPacket:
+            return packet
+        data: bytes = packet.get_all_data()
+        check_description(data)
+        return packet_type(data, encoding=self._encoding)
+
+
+def check_description(data: bytes) -> None:
+    """Six texts, each after its length, and numbers. ValueError, or IndexError: it is cut off."""
+    at = 0
+    for _ in range(6):
+        length = data[at]
+        at += 1
+        if length > 251:  # it does not fit into a byte, and stands in these
+            size = _LENGTHS[length - 252]
+            length = int.from_bytes(data[at : at + size], "little")
+            at += size
+        elif length == 251:
+            length = 0
+        at += length
+    if at + _NUMBERS > len(data):
+        raise ValueError("a column is described by more than there is")
+
+
+async def connected(connection: Any) -> Any:
+    await connection.connect()
+    return connection
+
+
+async def _places(target: Target, deadline: float) -> list[dict[str, Any]]:
+    """What to try in turn. asyncmy would look the name up in the loop's executor, and be held up by the first that is silent."""
+    if target.socket:
+        return [{"unix_socket": target.socket}]
+    found = await look_up((target.host, target.port), LoopBell(), deadline)
+    return [{"host": where[0], "port": where[1]} for *_, where in found]
 
 
 async def dial(target: Target, within: float) -> Connection:
     from .connection import connecting, greet, refused_logins, tls_context_of
 
     deadline = boot_time() + within
-    options = {"unix_socket": target.socket} if target.socket else {"host": target.host, "port": target.port}
+    connection: Any = None
     with connecting(target, MySQLError):
-        if not target.socket:  # else the driver would have the loop's executor do it, and asyncio.run() wait for that
-            await look_up((target.host, target.port), LoopBell(), deadline)
-        connection = await _ended_in_time(
-            asyncmy.connect(
-                **options,
+        places = await _places(target, deadline)
+        for left, place in zip(range(len(places), 0, -1), places, strict=True):
+            wary = Wary(  # type: ignore[no-untyped-call]
+                **place,
                 user=target.user,
                 password=target.password.plain,  # its frames are compiled, and have no variables to be recorded
                 database=target.database,
@@ -45,9 +98,15 @@ async def dial(target: Target, within: float) -> Connection:
                 autocommit=True,
                 auth_plugin_map=refused_logins(target),
                 **({"ssl": tls_context_of(target)} if target.tls else {}),
-            ),
-            max(deadline - boot_time(), 0.001),
-        )
+            )
+            wary.host_name = target.host
+            try:
+                connection = await _ended_in_time(connected(wary), max((deadline - boot_time()) / left, 0.001))
+            except MySQLError as error:
+                if left == 1 or error.args[0] != _NOBODY_THERE:
+                    raise
+            if connection is not None:
+                break
     if connection is None:
         raise Unavailable(f"MySQL at {target.shown()} did not answer in time")
     made = AioConnection(connection, target)
@@ -58,7 +117,7 @@ async def dial(target: Target, within: float) -> Connection:
     return made
 
 
-async def _ended_in_time(connecting: Awaitable[Any], within: float) -> Any:
+async def _ended_in_time(connecting: Coroutine[Any, Any, Any], within: float) -> Any:
     """In a task of its own, cancelled until it has ended, and waited for. None: not in time.
 
     asyncmy dials by asyncio.wait_for, which in Python 3.11 swallows a cancellation that comes in its last moment; then it would
@@ -77,10 +136,17 @@ async def _ended_in_time(connecting: Awaitable[Any], within: float) -> Any:
         wanted = True
         return dialling.result()
     finally:
-        if not wanted:
-            dialling.add_done_callback(_hang_up)
-            _end(dialling)
-            await asyncio.wait({dialling})  # before its place in the pool is another's
+        try:
+            if not wanted and not dialling.get_loop().is_closed():
+                dialling.add_done_callback(_hang_up)
+                _end(dialling)
+                await asyncio.wait({dialling})  # before its place in the pool is another's
+        finally:
+            if dialling.get_loop().is_closed():
+                bury(dialling)
+                connecting.close()  # which it may not have begun
+            elif dialling.done():
+                connecting.close()
 
 
 def _end(dialling: asyncio.Task[Any]) -> None:
@@ -147,11 +213,11 @@ class AioConnection:
                     return answers
                 await connection.next_result()
         except MySQLError as error:
-            code = error.args[0] if error.args and type(error.args[0]) is int else 0
-            if not (0 < code < 2000 or code > 2999) or self._ended():
+            said = refusal(error)
+            if said is None or self._ended():
                 raise
             await connection.rollback()  # a procedure that failed half way leaves its transaction open
-            raise ServerError(code, str(error.args[1]) if len(error.args) > 1 else "") from None
+            raise said from None
 
     def ping(self) -> asyncio.Task[list[Rows]]:
         """In the background, without a limit: one that is late is no reason to hang up."""

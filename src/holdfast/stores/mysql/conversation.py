@@ -69,7 +69,7 @@ class Conversation:
         (((flush,),),) = await connection.ask("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit", within)
         if int(flush) != 1:
             self.forgetful = f"innodb_flush_log_at_trx_commit is {flush}: a crash may lose the last second's claims"
-            if self.target.durability == "full":
+            if not self.target.relaxed:
                 import logging
 
                 logging.getLogger("holdfast").warning(

@@ -5,15 +5,20 @@ which connection has it, and ends its statement. When the process dies, or its n
 ring it knows at once: it then has a moment to come back with another bell before its place is given away. Nothing is lost
 between two listenings: a place that is rung is marked in its row before the sleep is ended, and listening begins with a look at
 the marks.
+
+In MariaDB two whose SLEEPs are ended at the same moment, or one that is ended twice, may keep each other, and all who sleep in
+that server, for two seconds. Waiting for a named lock is ended without that; so there a second connection has one that nobody
+gives away, and the first sleeps by waiting for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...drivers.base import Driver
-from ...errors import Unavailable
+from ...errors import HoldfastError, Unavailable
 from .connections import Connection
 from .faults import INTERRUPTED, ServerError
 
@@ -30,12 +35,14 @@ class Ear:
         self._driver = driver
         self._timeout = timeout
         self._connection: Connection | None = None
+        self._quiet: Connection | None = None  # has the lock that the other waits for
         self.forked()
 
     def forked(self) -> None:
-        if self._connection is not None:
-            self._connection.disown()
-        self._connection = None
+        for connection in (self._connection, self._quiet):
+            if connection is not None:
+                connection.disown()
+        self._connection = self._quiet = None
         self.name = ""
         self._listening = False
         self._bells: dict[str, Any] = {}
@@ -103,6 +110,7 @@ class Ear:
                     return
                 idle = not self._bells
             try:
+                await self._keep_quiet(connection)
                 (rows,) = await connection.ask(
                     f"CALL holdfast_listen_1('{name}', {_NAPS}, {_NAP})", _NAPS * _NAP + self._timeout
                 )
@@ -130,12 +138,34 @@ class Ear:
             if known:
                 await self._driver.sleep(pause)
 
+    async def _keep_quiet(self, connection: Connection) -> None:
+        """Without it, if it is not to be had, bells are heard as well, only not always at once."""
+        if "mariadb" not in connection.server.lower() or (self._quiet is not None and self._quiet.alive()):
+            return
+        with contextlib.suppress(HoldfastError, ServerError):
+            quiet = await self._dial(self._timeout)
+            try:
+                await quiet.ask(f"DO GET_LOCK('holdfast:quiet:{connection.name}', 1)", self._timeout)
+            except BaseException:
+                quiet.close()
+                raise
+            surplus: Connection | None = quiet
+            with self._mutex:
+                if self._connection is connection:
+                    surplus, self._quiet = self._quiet, quiet
+            if surplus is not None:  # the one before; or ours, since the other was lost meanwhile
+                surplus.close()
+
     def _lose(self, connection: Connection) -> None:
         """The connection is no good: wake everybody to look for themselves."""
+        quiet = None
         with self._mutex:
             if self._connection is connection:
                 self._connection, self.name = None, ""
+                quiet, self._quiet = self._quiet, None
         connection.close()
+        if quiet is not None:
+            quiet.close()
         self.wake()
 
     def wake(self) -> None:

@@ -23,7 +23,16 @@ _STORAGE = {1021, 1030, 1114, 3, 28}
 
 
 # What the drivers raise when they take apart an answer that no MySQL gives.
-NONSENSE = (TypeError, LookupError, AttributeError, UnicodeError, struct.error)
+NONSENSE = (
+    TypeError,
+    LookupError,
+    AttributeError,
+    UnicodeError,
+    AssertionError,
+    SystemError,
+    MemoryError,
+    struct.error,
+)
 
 
 class ServerError(Exception):
@@ -33,6 +42,14 @@ class ServerError(Exception):
         super().__init__(code, message)
         self.code = code
         self.message = message
+
+
+def refusal(error: Exception, *as_well: int) -> ServerError | None:
+    """What the server said; None, if it was the driver who spoke (of whose codes some say as much), or something broke."""
+    code = error.args[0] if error.args and type(error.args[0]) is int else 0
+    if 0 < code < 2000 or code > 2999 or code in as_well:
+        return ServerError(code, str(error.args[-1]) if len(error.args) > 1 else "")
+    return None
 
 
 def explained(error: ServerError, where: str, database: str) -> HoldfastError:

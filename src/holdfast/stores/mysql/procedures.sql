@@ -71,14 +71,25 @@ BEGIN
 END
 
 -- procedure: holdfast_listen_1
--- Until somebody of this bell is marked, or for so many seconds. A ring between the look and the sleep ends the sleep too; one
--- that came before the call is seen by the first look. The short sleeps are for the ring that could not be delivered.
+-- Until somebody of this bell is marked, or for so many seconds. A ring between the look and the nap ends the nap too; one
+-- that came before the call is seen by the first look. The naps are short for the ring that could not be delivered. A nap is
+-- waiting for a lock that another connection of the same process has, and over for good when that is free: the process is gone,
+-- or cut off, and its bell shall be nobody's. In MariaDB a SLEEP will not do: who wakes from one holds a mutex of the whole
+-- server, and whoever ends one at that moment, anybody's, waits for it for two seconds, as do all sleepers.
 CREATE PROCEDURE holdfast_listen_1(IN p_bell VARBINARY(32), IN p_naps INT, IN p_nap DOUBLE)
 READS SQL DATA
 BEGIN
     DECLARE v_left INT DEFAULT LEAST(p_naps, 100);
-    WHILE v_left > 0 AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE bell = p_bell AND rung = 1) DO
-        DO SLEEP(LEAST(GREATEST(p_nap, 0.01), 10));
+    DECLARE v_nap DOUBLE DEFAULT LEAST(GREATEST(p_nap, 0.01), 10);
+    DECLARE v_quiet VARCHAR(64) CHARACTER SET ascii DEFAULT CONCAT('holdfast:quiet:', CONVERT(p_bell USING ascii));
+    DECLARE v_sleep INT DEFAULT COALESCE(IS_FREE_LOCK(v_quiet), 1); -- in MySQL, where nobody has it
+    nap: WHILE v_left > 0 AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE bell = p_bell AND rung = 1) DO
+        IF v_sleep THEN
+            DO SLEEP(v_nap);
+        ELSEIF GET_LOCK(v_quiet, v_nap) = 1 THEN
+            DO RELEASE_LOCK(v_quiet);
+            LEAVE nap;
+        END IF;
         SET v_left = v_left - 1;
     END WHILE;
     SELECT holder FROM holdfast_claims WHERE bell = p_bell AND rung = 1;
@@ -509,51 +520,64 @@ claim: BEGIN
         SELECT 'granted', @holdfast_token, v_key;
         LEAVE claim;
     END IF;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    START TRANSACTION;
-    SELECT mark INTO v_mark FROM holdfast_sessions WHERE name = p_name FOR UPDATE;
+    -- A name that is known: one statement, which is its own transaction. What it says of us counts once its token has a lock, too.
     SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-    IF v_mark IS NULL THEN -- a new name: a few that nobody has used for long make room, if nobody is at them
-        SET v_mark = 0;
-        INSERT INTO holdfast_sessions VALUES (p_name, v_key, '', 0, 0, 0, v_now, '');
-        WHILE v_sweeps < 2 DO
-            SET v_old = NULL, v_sweeps = v_sweeps + 1;
-            SELECT name INTO v_old FROM holdfast_sessions
-            WHERE since < v_now - p_retention AND mark < v_now - p_retention AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) IS NULL
-            ORDER BY since LIMIT 1 FOR UPDATE SKIP LOCKED;
-            DELETE FROM holdfast_sessions WHERE name = v_old;
-        END WHILE;
-    END IF;
-    SET v_mark = GREATEST(v_mark + 1, v_now);
-    IF v_mark > 9007199254740991 THEN
-        ROLLBACK;
-        DO RELEASE_LOCK(v_key);
-        SELECT 'spent', v_mark - 1, v_key;
-        LEAVE claim;
-    END IF;
     UPDATE holdfast_sessions
-    SET mark = v_mark, lock_key = v_key, owner = p_owner, connection = CONNECTION_ID(), silence = p_silence, since = v_now,
-        note = p_note
-    WHERE name = p_name;
-    COMMIT;
+    SET mark = LAST_INSERT_ID(GREATEST(mark + 1, v_now)), lock_key = v_key, owner = p_owner, connection = CONNECTION_ID(),
+        silence = p_silence, since = v_now, note = p_note
+    WHERE name = p_name AND mark < 9007199254740991 AND v_now <= 9007199254740991;
+    IF ROW_COUNT() = 1 THEN
+        SET v_mark = LAST_INSERT_ID();
+    ELSE
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+        START TRANSACTION;
+        SELECT mark INTO v_mark FROM holdfast_sessions WHERE name = p_name FOR UPDATE;
+        SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+        IF v_mark IS NULL THEN -- a new name: a few that nobody has used for long make room, if nobody is at them
+            SET v_mark = 0;
+            INSERT INTO holdfast_sessions VALUES (p_name, v_key, '', 0, 0, 0, v_now, '');
+            WHILE v_sweeps < 2 DO
+                SET v_old = NULL, v_sweeps = v_sweeps + 1;
+                SELECT name INTO v_old FROM holdfast_sessions
+                WHERE since < v_now - p_retention AND mark < v_now - p_retention AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) IS NULL
+                ORDER BY since LIMIT 1 FOR UPDATE SKIP LOCKED;
+                DELETE FROM holdfast_sessions WHERE name = v_old;
+            END WHILE;
+        END IF;
+        SET v_mark = GREATEST(v_mark + 1, v_now);
+        IF v_mark > 9007199254740991 THEN
+            ROLLBACK;
+            DO RELEASE_LOCK(v_key);
+            SELECT 'spent', v_mark - 1, v_key;
+            LEAVE claim;
+        END IF;
+        UPDATE holdfast_sessions
+        SET mark = v_mark, lock_key = v_key, owner = p_owner, connection = CONNECTION_ID(), silence = p_silence, since = v_now,
+            note = p_note
+        WHERE name = p_name;
+        COMMIT;
+    END IF;
+    DO GET_LOCK(CONCAT('hf=', v_mark, '=', SUBSTR(v_key, 4, 44)), 0);
     SET @holdfast_key = v_key, @holdfast_token = v_mark;
     SELECT 'granted', v_mark, v_key;
 END
 
 -- procedure: holdfast_session_release_1
--- The row is cleared first, so that who comes next finds its own there; the token stays.
+-- The row stays, with its token: it would be a transaction more to clear it. That it is over is told by the token's lock.
 CREATE PROCEDURE holdfast_session_release_1(IN p_name VARBINARY(512))
 MODIFIES SQL DATA
 BEGIN
-    DECLARE v_there INT;
-    UPDATE holdfast_sessions SET connection = 0 WHERE name = p_name AND connection = CONNECTION_ID();
+    DECLARE v_key VARCHAR(64) CHARACTER SET ascii DEFAULT CONCAT('hf#', LEFT(SHA2(CONCAT(DATABASE(), '/', p_name), 256), 61));
+    IF @holdfast_key <=> v_key THEN
+        DO RELEASE_LOCK(CONCAT('hf=', @holdfast_token, '=', SUBSTR(v_key, 4, 44)));
+    END IF;
     SET @holdfast_key = NULL;
-    SET v_there = COALESCE(RELEASE_LOCK(CONCAT('hf#', LEFT(SHA2(CONCAT(DATABASE(), '/', p_name), 256), 61))), 0);
-    SELECT v_there;
+    SELECT COALESCE(RELEASE_LOCK(v_key), 0);
 END
 
 -- procedure: holdfast_session_look_1
--- Who holds: rows whose lock is taken, by the connection that wrote them. Of one name, or of all that begin so.
+-- Who holds: rows whose lock and whose token's lock are taken, by the connection that wrote them. The first alone would not tell: that
+-- connection may have released it since, and be taking it again. Of one name, or of all that begin so.
 CREATE PROCEDURE holdfast_session_look_1(IN p_name VARBINARY(512), IN p_prefix TINYINT)
 READS SQL DATA
 BEGIN
@@ -561,6 +585,7 @@ BEGIN
     SELECT name, owner, mark, v_now - since, silence, note FROM holdfast_sessions
     WHERE (name = p_name OR p_prefix AND name >= p_name AND LEFT(name, LENGTH(p_name)) = p_name)
         AND connection <> 0 AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) = connection
+        AND IS_USED_LOCK(CONCAT('hf=', mark, '=', SUBSTR(CONVERT(lock_key USING ascii), 4, 44))) = connection
     ORDER BY name;
     SELECT owner, evicted_token, token, evicted_by, v_now - at FROM holdfast_audit
     WHERE name = p_name AND NOT p_prefix ORDER BY id DESC LIMIT 1;
@@ -578,7 +603,8 @@ evict: BEGIN
     START TRANSACTION;
     SELECT connection, owner INTO v_connection, v_owner FROM holdfast_sessions
     WHERE name = p_name AND mark = p_token AND connection <> 0
-        AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) = connection FOR UPDATE;
+        AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) = connection
+        AND IS_USED_LOCK(CONCAT('hf=', mark, '=', SUBSTR(CONVERT(lock_key USING ascii), 4, 44))) = connection FOR UPDATE;
     IF v_connection IS NULL THEN
         COMMIT;
         SELECT 'none', 0;

@@ -13,9 +13,10 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from ...claim import ROUND, Claim, Grant, Holding, Place, Snapshot, Traits, Verdict
+from ...claim import LAST_WORDS, ROUND, Claim, Grant, Holding, Place, Snapshot, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable, Unsupported
+from .. import promises
 from ..kit.wary import understood, wary
 from .connections import Connection, Dial, Rows
 from .conversation import Conversation
@@ -23,16 +24,6 @@ from .faults import DEADLOCK, MISSING, ServerError, explained
 from .store import _SECOND, last_eviction, literal, spent
 from .url import Target
 
-TRAITS = Traits(
-    system="mysql session",
-    scope="network",
-    fenced="yes: last token + 1, or the server's time in µs if that is more, committed while the lock is held",
-    fair=False,
-    bell=True,
-    durable="tokens are, as InnoDB commits them; a lock ends with its connection, and so with the server",
-    clock="none for a connection that lives; one that is silent is ended by the server after a ttl, rounded up to seconds",
-    survives="kill -9 of any client; not a failover or a restart, which free all locks, nor a pooler between",
-)
 _SPARE = 4  # connections kept for the next lock
 _LOOK = 1.0  # seconds between two looks at whose the locks are; a third of the ttl if that is less
 _ATTEMPTS = 10
@@ -48,7 +39,7 @@ class Held(NamedTuple):
 
 @wary("MySQL", lambda store: store._target.shown())
 class SessionStore:
-    traits = TRAITS
+    traits = promises.MYSQL_SESSIONS
 
     def __init__(self, target: Target, dial: Dial, ping_all: PingAll, driver: Driver) -> None:
         self._target = target
@@ -177,7 +168,7 @@ class SessionStore:
         self._start()
         self._server.forked()
 
-    async def close(self) -> None:
+    async def close(self, within: float = LAST_WORDS) -> None:
         self._closed = True
         for connection in (*self._connections.values(), *self._spare):
             connection.close()

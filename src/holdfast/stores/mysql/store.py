@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import rule
 from ...claim import (
+    LAST_WORDS,
     MAX_TOKEN,
     ROUND,
     Claim,
@@ -27,28 +28,14 @@ from ...claim import (
 )
 from ...drivers.base import Driver
 from ...errors import Unavailable
+from .. import promises
 from ..kit.wary import wary
 from .connections import Dial, Rows
 from .conversation import Conversation
 from .ear import Ear
 from .url import Target
 
-TRAITS = Traits(
-    system="mysql",
-    scope="network",
-    fenced="yes: last token + 1, or the server's time in µs if that is more, committed with the claim, so they rise through "
-    "a rollback, a crash, an empty restart and a restored backup (unless the clock lags by more: then the storage refuses)",
-    fair=True,
-    bell=True,
-    durable="every claim is on the server's disk before it is answered, if innodb_flush_log_at_trx_commit is 1, as it is by "
-    "default",
-    clock="the server's wall clock: set forward it ends leases early, set back it lengthens them by a ttl at most",
-    survives="kill -9 of any client; a crash of the server; a failover only if replication is synchronous: else the new "
-    "primary may not know a lock and grant it again, and only fenced storage stays correct",
-)
-
 RENEWALS_A_CALL = 2_000
-_LAST_WORD = 0.5  # seconds, at close
 _SECOND = 1_000_000
 _tuple = tuple.__new__
 
@@ -72,7 +59,7 @@ class MySqlStore:
 
     @property
     def traits(self) -> Traits:
-        return TRAITS._replace(durable=self._server.forgetful) if self._server.forgetful else TRAITS
+        return promises.MYSQL._replace(durable=self._server.forgetful) if self._server.forgetful else promises.MYSQL
 
     # ---- the protocol
 
@@ -182,12 +169,12 @@ class MySqlStore:
         self._server.forked()
         self._ear.forked()
 
-    async def close(self) -> None:
+    async def close(self, within: float = LAST_WORDS) -> None:
         asleep = self._ear.close()
         if asleep:  # the server would notice the end of that connection only after its nap
             self._server.strays.add(asleep)
         with contextlib.suppress(Unavailable):
-            await self._server.end_strays(_LAST_WORD)
+            await self._server.end_strays(within)
         self._server.close()
         await self._driver.sleep(0)  # asyncio closes aborted sockets in its next turn
 

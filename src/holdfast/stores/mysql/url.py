@@ -15,6 +15,7 @@ from ..kit.url import (
     either,
     one_of,
     options,
+    relaxed,
     seconds,
     show,
     split,
@@ -26,7 +27,7 @@ DEFAULT_PORT = 3306
 
 OPTIONS: Options = {
     "mode": ("mode", one_of("lease", "session")),
-    "durability": ("durability", one_of("full", "relaxed")),
+    "durability": ("relaxed", relaxed),
     "timeout": ("timeout", seconds(0.05, 600)),
     "retention": ("retention", seconds(0.1, 30 * 86400)),
     "pool": ("pool", whole(1, 1000)),
@@ -46,7 +47,7 @@ class Target(NamedTuple):
     database: str
     socket: str = ""  # of a Unix socket: its path
     mode: str = "lease"
-    durability: str = "full"
+    relaxed: bool = False
     timeout: float = 3.0  # for one conversation
     retention: float = 3600.0  # how long a name's last token is remembered after its last use
     pool: int = 8  # connections for claims; renewal and waiting have their own

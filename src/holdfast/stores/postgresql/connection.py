@@ -22,6 +22,7 @@ from psycopg import pq
 from ...drivers.base import boot_time
 from ...drivers.sockets import void
 from ...errors import Unavailable
+from . import salted
 from .replies import ServerError
 from .statements import Params, Row, Statement, transposed
 from .url import Target
@@ -29,6 +30,11 @@ from .url import Target
 _GRACE = 1.0  # interrupted in mid-conversation, wait so long for the answer: what was asked is then known to be over
 _BINARY = tuple([1] * n for n in range(16))
 _GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
+# Of these libpq gives one after the other, without an end.
+_COPIES = (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
+_MOST_RESULTS = 1000  # to one question: of ours the longest creates the schema, and has some dozens
+_MANY = 100_000
+FEW = 1000
 
 
 class Broken(Unavailable):
@@ -41,8 +47,12 @@ class LibpqConnection:
     def __init__(self, pgconn: pq.abc.PGconn, where: str) -> None:
         self.pgconn = pgconn
         self.where = where
+        self._login = salted.Login()
         self.prepared = False  # the server knows our statements by name
         self.used = 0.0
+        self.listens = False  # what is told to all is for us
+        self.most_pieces = _MANY  # of an answer, as they come in: of a long list of names, or of a short word
+        self._pieces = 0
         self._ending = (
             threading.Lock()
         )  # hung up by one thread and closed by another: the number may be somebody else's by then
@@ -57,6 +67,11 @@ class LibpqConnection:
 
     def step(self) -> int | None:
         """What to wait for: select.POLLIN or POLLOUT; None: connected."""
+        try:
+            if not self._login.is_whole(self.pgconn):
+                return select.POLLIN
+        except salted.Unhashable as error:
+            raise Broken(f"hung up on {self.where}: {error}") from None
         status = self.pgconn.connect_poll()
         if status == pq.PollingStatus.OK:
             self.pgconn.nonblocking = 1
@@ -124,9 +139,26 @@ class LibpqConnection:
         while not pgconn.is_busy():
             result = pgconn.get_result()
             if result is None:
+                self._pieces = 0
                 return self._read(found)
+            if result.status in _COPIES:
+                raise self.broken(Exception("it wants to copy a table, which nobody asked for"))
             found.append(result)
+            if len(found) > _MOST_RESULTS:
+                raise self._endless()
+        self.turn_deaf()
+        self._pieces += take
+        if self._pieces > self.most_pieces:
+            raise self._endless()
         return None
+
+    def turn_deaf(self) -> None:
+        """Where nobody listens: libpq would keep what it is told all the same, for ever."""
+        while not self.listens and self.pgconn.notifies() is not None:
+            pass
+
+    def _endless(self) -> Broken:
+        return self.broken(Exception("it talks without an end"))
 
     def _read(self, found: list[pq.abc.PGresult]) -> list[Row]:
         for result in found:
@@ -205,13 +237,15 @@ class BlockingConnection(LibpqConnection):
                 if rows is not None:
                     return rows
                 left = deadline - boot_time()
+                if left <= 0:  # whoever talks without an end can always be read
+                    break
             raise self.late(deadline - began)
         except Exception:
             raise
         except BaseException:  # Ctrl-C
             with contextlib.suppress(Exception):
                 deadline = boot_time() + _GRACE
-                while self.rows(found) is None and self.is_ready(select.POLLIN, deadline):
+                while self.rows(found) is None and boot_time() < deadline and self.is_ready(select.POLLIN, deadline):
                     self.take()
             raise
 
@@ -219,7 +253,7 @@ class BlockingConnection(LibpqConnection):
         """A long request: the server may want to be read while it is written to."""
         began = boot_time()
         while not self.flushed():
-            if not self.is_ready(select.POLLIN | select.POLLOUT, deadline):
+            if boot_time() >= deadline or not self.is_ready(select.POLLIN | select.POLLOUT, deadline):
                 raise self.late(deadline - began)
             self.take()
 

@@ -93,6 +93,7 @@ class Opening(ABC, Generic[AnyConnection]):
             if self.is_open:
                 return
             connection, number = await self._wire.open(self._kind, deadline), new_number()
+            connection.listens = True
             try:
                 await connection.tell(listening(number, self._wire.target.schema), deadline)
                 self.number = number

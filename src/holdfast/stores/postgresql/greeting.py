@@ -14,6 +14,9 @@ from .statements import Row, SessionStatements, Statements
 from .url import Target
 
 OLDEST = 140000
+_PLAINLY = (
+    "SET standard_conforming_strings = on; "  # else the server reads a backslash in our functions as something else
+)
 
 # Does a pooler lend one server connection to several of ours, transaction by transaction? While one of ours is idle and
 # another is in a transaction, each has a server of its own, unless they are lent. What to say on which of two connections:
@@ -62,7 +65,7 @@ class Greeting:
                 )
             try:
                 # The owner of the database may have said that types and functions are looked for elsewhere first.
-                yield f"SET LOCAL search_path = pg_catalog, pg_temp; {migration.text(target.schema)}"
+                yield f"{_PLAINLY}SET LOCAL search_path = pg_catalog, pg_temp; {migration.text(target.schema)}"
             except ServerError as error:
                 raise replies.not_created(error, target.where, target.schema) from None
         ((found,),) = yield f'SELECT "{target.schema}".version()'
@@ -81,7 +84,7 @@ class Greeting:
         """
         patience = max(1, int(self._target.timeout * 900))
         return (
-            "SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off; "
+            f"{_PLAINLY}SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off; "
             f"SET lock_timeout = {patience}; SET statement_timeout = {patience}; SET idle_session_timeout = 0; "
             "SET idle_in_transaction_session_timeout = 0; SET client_min_messages = error; "
             f"SET search_path = pg_catalog, pg_temp; {self._statements.preparing}"

@@ -18,7 +18,7 @@ from psycopg import pq
 
 from ...drivers.base import boot_time
 from ...errors import Unavailable
-from .connection import Broken, LibpqConnection
+from .connection import FEW, Broken, LibpqConnection
 from .replies import ServerError
 from .statements import Params, Row, Statement
 
@@ -52,6 +52,7 @@ class Lane(LibpqConnection):
         self._alarm_at = NEVER
         self._writing = False
         self._number = -1
+        self._unasked = 0  # how often something came, since it was asked anything
 
     def start(self) -> None:
         self._number = self.fileno()  # libpq forgets it when the connection breaks, but the loop has to
@@ -115,6 +116,7 @@ class Lane(LibpqConnection):
             batch.sort(key=lambda one: one.params[0])
         self._flight = batch
         self._found = []
+        self._unasked = 0
         self.sent = boot_time()
         try:
             sent = self.say(what) if isinstance(what, str) else self.send(what, [one.params for one in batch])
@@ -148,8 +150,14 @@ class Lane(LibpqConnection):
             return
         except ServerError as error:
             rows, refused = [], error
-        if rows is None or not self._flight:
-            return  # the rest is to come; or it was unasked: a notice, or a farewell, which the next read will find
+        if rows is None:
+            return  # the rest is to come
+        if not self._flight:  # it was unasked: a notice, or a farewell, which the next read will find
+            self.turn_deaf()
+            self._unasked += not self.listens
+            if self._unasked > FEW:
+                self.fail(self._endless())
+            return
         flight, self._flight, self.sent = self._flight, [], NEVER
         each = [rows] * len(flight) if refused or len(flight) == 1 else [[row] for row in rows]
         for one, its_rows in zip(flight, each, strict=True):

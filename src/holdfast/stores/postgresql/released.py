@@ -2,7 +2,10 @@
 
 Whoever finds a connection broken cannot tell a crash from a cut cable: so on the next one the latest releases are said again,
 which is harmless, before anything else is. Those whose row somebody has locked just then are left unsaid, and said before what is
-asked next, on whatever connection. Written as conversations without a connection, as the greeting is.
+asked next, on whatever connection. One connection says them, and others that are opened meanwhile do not: all at once they
+stood in each other's way for longer than connections lived that were cut all the time.
+
+Written as conversations without a connection, as the greeting is.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ class Released:
         self._release = release  # None: nothing is ever added, since a session's lock goes with its connection
         self._latest: deque[tuple[float, bytes, bytes]] = deque(maxlen=_MOST)
         self.doubtful = False  # a connection broke since they were last said
+        self._saying = False
         self._unsaid: list[tuple[bytes, bytes]] = []
         self._not_before = 0.0
 
@@ -38,6 +42,7 @@ class Released:
     def forget(self) -> None:
         self._latest.clear()
         self._unsaid = []
+        self._saying = False
 
     @property
     def owed(self) -> bool:
@@ -46,11 +51,16 @@ class Released:
 
     def again(self) -> Conversation:
         """On a new connection."""
-        if not self.doubtful or not self._latest:
-            return
         latest = list(self._latest)
+        if not self.doubtful or not latest or self._saying:
+            return
         since = latest[-1][0] - _FORGETFUL  # what came after those is not known to be on the disk
-        locked = yield from self._said([(name, holder) for at, name, holder in latest if at >= since])
+        doubted = [(name, holder) for at, name, holder in latest if at >= since]
+        try:
+            self._saying = True
+            locked = yield from self._said(doubted)
+        finally:
+            self._saying = False
         self._unsaid += locked
         self.doubtful = False
 

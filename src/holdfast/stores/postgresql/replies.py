@@ -28,6 +28,7 @@ _WRONG = ("28", "3D", "42")
 _GARBLED = (
     *("invalid response to SSL negotiation", "error response during SSL exchange", "wrong version number"),
     *("expected authentication request", "unexpected message from server"),
+    *("SSL SYSCALL error", "SSL connection has been closed unexpectedly"),  # it hung up: it is restarting
 )
 _LOGIN = ("authentication", "password", "pg_hba.conf", 'role "', 'database "', "certificate", "SSL", "sslmode")
 

@@ -485,7 +485,7 @@ BEGIN
         WHERE p.name = a_name AND p.place <> 0 AND (p.holder = a_holder OR p.place < 0 AND a_units = a_capacity);
     INSERT INTO "holdfast".locks (name, place, token, holder, owner, note, units, capacity, since, ttl, ends, ear)
     VALUES (a_name, -book.last_place, book.last, a_holder, a_owner, a_note, a_units, a_capacity, now_us, a_ttl, now_us, pg_backend_pid());
-    PERFORM "holdfast".session_patience(a_ttl);
+    PERFORM set_config('idle_session_timeout', least((a_ttl + 999) / 1000, 2147483647)::text, false);
     RETURN book.last;
 END $$;
 
@@ -539,7 +539,7 @@ BEGIN
     DELETE FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place <> 0 AND p.holder = a_holder
         RETURNING p.place < 0 INTO was_inside;
     PERFORM pg_advisory_unlock_all();
-    PERFORM "holdfast".session_patience(0);
+    PERFORM set_config('idle_session_timeout', '0', false);
     RETURN coalesce(was_inside, false);
 END $$;
 

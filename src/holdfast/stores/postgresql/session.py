@@ -11,42 +11,24 @@ holder that is stopped, or cut off, keeps nobody out for longer. Its ttl begins 
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Callable, Sequence
 
 from ... import rule
-from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
+from ...claim import LAST_WORDS, MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Misuse, Unavailable, Unsupported
+from .. import promises
 from ..kit.wary import wary
-from . import replies
+from .any_store import LEAST, SECOND, SWEEP_EVERY, AnyStore
 from .greeting import Greeting
 from .replies import ServerError
 from .snapshots import snapshot
-from .statements import Params, Row, SessionStatements, Statement, long, read, whole
+from .statements import TRUE, Params, Row, SessionStatements, Statement, long, read, whole
 from .url import Target
 from .wires import Session, SessionWire
 
-TRAITS = Traits(
-    system="postgresql",
-    scope="network",
-    fenced="yes: minted in a table in the statement that takes the lock; last token + 1, or the server's time in µs if that is "
-    "more",
-    fair=True,
-    bell=True,
-    durable="tokens; a lock lives with its connection, and no crash of the server leaves it behind",
-    clock="none: a lock lives as long as its connection; one that was silent for a ttl is ended, by the holder or by the server",
-    survives="kill -9 of any client. A restart or failover of the server ends all locks: their holders are told at once",
-)
-RELAXED = (
-    "tokens, by the server's clock: one of the last 0.6 s may be forgotten in a crash, which ends its lock too "
-    "(durability=relaxed)"
-)
 _FOREIGN = b"\xff"  # what names begin with in the table
 _LOOK_AGAIN = 10.0
-_SWEEP_EVERY = 64
-_SECOND = 1_000_000
-_LEAST = 0.1  # seconds: a look takes a moment
 _ARRIVED = 5.0  # seconds: by then a wait that was begun is in the server's line, or was lost on its way
 
 
@@ -63,22 +45,17 @@ class Record:
 
 
 @wary("PostgreSQL", lambda store: store._target.where)
-class SessionStore:
+class SessionStore(AnyStore[SessionWire, SessionStatements]):
     def __init__(
         self, target: Target, wire: SessionWire, greeting: Greeting, statements: SessionStatements, driver: Driver
     ) -> None:
-        self._target = target
-        self._wire = wire
-        self._greeting = greeting
-        self._sql = statements
-        self._driver = driver
+        super().__init__(target, wire, greeting, statements, driver)
         self._records: dict[str, Record] = {}
         self._doubtful: dict[
             str, float
         ] = {}  # holders whose connection may live on at the server's side, and until when
         self._lost: Callable[[str, str], None] = lambda holder, why: None
         self._direct = False
-        self._releases = itertools.count(int(driver.uniform(0, _SWEEP_EVERY)))
 
     def tell_losses_to(self, lost: Callable[[str, str], None]) -> None:
         """Call `lost(holder, why)` as soon as a connection has ended."""
@@ -86,7 +63,7 @@ class SessionStore:
 
     @property
     def traits(self) -> Traits:
-        return TRAITS._replace(durable=RELAXED) if self._target.relaxed else TRAITS
+        return promises.POSTGRESQL_SESSIONS_RELAXED if self._target.relaxed else promises.POSTGRESQL_SESSIONS
 
     # ---- the protocol
 
@@ -100,7 +77,7 @@ class SessionStore:
         if record is None:
             return await self._first(claim, deadline)
         if record.token and claim.ttl != record.claim.ttl:
-            await self._ask(record, self._sql.patience, (long(int(claim.ttl * _SECOND)),), deadline)
+            await self._ask(record, self._sql.patience, (long(int(claim.ttl * SECOND)),), deadline)
         if not record.token:
             try:
                 rows = record.session.outcome()
@@ -149,7 +126,7 @@ class SessionStore:
         if self._driver.now() < record.begun + _ARRIVED:
             return False
         params = (long(record.session.pid), self._key(record.claim.name))
-        return (await self._plainly(self._sql.present, params, record.claim.name, deadline))[0][0] != b"\1"
+        return (await self._plainly(self._sql.present, params, record.claim.name, deadline))[0][0] != TRUE
 
     async def wait(self, place: Place, timeout: float) -> None:
         record = self._records.get(place.claim.holder)
@@ -180,27 +157,30 @@ class SessionStore:
         deadline = self._driver.now() + within
         record = self._records.get(claim.holder)
         there = False
-        if record is not None and record.session.alive:
+        if record is not None and record.session.alive and not record.session.stranded:
             try:
                 await self._leave(record, deadline - within / 2)
                 there = True
             except Unavailable:
                 there = False
         if not there:
-            if record is not None:
-                self._drop(record)
-            # Its connection has ended, but perhaps on our side only: have the server end it too.
+            # Its connection has ended, but perhaps on our side only: have the server end it too. And if nobody has ended it, only
+            # then do we: else the server may have seen that first, and calls it a loss.
             params = (_name(claim.name), claim.holder.encode())
-            there = (await self._plainly(self._sql.end, params, claim.name, deadline))[0][0] == b"\1"
+            try:
+                there = (await self._plainly(self._sql.end, params, claim.name, deadline))[0][0] == TRUE
+            finally:
+                if record is not None:
+                    self._drop(record)
             self._doubtful.pop(claim.holder, None)
-        if next(self._releases) % _SWEEP_EVERY == 0:
+        if next(self._releases) % SWEEP_EVERY == 0:
             await self._wire.sweep(self._sql.sweep, deadline)
         return there
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
-        deadline = self._driver.now() + max(timeout, _LEAST)
+        deadline = self._driver.now() + max(timeout, LEAST)
         try:
-            found = await self.inspect(name, max(timeout, _LEAST))
+            found = await self.inspect(name, max(timeout, LEAST))
         except Unavailable:
             if self._driver.now() < deadline:
                 raise
@@ -236,7 +216,7 @@ class SessionStore:
         self._doubtful = {}
         self._wire.forked()
 
-    async def close(self) -> None:
+    async def close(self, within: float = LAST_WORDS) -> None:
         for record in list(self._records.values()):
             record.session.close()
         self._records.clear()
@@ -338,7 +318,7 @@ class SessionStore:
                 rule.next_token(MAX_TOKEN, MAX_TOKEN + 1, name)
             except Unavailable as used_up:
                 return used_up
-        return replies.explained(error, self._wire.where, self._target.schema)
+        return self._refused(error)
 
 
 def _check(claim: Claim) -> None:
@@ -356,6 +336,6 @@ def _name(name: str) -> bytes:
 def _terms(claim: Claim) -> Params:
     _, holder, owner, ttl, units, capacity, _, _, note = claim
     return (
-        holder.encode(), owner.encode("utf-8", "replace"), note.encode(), long(int(ttl * _SECOND)), whole(units),
+        holder.encode(), owner.encode("utf-8", "replace"), note.encode(), long(int(ttl * SECOND)), whole(units),
         whole(capacity),
     )  # fmt: skip

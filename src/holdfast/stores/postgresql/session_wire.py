@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...drivers.base import Driver, boot_time
+from ...drivers.starting import start
 from ...errors import Unavailable
-from .connection import BlockingConnection, Broken
+from .connection import FEW, BlockingConnection, Broken
 from .ear import ThreadEar
 from .greeting import Greeting
 from .released import Released
@@ -29,6 +30,7 @@ class BlockingSession:
 
     def __init__(self, connection: BlockingConnection, pid: int, watcher: Watcher) -> None:
         self.connection = connection
+        connection.most_pieces = FEW
         self.pid = pid
         self._watcher = watcher
         self._mutex = threading.RLock()  # the watcher and whoever uses it
@@ -41,7 +43,9 @@ class BlockingSession:
         self.wanted = 0.0  # somebody waits for the answer to a ping sent after that
         self.heard = 0.0  # when the latest ping that was answered was sent
         self.alive = True
+        self.stranded = False
         self.deadline = NEVER
+        self.since = 0.0  # when the watcher was told of it
         self.token = 0
         self.lost: Callable[[], None] = _nobody
 
@@ -54,7 +58,7 @@ class BlockingSession:
                 raise Unavailable(f"the connection to PostgreSQL at {self.connection.where} has ended")
             try:
                 while self.pinged is not None:  # an answer that is owed comes first
-                    if not self.connection.is_ready(select.POLLIN, deadline):
+                    if boot_time() >= deadline or not self.connection.is_ready(select.POLLIN, deadline):
                         raise self.connection.late(within)
                     self.look()
                 return await self.connection.ask(statement, params, deadline)
@@ -82,9 +86,7 @@ class BlockingSession:
                 return []
             assert self._found is not None
             try:
-                if self.connection.is_stale():
-                    self.connection.take()
-                rows = self.connection.rows(self._found)
+                rows = self.connection.rows(self._found, take=self.connection.is_stale())
             except Unavailable as error:
                 self.end()
                 raise Unavailable(str(error)) from None
@@ -175,7 +177,7 @@ class BlockingSession:
         self._watcher.tell()
         if self.lost is not _nobody:
             # Not here: what the holder does about it may take long, and others are watched over meanwhile.
-            threading.Thread(target=self.lost, name="holdfast-loss", daemon=True).start()
+            start(self.lost, "holdfast-loss")
 
     def close(self) -> None:
         self.lost = _nobody

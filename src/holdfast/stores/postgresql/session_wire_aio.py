@@ -11,7 +11,7 @@ from psycopg import pq
 
 from ...drivers.base import Driver, boot_time
 from ...errors import Unavailable
-from .connection import Broken
+from .connection import FEW, Broken
 from .ear_aio import LoopEar
 from .greeting import Greeting
 from .lane import NEVER, Lane
@@ -29,6 +29,7 @@ class WatchedLane(Lane):
 
     def __init__(self, pgconn: pq.abc.PGconn, where: str) -> None:
         super().__init__(pgconn, where)
+        self.most_pieces = FEW
         self.ended: Callable[[], None] = lambda: None
 
     def fail(self, error: Unavailable) -> None:
@@ -58,6 +59,10 @@ class AioSession:
     @property
     def alive(self) -> bool:
         return self.lane.open
+
+    @property
+    def stranded(self) -> bool:
+        return self.lane.loop.is_closed()
 
     async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...claim import Eviction, Holding, Snapshot, Waiting
-from .statements import Row, read
+from .statements import TRUE, Row, read
 
 _SECOND = 1_000_000
 
@@ -15,7 +15,7 @@ def snapshot(name: str, rows: list[Row]) -> Snapshot:
     capacity = 0
     for row in rows:
         now, place, token, held, _, _, units, _, since, ends, its_capacity, *_ = map(read, row)
-        owner, note, fair = row[4].decode(), row[5].decode(), row[7] == b"\1"
+        owner, note, fair = row[4].decode(), row[5].decode(), row[7] == TRUE
         age, left = max(0, now - since) / _SECOND, (ends - now) / _SECOND
         if place == 0:
             capacity = its_capacity

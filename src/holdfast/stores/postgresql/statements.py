@@ -14,6 +14,7 @@ from ...claim import Claim
 Params = Sequence[bytes]
 Row = tuple[bytes, ...]
 
+TRUE = b"\1"  # as the server packs it
 long, whole = struct.Struct(">q").pack, struct.Struct(">i").pack
 _OIDS = {"bytea": 17, "bigint": 20, "integer": 23, "bytea[]": 1001, "bigint[]": 1016, "integer[]": 1007}
 _SECTION = re.compile(r"^-- (\w+) \(([^)]*)\)\n(.*?)(?=\n\n|\Z)", re.DOTALL | re.MULTILINE)

@@ -36,4 +36,4 @@ FROM "holdfast".locks WHERE name = $1 ORDER BY place
 -- names (bytea)
 SELECT DISTINCT name FROM "holdfast".locks
 WHERE holder <> '' AND ends > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-    AND name >= $1 AND name < '\xff' AND substr(name, 1, octet_length($1)) = $1
+    AND name >= $1 AND name < E'\\xff' AND substr(name, 1, octet_length($1)) = $1

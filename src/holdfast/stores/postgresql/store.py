@@ -8,47 +8,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ... import rule
-from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
+from ...claim import LAST_WORDS, MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable
+from .. import promises
+from ..kit.repeats import Repeats
 from ..kit.wary import wary
 from . import replies
+from .any_store import LEAST, SECOND, SWEEP_EVERY, AnyStore
 from .ear import watch_key
 from .greeting import Greeting
 from .replies import ServerError
 from .snapshots import snapshot
-from .statements import Once, Params, Row, Statement, Statements, claim_params, long, read, renew_params, whole
+from .statements import TRUE, Once, Params, Row, Statement, Statements, claim_params, long, read, renew_params, whole
 from .url import Target
 from .wire import Wire
-
-TRAITS = Traits(
-    system="postgresql",
-    scope="network",
-    fenced="yes: kept in the row that grants, in the same transaction; last token + 1, or the server's time in µs if that is "
-    "more, so they rise through a deleted row, an emptied or restored database and a failover to a stale replica (unless "
-    "its clock lags by more than that took: then the storage refuses the low token)",
-    fair=True,
-    bell=True,
-    durable="every grant, by the database's own log; a release or renewal of the last 0.6 s may be lost in a crash of the "
-    "server, which only delays the next holder (until its client says it again, or the ttl ends) or shortens the lease",
-    clock="the server's wall clock: set forward it ends leases early, set back it lengthens them by a ttl at most",
-    survives="kill -9 of any client; crash and restart of the server. A failover to an asynchronous replica may forget the "
-    "latest grants: two then believe they hold it; only fenced storage stays correct",
-)
-RELAXED = (
-    "tokens, by the server's clock; a grant of the last 0.6 s may be lost in a crash of the server, and then be granted "
-    "again with a higher token (durability=relaxed)"
-)
 
 _JOIN, _RELAXED, _ALONE, _HASTY = 2, 4, 8, 16
 _PATIENCE = 8  # the bits from here on: how long to wait for a row, in ms
 _HELD_UP = 1.0  # seconds: so long, at most, the renewals of all others wait for names whose rows somebody has locked
-_SWEEP_EVERY = 64  # releases
 _MOST_CROWDED = 1000
 _MOST_PACKED = 4096
 _TRIES = 3  # to find a server with our schema; those whom others stood in the way of try for as long as they have time
-_SECOND = 1_000_000
-_LEAST = 0.1  # seconds: a look takes a moment
 _BUSY = whole(4)
 _KEPT, _LOCKED = ord("1"), ord("?")
 Ask = Callable[[Statement, Params, float], Awaitable[list[Row]]]
@@ -56,19 +37,13 @@ _tuple = tuple.__new__  # a named tuple's own constructor is a function in Pytho
 
 
 @wary("PostgreSQL", lambda store: store._target.where)
-class PostgresStore:
+class PostgresStore(Repeats, AnyStore[Wire, Statements]):
     def __init__(self, target: Target, wire: Wire, greeting: Greeting, statements: Statements, driver: Driver) -> None:
-        self._target = target
-        self._wire = wire
-        self._greeting = greeting
-        self._sql = statements
-        self._driver = driver
+        super().__init__(target, wire, greeting, statements, driver)
         self._hasty = _HASTY if wire.shares else 0
         self._flags = _ALONE | (_RELAXED if target.relaxed else 0)
         self._bells: dict[str, Any] = {}
         self._seats = itertools.count(1)
-        # Begins anywhere, so that many short lives sweep as often as one long one.
-        self._releases = itertools.count(int(driver.uniform(0, _SWEEP_EVERY)))
         self._wakes = 0
         self._crowded: set[str] = set()  # names that had a line when last claimed: there, join it at the first asking
         self._polls = not target.bell
@@ -78,7 +53,7 @@ class PostgresStore:
 
     @property
     def traits(self) -> Traits:
-        traits = TRAITS._replace(durable=RELAXED) if self._target.relaxed else TRAITS
+        traits = promises.POSTGRESQL_RELAXED if self._target.relaxed else promises.POSTGRESQL
         return traits._replace(bell=False) if self._polls else traits
 
     # ---- the protocol
@@ -114,14 +89,18 @@ class PostgresStore:
             rule.same_capacity(name, capacity, value)
         if kind == 3:
             rule.next_token(value, MAX_TOKEN + 1, name)
-        return Place(claim, value / _SECOND)
+        return Place(claim, value / SECOND)
 
     async def _claimed(self, packed: Params, flags: int, deadline: float) -> tuple[int, int]:
         """What the server says to that claim: see `claim` in schema.sql."""
-        params = (*packed[:7], whole(flags | self._hasty), *packed[8:])
-        rows = await self._ask(self._sql.claim, params, deadline)
+        asked = Once((*packed[:7], whole(flags | self._hasty), *packed[8:]))
+        rows = await self._ask(self._sql.claim, asked, deadline)
         if rows[0][0] == _BUSY:
-            rows = await self._ask_aside(self._sql.claim, (*packed[:7], whole(flags), *packed[8:]), deadline)
+            first, asked = asked, Once((*packed[:7], whole(flags), *packed[8:]))
+            asked.twice = first.twice
+            rows = await self._ask_aside(self._sql.claim, asked, deadline)
+        if asked.twice:
+            self._repeats(packed[1].decode())
         return read(rows[0][0]), read(rows[0][1])
 
     async def wait(self, place: Place, timeout: float) -> None:
@@ -171,13 +150,13 @@ class PostgresStore:
             asked.twice = first.twice
             rows = await self._ask_aside(self._sql.release, asked, deadline)
         self._wire.released.add(name, holder)
-        if next(self._releases) % _SWEEP_EVERY == 0:
+        if next(self._releases) % SWEEP_EVERY == 0:
             await self._wire.sweep(self._sql.sweep, deadline)
         # Not there any more: since the first one arrived, as far as anybody can tell. That is no loss.
-        return rows[0][0] == b"\1" or asked.twice
+        return rows[0][0] == TRUE or asked.twice
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
-        deadline = self._driver.now() + max(timeout, _LEAST)
+        deadline = self._driver.now() + max(timeout, LEAST)
         try:
             await self._watch(name, token, timeout, deadline)
         except Unavailable:
@@ -190,10 +169,10 @@ class PostgresStore:
         ear = self._wire.ear
         bell = ear.expect(watch_key(name.encode().hex()))
         try:
-            long_enough = int((timeout + self._target.timeout) * _SECOND)
+            long_enough = int((timeout + self._target.timeout) * SECOND)
             rows = await self._ask(self._sql.watch, (name.encode(), long(token), long(long_enough)), deadline)
             kind, value = read(rows[0][0]), read(rows[0][1])
-            left = min(value / _SECOND, deadline - self._driver.now())
+            left = min(value / SECOND, deadline - self._driver.now())
             if self._wakes != wakes:
                 return  # before there was anybody to be woken
             if kind == 1 and self._polls:
@@ -227,7 +206,7 @@ class PostgresStore:
         self._bells = {}
         self._wire.forked()
 
-    async def close(self) -> None:
+    async def close(self, within: float = LAST_WORDS) -> None:
         await self._wire.close()
 
     # ---- conversations
@@ -286,11 +265,11 @@ class PostgresStore:
                     self._wire.reset()
                 missing += error.state in replies.MISSING
                 if error.state not in replies.MISSING | replies.CONFLICTS or missing == _TRIES:
-                    raise replies.explained(error, self._wire.where, self._target.schema) from None
+                    raise self._refused(error) from None
                 if error.state in replies.CONFLICTS:
                     await self._driver.sleep(self._driver.uniform(0.001, 0.02))
                 if self._driver.now() >= deadline:
-                    raise replies.explained(error, self._wire.where, self._target.schema) from None
+                    raise self._refused(error) from None
             try:
                 return await ask(statement, params, deadline - self._driver.now())
             except ServerError as another:

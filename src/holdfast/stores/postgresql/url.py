@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from ...errors import Misuse, Unavailable
 from ...secret import Secret
-from ..kit.url import Options, either, one_of, seconds, whole
+from ..kit.url import Options, either, one_of, relaxed, seconds, whole
 
 _KNOWS_REQUIRE_AUTH = 160000  # libpq
 _TLS = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir", "sslcertmode")
@@ -53,14 +53,10 @@ def _schema(value: str, what: str) -> str:
     return value
 
 
-def _relaxed(value: str, what: str) -> bool:
-    return one_of("full", "relaxed")(value, what) == "relaxed"
-
-
 OURS: Options = {
     "mode": ("mode", one_of("lease", "session")),
     "schema": ("schema", _schema),
-    "durability": ("relaxed", _relaxed),
+    "durability": ("relaxed", relaxed),
     "timeout": ("timeout", seconds(0.05, 600)),
     "pool": ("pool", whole(1, 1000)),
     "retention": ("retention", seconds(0.1, 365 * 86400)),
@@ -103,6 +99,8 @@ def _resolved(conninfo: str, options: set[str]) -> Target:
         said = conninfo_to_dict(conninfo)
     except ProgrammingError as error:
         why = _plain(str(error), options)
+    except UnicodeDecodeError:
+        why = "something in it, written as %XX, is not UTF-8"
     if said is None:  # raised here, and not above: libpq's own words are not to be found in its context
         raise Misuse(
             f"libpq does not understand the PostgreSQL URL ({why}). Besides libpq's own options it takes "

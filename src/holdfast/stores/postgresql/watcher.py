@@ -2,6 +2,9 @@
 
 It is the only one that asks them whether they are there, and the only one that reads the answer; so one connection in trouble
 is one connection in trouble.
+
+To wake a thread costs as much as the lock itself. So whoever was not there for long is only looked at between two naps, and
+most locks come and go while it naps.
 """
 
 from __future__ import annotations
@@ -10,15 +13,19 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...drivers.base import boot_time
+from ...drivers.starting import start
 
 if TYPE_CHECKING:
     from .session_wire import BlockingSession
 
 NEVER = float("inf")
 _LONGEST = 5.0  # seconds between two looks
+_NAP = 0.05  # the same while some have only just come, or gone
+_LINGER = 1.0  # seconds it stays after the last has gone
 
 
 class Watcher:
@@ -30,19 +37,22 @@ class Watcher:
         self._watched: set[BlockingSession] = set()
         self._thread: threading.Thread | None = None
         self._wake: tuple[int, int] | None = None  # there while it runs
+        self._naps = False  # it will look again soon, without being woken
+        self._latest = 0.0  # when one came last
 
     def add(self, session: BlockingSession) -> None:
         with self._mutex:
             if not session.alive:
                 return
             known = session in self._watched
-            self._watched.add(session)
+            if not known:
+                session.since = self._latest = boot_time()
+                self._watched.add(session)
             if self._wake is None or self._thread is None or not self._thread.is_alive():
                 # In this order, and each with a pipe of its own: interrupted anywhere here, the next who comes starts another.
                 self._wake = os.pipe()
-                self._thread = threading.Thread(target=self._run, args=self._wake, name="holdfast-watcher", daemon=True)
-                self._thread.start()
-            elif not known:
+                self._thread = start(partial(self._run, *self._wake), "holdfast-watcher")
+            elif not known and not (self._naps and session.deadline > session.since + _NAP):
                 os.write(self._wake[1], b"!")
 
     def remove(self, session: BlockingSession) -> None:
@@ -77,14 +87,19 @@ class Watcher:
     def stop(self) -> None:
         with self._mutex:
             self._watched.clear()
+            self._latest = 0.0
         self._nudge()
 
     def _run(self, ear: int, mouth: int) -> None:
         while True:
+            now = boot_time()
             with self._mutex:
                 sessions = list(self._watched)
                 ours = self._wake == (ear, mouth)
-                if not sessions or not ours:
+                naps = now < self._latest + (_NAP if sessions else _LINGER)
+                if ours:
+                    self._naps = naps
+                if not (sessions or naps) or not ours:
                     if ours:
                         self._wake = self._thread = None
                     os.close(ear)
@@ -92,8 +107,7 @@ class Watcher:
                     return
             poll = select.poll()
             poll.register(ear, select.POLLIN)
-            now = boot_time()
-            soonest = now + _LONGEST
+            soonest = now + (_NAP if naps else _LONGEST)
             for session in sessions:
                 soonest = min(soonest, self._prepared(session, poll, now))
             if any(number == ear for number, _ in poll.poll(max(0.0, soonest - boot_time()) * 1000)):
@@ -113,7 +127,8 @@ class Watcher:
             return min(session.deadline, now + 0.05)
         try:
             again = session.tend(now)
-            if session.alive and not session.begun:  # what was begun is read by whoever waits for it
+            is_new = now < session.since + _NAP and session.pinged is None
+            if session.alive and not session.begun and not is_new:  # what was begun is read by whoever waits for it
                 poll.register(session.connection.fileno(), select.POLLIN)
             return again
         except Exception:

@@ -68,7 +68,7 @@ class Wire:
         self._rows: dict[bytes, Turns] = {}  # by name: those who wait for its row
 
     def turns(self) -> Turns:
-        return Turns(self.driver.bell, self.driver.me, now=self._now)
+        return Turns(self.driver)
 
     # ---- asking
 
@@ -299,7 +299,7 @@ class Wire:
             self._everything.add(connection)
             try:
                 while (what := connection.step()) is not None:
-                    if not await connection.until_ready(what, until):
+                    if self._now() >= until or not await connection.until_ready(what, until):
                         raise host.late(share)
                 connection.start()
                 return connection
@@ -390,3 +390,5 @@ async def _hold(
                 question = conversation.send(rows)
     except StopIteration:
         return
+    finally:
+        conversation.close()  # now, and not when somebody forgets what has failed

@@ -35,6 +35,7 @@ class Connection(Protocol):
     shares: ClassVar[bool]  # several may ask at once, and are answered together
     prepared: bool  # the server knows our statements by name
     used: float
+    listens: bool  # what is told to all is for us
 
     @classmethod
     def begin(cls, target: Target, addresses: str = "") -> Self: ...
@@ -60,6 +61,11 @@ class Session(Protocol):
 
     @property
     def alive(self) -> bool: ...
+    @property
+    def stranded(self) -> bool:
+        """Its event loop is over: it is connected, and cannot be asked."""
+        ...
+
     async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]: ...
     def begin(self, statement: Statement, params: Params) -> None: ...
     def outcome(self) -> list[Row] | None:

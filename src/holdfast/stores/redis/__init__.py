@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ...drivers.base import Driver
 from .cluster import ClusterWire, NodeWire
@@ -10,7 +12,10 @@ from .store import RedisStore
 from .url import Target, parse
 from .wiring import Wire
 
-__all__ = ["RedisStore", "open_store", "open_wire"]
+if TYPE_CHECKING:
+    from .shared_wire import SharedWire
+
+__all__ = ["RedisStore", "open_shared", "open_store", "open_wire"]
 
 
 def open_store(url: str, driver: Driver) -> RedisStore:
@@ -21,16 +26,25 @@ def open_store(url: str, driver: Driver) -> RedisStore:
 
 def open_wire(target: Target, driver: Driver) -> Wire:
     """The connections of one server, or of a cluster, as this driver waits for them."""
-    from ...drivers.aio import Asyncio
     from ...drivers.threads import Threads
 
     open_node: Callable[[Target], NodeWire]
-    if isinstance(driver, Asyncio):
-        from .wire_aio import AioWire as open_node
-    elif isinstance(driver, Threads):
+    if isinstance(driver, Threads):
         from .wire import BlockingWire as open_node
     else:
-        from .stream_wire import StreamWire
+        open_node = partial(open_shared, driver=driver)
+    return ClusterWire(target, open_node, driver.now) if target.kind == "cluster" else open_node(target)
 
-        return StreamWire(target, driver)
-    return ClusterWire(target, open_node) if target.kind == "cluster" else open_node(target)
+
+def open_shared(target: Target, driver: Driver) -> SharedWire:
+    """Where tasks are cheap."""
+    from ...drivers.aio import Asyncio
+    from .shared_wire import SharedWire
+
+    if isinstance(driver, Asyncio):
+        from .pipe import open_pipe
+
+        return SharedWire(target, driver, open_pipe)
+    from .stream_pipe import by_streams
+
+    return SharedWire(target, driver, by_streams(driver))

@@ -27,7 +27,8 @@ if kind == 'hf:sole' then
     if ends - now > its_ttl then
         ends = now + its_ttl
         state = string.sub(state, 1, 31) .. struct.pack('>d', ends) .. string.sub(state, 40)
-        redis.call('SET', KEYS[1], state, 'KEEPTTL')
+        -- In a cluster, the slot may have moved to a node whose clock is behind, with what is left of its time, not its end.
+        redis.call('SET', KEYS[1], state, 'PX', math.ceil((math.max(token - now, its_ttl) + ARGV[4]) / 1000))
     end
     if ends <= now then
         kind, mark = 'hf:idle', token

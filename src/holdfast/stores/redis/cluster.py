@@ -5,19 +5,19 @@ Where a slot is, is learnt from the nodes themselves: asked for one that it does
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from ...drivers.base import boot_time
 from ...errors import HoldfastError, Misuse, Unavailable
 from .keys import SLOTS, pack, slot
-from .replies import NONSENSE, Reply, ReplyError, explained, nonsense
+from .replies import NONSENSE, Reply, ReplyError, explained, nonsense, sent_to
 from .url import Address, Target
 from .wiring import Ear, Wire
 
 _HOPS = 6  # between nodes, for one request
+MOST_NODES = 1000  # as many as Redis itself recommends
 _ASKING = pack("ASKING")
-_clock = time.monotonic
 
 
 class NodeWire(Wire, Protocol):
@@ -30,8 +30,11 @@ class NodeWire(Wire, Protocol):
 
 
 class ClusterWire:
-    def __init__(self, target: Target, open_wire: Callable[[Target], NodeWire]) -> None:
+    def __init__(
+        self, target: Target, open_wire: Callable[[Target], NodeWire], now: Callable[[], float] = boot_time
+    ) -> None:
         self._target = target
+        self._now = now
         self._open_wire = open_wire
         self._wires: dict[Address, NodeWire] = {}
         self._slots: dict[int, Address] = {}
@@ -54,6 +57,9 @@ class ClusterWire:
         """What names no key, as loading a script, goes before what does, wherever that goes; what it is told is not told here."""
         return await self._routed(requests, within, once=once)
 
+    async def ask_slowly(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+        return await self.ask_all(requests, within, once=True)
+
     async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:
         try:
             return await self._routed(requests, within, apart=True)
@@ -66,11 +72,15 @@ class ClusterWire:
         if isinstance(reply, ReplyError):
             raise explained(reply, self.where, self._target.prefix)
         slots: dict[int, Address] = {}
+        told = 0
         try:
             for first, last, master, *_ in reply:
-                address = master[0].decode() or self._target.addresses[0][0], int(master[1])
-                for number in range(max(first, 0), min(last + 1, SLOTS)):
-                    slots[number] = address
+                address = sent_to(master[0].decode(), master[1], self._target.addresses[0][0])
+                some = range(max(first, 0), min(last + 1, SLOTS))
+                told += len(some)
+                if told > SLOTS:  # a short answer that is much work: all slots, and all again, ten thousand times
+                    raise ValueError("a slot is told twice")
+                slots.update(dict.fromkeys(some, address))
         except NONSENSE as error:
             raise nonsense(reply, self.where) from error
         self._slots = slots
@@ -95,9 +105,22 @@ class ClusterWire:
         if wire is None:
             if self._closed:
                 raise Misuse(f"this connection to the Redis Cluster at {self.where} was closed")
+            self._make_room()
             opened = self._open_wire(self._target._replace(addresses=(address,)))
             wire = self._wires.setdefault(address, opened)  # another thread may have been quicker
         return wire
+
+    def _make_room(self) -> None:
+        """Nodes come and go, under new addresses; and what answers may send us anywhere. Forget those that have no slot."""
+        if len(self._wires) < MOST_NODES:
+            return
+        known = {*self._target.addresses, *self._slots.copy().values()}
+        for address in [one for one in self._wires.copy() if one not in known]:
+            if (gone := self._wires.pop(address, None)) is not None:
+                gone.reset()
+        if len(self._wires) >= MOST_NODES:
+            self._slots = {}
+            raise Unavailable(f"the Redis Cluster at {self.where} sends us to more than {MOST_NODES} nodes")
 
     def _address(self, number: int) -> Address:
         seeds = self._target.addresses
@@ -107,7 +130,7 @@ class ClusterWire:
         self, requests: Sequence[bytes], within: float, *, apart: bool = False, once: bool = False
     ) -> list[Reply]:
         """Each to its node. Apart from user work, trouble of a node is the answer to what it was asked; else it is raised."""
-        deadline = _clock() + within
+        deadline = self._now() + within
         replies: list[Reply] = [None] * len(requests)
         slots = {index: _slot(request) for index, request in enumerate(requests) if _has_key(request)}
         first = [request for request in requests if not _has_key(request)]
@@ -120,7 +143,7 @@ class ClusterWire:
                 (self._wire(address), [*first, *(requests[index] for index in some)])
                 for address, some in by_node.items()
             ]
-            answers = await self._asked(asked, deadline - _clock(), apart=apart, once=once)
+            answers = await self._asked(asked, deadline - self._now(), apart=apart, once=once)
             open_ = []
             for (address, indices), some in zip(by_node.items(), answers, strict=True):
                 if any(isinstance(reply, Unavailable) for reply in some):
@@ -135,7 +158,7 @@ class ClusterWire:
                         reply, Exception
                     ):  # learnt: else it would be looked for where another was not found
                         self._slots[slots[index]] = address
-            if not open_ or _clock() >= deadline:
+            if not open_ or self._now() >= deadline:
                 break
         lost = Unavailable(f"the Redis Cluster at {self.where} sends us from node to node: it is being rearranged")
         for index in open_:
@@ -178,14 +201,14 @@ class ClusterWire:
         try:
             number, place = rest.split(" ")
             host, _, port = place.rpartition(":")
-            address = host or self._target.addresses[0][0], int(port)
+            address = sent_to(host, port, self._target.addresses[0][0])
             if code == "MOVED":
-                self._slots[int(number)] = address
+                self._slots[int(number) % SLOTS] = address  # there are no more, whatever it says
                 return None
         except ValueError:
             return nonsense(reply, self.where)
         try:
-            return (await self._wire(address).ask_all(asking, deadline - _clock(), once=once))[-1]
+            return (await self._wire(address).ask_all(asking, deadline - self._now(), once=once))[-1]
         except HoldfastError as error:
             return error
 

@@ -22,7 +22,7 @@ from ...drivers.polling import POLLIN, POLLOUT, poll
 from ...drivers.threads import ThreadBell
 from ...errors import HoldfastError, Misuse, Unavailable
 from ..kit.url import tls_context
-from .replies import MOST, MOST_GREETING, Bounds, ProtocolError, Reader, Reply, check_greeting, greeting
+from .replies import MOST, MOST_GREETING, UNREADABLE, Bounds, ProtocolError, Reader, Reply, check_greeting, greeting
 from .url import Address, Target, show
 
 CHUNK = 8192
@@ -31,6 +31,7 @@ BROKEN = (OSError, EOFError, ProtocolError, MemoryError, ValueError)
 _WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _CONNECTING, _SHAKING_HANDS, _OPEN = "connecting", "shaking hands", "open"
+_NEVER = float("inf")
 _clock = time.monotonic
 _UNIX = getattr(socket, "AF_UNIX", None)
 # The last is how Windows says it.
@@ -65,17 +66,28 @@ class Connection:
         self._mutex = threading.Lock()  # an ear is read by one thread while another sends, and TLS bears no two at once
         self.wants = POLLOUT  # what poll() should wait for before `step`
         self._state = _CONNECTING
-        self._places = _places(address, _clock() + target.timeout if deadline is None else deadline)
+        self._opened_by = _clock() + target.timeout if deadline is None else deadline
+        self._places = _places(address, self._opened_by)
         self._guarded(self._next_place)
 
     # ---- opening
 
     def _next_place(self) -> None:
-        """Begin with the next of the addresses that the host has."""
+        """Begin with the next of the addresses that the host has. One that is silent leaves some time for the others."""
+        now = _clock()
+        self._next_at = now + (self._opened_by - now) / len(self._places)
         family, self._place = self._places.pop(0)
         self._keep(socket.socket(family, socket.SOCK_STREAM))
         self._socket.setblocking(False)
         self._connect()
+
+    def hurry(self) -> float:
+        """When the next of its host's addresses is to be tried: if that is now, it is. Never, once it is connected."""
+        if self._state is _CONNECTING and self._places and _clock() >= self._next_at:
+            with self._mutex:
+                self._socket.close()
+                self._guarded(self._next_place)
+        return self._next_at if self._state is _CONNECTING and self._places else _NEVER
 
     def _keep(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -165,7 +177,7 @@ class Connection:
                     return reply
         except HoldfastError:
             raise
-        except BROKEN as error:
+        except UNREADABLE as error:
             raise self.broken(error) from error
         return False
 
@@ -206,7 +218,7 @@ class Connection:
         """The reply that begins with `data`, of a request that was put by hand."""
         self._feed(data)
         while (reply := self.next()) is False:
-            if not self.wait(deadline):
+            if _clock() >= deadline or not self.wait(deadline):
                 raise BlockingIOError
             self.step()
         return reply
@@ -239,9 +251,14 @@ class Connection:
 
     def wait(self, deadline: float) -> bool:
         """Until there is something to do; False: the deadline came first."""
-        ready = poll()
-        ready.register(self._socket, self.wants)
-        return bool(ready.poll(max(0.0, deadline - _clock()) * 1000))
+        while True:
+            until = min(deadline, self.hurry())
+            ready = poll()
+            ready.register(self._socket, self.wants)
+            if ready.poll(max(0.0, until - _clock()) * 1000):
+                return True
+            if _clock() >= deadline:
+                return False
 
     def _go_on(self) -> None:
         if self._state is _OPEN:
@@ -288,7 +305,8 @@ class Connection:
 
     def late(self, within: float) -> Unavailable:
         time_given = f"within {within:.3g} s" if within > 0.001 else "in time"
-        return Unavailable(f"Redis at {show(self.address)} did not answer {time_given}")
+        hint = WITHOUT_TLS if self._state is _SHAKING_HANDS else ""
+        return Unavailable(f"Redis at {show(self.address)} did not answer {time_given}{hint}")
 
     def is_stale(self) -> bool:
         """Did the server close it, or say something unasked, while it lay idle?"""
@@ -325,6 +343,13 @@ class Talk:
     def step(self) -> None:
         self._go_on(self.connection.step)
 
+    def hurry(self) -> float:
+        try:
+            return self.connection.hurry()
+        except HoldfastError as error:
+            self.trouble = error
+            return _NEVER
+
     def _go_on(self, action: Callable[[], None]) -> None:
         try:
             action()
@@ -337,16 +362,53 @@ class Talk:
 def together(talks: Sequence[Talk], within: float) -> None:
     """Read whoever answers, until all have, or it is time. Trouble of one is its own, and stands in its `trouble`."""
     deadline = _clock() + within
-    while open_ := {talk.connection.fileno(): talk for talk in talks if not talk.is_over}:
+    while True:
+        until = min([deadline, *(talk.hurry() for talk in talks if not talk.is_over)])
+        open_ = {talk.connection.fileno(): talk for talk in talks if not talk.is_over}
+        if not open_:
+            return
         waiting = poll()
         for descriptor, talk in open_.items():
             waiting.register(descriptor, talk.connection.wants)
-        ready = waiting.poll(max(0.0, deadline - _clock()) * 1000)
+        ready = waiting.poll(max(0.0, until - _clock()) * 1000)
         for descriptor, _ in ready:
             open_[descriptor].step()
-        if not ready:
+        if _clock() >= deadline:  # whoever talks without an end can always be read
             for talk in open_.values():
-                talk.trouble = talk.connection.late(within)
+                if not talk.is_over:
+                    talk.trouble = talk.connection.late(within)
+
+
+class Dialler:
+    """How a thread connects: see dialing.py."""
+
+    async def open(self, target: Target, address: Address, deadline: float, *, known: bool) -> Connection:
+        within = deadline - _clock()
+        connection = Connection(target, address, known=known, deadline=deadline)
+        try:
+            # Look first: to a socket of this machine we are connected at once, and a quick server has answered already.
+            while not known:
+                if connection.next() is not False:
+                    raise connection.broken(ConnectionError("it answers what nobody has asked"))
+                if connection.greeted:
+                    break
+                if _clock() >= deadline or not connection.wait(deadline):
+                    raise connection.late(max(within, 0.0))
+                connection.step()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def ask(self, connection: Connection, request: bytes, deadline: float) -> Reply:
+        talk = Talk(connection, [request])
+        together([talk], deadline - _clock())
+        if talk.trouble is not None:
+            raise talk.trouble
+        return talk.replies[0]
+
+    def close(self, connection: Connection) -> None:
+        connection.close()
 
 
 def _end() -> bytes:
@@ -365,6 +427,10 @@ def _places(address: Address, deadline: float) -> list[tuple[int, Any]]:
     except OSError as error:
         raise Unavailable(f"cannot connect to Redis at {show(address)}: {error}") from error
     return [(family, where) for family, _, _, _, where in found]
+
+
+# Its server may take a greeting of TLS for a long word, and wait for the rest of it.
+WITHOUT_TLS = "; if it speaks no TLS, write redis:// instead of rediss://"
 
 
 def no_tls(error: ssl.SSLError, address: Address) -> HoldfastError:

@@ -9,9 +9,10 @@ import os
 import time
 from collections.abc import Callable
 
+from ...drivers.base import finish
 from ...errors import Unavailable
 from .. import ears
-from .connection import Connection, Talk, together
+from .connection import Connection, Dialler
 from .keys import pack
 from .replies import Reply, ReplyError, explained, heard
 
@@ -63,12 +64,9 @@ class ThreadEar(ears.ThreadEar[bytes, Connection]):
     def _subscribed(self, deadline: float) -> Connection:
         connection = self._dial(deadline)
         try:
-            talk = Talk(connection, [pack("SUBSCRIBE", self.channel)])
-            together([talk], deadline - time.monotonic())
-            if talk.trouble is not None:
-                raise talk.trouble
-            if isinstance(talk.replies[0], ReplyError):
-                raise explained(talk.replies[0], "this address", self._prefix)
+            reply = finish(Dialler().ask(connection, pack("SUBSCRIBE", self.channel), deadline))
+            if isinstance(reply, ReplyError):
+                raise explained(reply, "this address", self._prefix)
         except BaseException:
             connection.close()
             raise

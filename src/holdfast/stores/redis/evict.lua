@@ -1,14 +1,8 @@
--- Put out whoever holds a token, mint one past it, and remember who did it.
+-- Evict whoever holds a token, mint one past it, and remember who did it.
 -- KEYS: state, entries, ends, line, eviction    ARGV: token, by, retention µs, how long to remember ms
 -- Answers the new token, 0 if nobody holds that one; {2, the last token} if there are no more; {3} for a foreign value.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 local retention = tonumber(ARGV[3])
-
--- include book.lua
-local book = open(redis.call('GET', KEYS[1]))
-if not book then return {3} end
-book:expire()
+-- include opened.lua
 for _, holder in ipairs(redis.call('ZRANGE', ENDS, 0, -1)) do
     local e = book:entry(holder)
     if e and e.token == tonumber(ARGV[1]) then
@@ -17,6 +11,7 @@ for _, holder in ipairs(redis.call('ZRANGE', ENDS, 0, -1)) do
             book:save()
             return {2, book.mark}
         end
+        if book.kept then book:tell_keepers() end -- who was lent it must not be lent it again
         book:drop(holder, e)
         book.mark = past
         book.changed = true

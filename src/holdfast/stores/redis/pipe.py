@@ -8,14 +8,24 @@ future in the queue, so that its reply is still taken off, and given to nobody.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from asyncio import get_running_loop
 from collections import deque
-from typing import cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, cast
 
+from ...drivers.aio import LoopBell
+from ...drivers.base import boot_time
 from ...drivers.sockets import void
+from ...drivers.transports import open_protocol
 from ...errors import Unavailable
 from .connection import Disconnected
-from .replies import MOST, MOST_OF_LOOKING, Bounds, ProtocolError, Reader, Reply
+from .replies import MOST, MOST_OF_LOOKING, UNREADABLE, Bounds, ProtocolError, Reader, Reply
 from .url import Address, show
+from .wiring import Listener, Told
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 _LOOKS = 8  # in the time that an answer may take: one is missed so much of it late at most
 _SHORT = 24  # bytes: a token and its line
@@ -26,8 +36,9 @@ _ENOUGH = 32  # requests to write without waiting for more: the server works on 
 class Pipe(asyncio.BufferedProtocol):
     """A connection that many share. Whatever breaks it fails all that wait for a reply, and it is not used again."""
 
-    def __init__(self, address: Address, timeout: float) -> None:
-        self.loop = asyncio.get_running_loop()
+    def __init__(self, address: Address, timeout: float, listener: Listener | None = None) -> None:
+        self.loop = get_running_loop()
+        self._listener = listener
         self.where = show(address)
         self.open = False
         self._timeout = timeout
@@ -35,7 +46,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._bounds = Bounds()
         self._buffer = bytearray(65536)
         self._view = memoryview(self._buffer)
-        self._waiting: deque[asyncio.Future[Reply]] = deque()
+        self._waiting: deque[Told] = deque()
         self._answered = 0
         self._looks_until = 0  # up to this one, answers may be long
         self._noted: deque[tuple[int, float]] = deque()  # so many had been asked by then
@@ -44,16 +55,26 @@ class Pipe(asyncio.BufferedProtocol):
         self._watchdog: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
 
-    def look(self, request: bytes) -> asyncio.Future[Reply]:
-        """The answer may be long."""
-        self._looks_until = self._answered + len(self._waiting) + 1
-        return self.ask(request)
+    def expect_long(self, count: int) -> None:
+        """The next so many answers may be long."""
+        self._looks_until = self._answered + len(self._waiting) + count
+
+    def is_good(self) -> bool:
+        return self.open and self.loop is get_running_loop()
+
+    def is_alive(self) -> bool:
+        return self.open and not self.loop.is_closed()
 
     def ask(self, request: bytes) -> asyncio.Future[Reply]:
         reply: asyncio.Future[Reply] = asyncio.Future(loop=self.loop)
+        self.put(request, reply)
+        return reply
+
+    def put(self, request: bytes, reply: Told) -> None:
+        """Ask, and let it be told the answer as soon as it is read."""
         if not self.open or self._transport is None:
             reply.set_exception(Disconnected(f"lost the connection to Redis at {self.where}"))
-            return reply
+            return
         unsent = self._unsent
         if unsent:
             unsent.append(request)
@@ -67,7 +88,14 @@ class Pipe(asyncio.BufferedProtocol):
         self._waiting.append(reply)
         if self._watchdog is None:
             self._watch()
-        return reply
+
+    def tell(self, request: bytes) -> None:
+        """Without an answer of its own."""
+        if self.open and self._transport is not None:
+            self._transport.write(request)
+
+    def owed(self) -> Iterable[Told]:
+        return self._waiting
 
     def _flush(self) -> None:
         if not self._unsent:
@@ -108,6 +136,13 @@ class Pipe(asyncio.BufferedProtocol):
         for reply in waiting:
             if not reply.done():
                 reply.set_exception(type(error)(str(error)))
+        if self._listener is not None:
+            self._listener.lost(self)
+
+    def in_its_loop(self, action: Callable[[], None]) -> None:
+        """From any thread."""
+        with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits there
+            self.loop.call_soon_threadsafe(action)
 
     def disown(self) -> None:
         """In a forked child: give up our copy of the socket. The loop is the parent's too, so it is not touched."""
@@ -155,7 +190,7 @@ class Pipe(asyncio.BufferedProtocol):
     def _gets(self) -> Reply:
         try:
             return self._reader.gets()
-        except (ProtocolError, MemoryError) as error:
+        except UNREADABLE as error:
             self._foreign(error)
             return False
 
@@ -163,7 +198,27 @@ class Pipe(asyncio.BufferedProtocol):
         self.fail(Disconnected(f"what answers at {self.where} does not speak as Redis does: {error}"))
 
     def unasked(self, message: Reply) -> None:
+        if self._listener is not None:
+            self._listener.heard(message)
+            return
         self.fail(Disconnected(f"Redis at {self.where} said something unasked: {message!r:.80}"))
 
     def connection_lost(self, error: Exception | None) -> None:
         self.fail(Disconnected(f"lost the connection to Redis at {self.where}: {error or 'the server closed it'}"))
+
+
+async def open_pipe(
+    address: Address, tls: SSLContext | None, timeout: float, listener: Listener | None, deadline: float
+) -> Pipe:
+    """Connected, by a deadline of the driver's clock; OSError: it was not."""
+    pipe = Pipe(address, timeout, listener)
+    try:
+        if address[1]:
+            await open_protocol(address, tls, deadline, LoopBell(), lambda plain: pipe)
+        else:
+            async with asyncio.timeout(deadline - boot_time()):
+                await pipe.loop.create_unix_connection(lambda: pipe, address[0])
+    except BaseException:
+        pipe.fail(Unavailable("given up"))
+        raise
+    return pipe

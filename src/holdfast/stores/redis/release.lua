@@ -8,13 +8,17 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 if kind == 'hf:sole' then
     if string.sub(state, 41, 40 + string.byte(state, 40)) ~= ARGV[1] then return 0 end
-    -- Its token stays where it is, and its expiry is far enough.
+    -- Its token stays where it is, and its expiry is far enough: but for the end of this.
     if type(redis.pcall('SETRANGE', KEYS[1], 3, 'idle')) == 'table' then
         -- Out of memory, most likely. This needs none, and a script that has begun to write may go on.
         redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1]))
         redis.call('SETRANGE', KEYS[1], 3, 'idle')
     end
-    return struct.unpack('>d', state, 32) > now and 1 or 0
+    local token, _, _, ends = struct.unpack('>dddd', state, 8)
+    -- A slot that moves takes along what is left of a key's time, not its end. If the clock there is behind the token, that is
+    -- too soon: the token is not forgotten before the clock has passed it.
+    if token > now then redis.call('PEXPIRE', KEYS[1], math.ceil((token - now + ARGV[2]) / 1000)) end
+    return ends > now and 1 or 0
 end
 
 local retention = tonumber(ARGV[2])

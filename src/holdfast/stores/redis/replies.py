@@ -18,6 +18,7 @@ except ImportError as error:
 __all__ = [
     "ProtocolError",
     "Reader",
+    "UNREADABLE",
     "ReplyError",
     "Reply",
     "MOST",
@@ -33,6 +34,9 @@ __all__ = [
 MOST = 1 << 20  # bytes of one reply
 MOST_OF_LOOKING = 64 << 20  # but of who is inside and in line, and of names
 MOST_GREETING = 1 << 16  # and of a server that has not even let us in
+# What hiredis raises at what no Redis says. TypeError: a map of RESP 3, which nobody asked for, with a list for a key.
+UNREADABLE = (ProtocolError, MemoryError, ValueError, TypeError)
+_HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
 _LONG_LIST = re.compile(rb"\n[*%~>|][0-9]{7}")
 Reply: TypeAlias = Any  # bytes, int, None, a list of them, or a ReplyError
 
@@ -153,6 +157,14 @@ NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError)
 def nonsense(reply: Reply, where: str) -> Unavailable:
     """No Redis with our scripts would say so: another program at this address, or one in between."""
     return Unavailable(f"what answers at {where} does not speak as Redis does: {reply!r:.80}")
+
+
+def sent_to(host: str, port: str | bytes | int, otherwise: str = "") -> Address:
+    """Where a server sends us, with our password: to a host, and not to a socket of this machine. Else ValueError."""
+    number = int(port)
+    if not (_HOST.fullmatch(host) or (not host and otherwise)) or not 0 < number < 65536:
+        raise ValueError("no address")
+    return host or otherwise, number
 
 
 def heard(message: Reply, own: bytes, where: str, prefix: str = "hf") -> bytes | None:

@@ -10,6 +10,7 @@ from .replies import MOST_OF_LOOKING, Reply, nonsense
 
 COUNT = 500
 LONGEST = 120.0  # seconds: some hundred million keys, of whomever
+_DIGITS = 20  # of a cursor
 _clock = time.monotonic
 
 
@@ -20,13 +21,15 @@ def pattern_of(prefix: bytes, names: str) -> bytes:
 
 
 class Scan:
-    def __init__(self, pattern: bytes, where: str) -> None:
+    """`after`: the walk through another node of the same cluster. Both together have a bound."""
+
+    def __init__(self, pattern: bytes, where: str, after: Scan | None = None) -> None:
         self._pattern = pattern
         self._where = where
         self._cursor = b"0"
         self._seen: set[bytes] = set()
-        self._size = 0
-        self._ends = _clock() + LONGEST
+        self._size: int = after._size if after else 0
+        self._ends: float = after._ends if after else _clock() + LONGEST
 
     def request(self) -> bytes:
         return pack("SCAN", self._cursor, "MATCH", self._pattern, "COUNT", COUNT)
@@ -52,5 +55,7 @@ class Scan:
 
 def is_scanned(reply: Reply) -> bool:
     if type(reply) is not list or len(reply) != 2 or type(reply[0]) is not bytes or type(reply[1]) is not list:
+        return False
+    if not reply[0].isdigit() or len(reply[0]) > _DIGITS:  # all cursors are remembered
         return False
     return all(type(key) is bytes for key in reply[1])

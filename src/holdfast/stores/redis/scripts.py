@@ -40,7 +40,7 @@ def read(folder: Path, file: str) -> bytes:
     lines = (folder / file).read_bytes().split(b"\n")
     for at, line in enumerate(lines):
         if line.startswith(b"-- include "):
-            lines[at] = (folder / line.removeprefix(b"-- include ").decode()).read_bytes()
+            lines[at] = read(folder, line.removeprefix(b"-- include ").decode())
     return b"\n".join(lines)
 
 

@@ -9,9 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 from ... import rule
-from ...claim import MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict, new_holder
+from ...claim import HOLDER, LAST_WORDS, MAX_TOKEN, ROUND, Claim, Grant, Place, Snapshot, Verdict
 from ...drivers.base import Driver
 from ...errors import HoldfastError, Unavailable
+from .. import promises
+from ..kit.repeats import Repeats
 from .connection import Disconnected
 from .keys import NameKeys, message_pack, name_of, pack, state_key, word
 from .looking import snapshot
@@ -21,33 +23,19 @@ from .scripts import ALL, CLAIM, EVICT, INSPECT, JOIN, KINDS, RELEASE, RENEW, RE
 from .url import Target
 from .wiring import Wire
 
-TRAITS = Traits(
-    system="redis",
-    scope="network",
-    fenced="yes: last token + 1, or the server's time in µs if that is more, so they rise through a flush, an empty "
-    "restart, an expired counter and a failover to a stale replica (unless its clock lags by more than that took: then "
-    "the storage refuses the low token)",
-    fair=True,
-    bell=True,
-    durable="what its AOF or RDB keeps; a lock that is forgotten may be granted again, with a higher token",
-    clock="the server's wall clock: set forward it ends leases early, set back it lengthens them by a ttl at most",
-    survives="kill -9 of any client; a failover only with weak consistency: replication is asynchronous, so the new "
-    "master may not know a lock and grant it again. Two then believe they hold it; only fenced storage stays correct",
-)
-
 _KEPT, _CROWDED = b"12"  # what renew.lua says of a grant; else it is lost
 _FREE, _HELD = b"01"  # what kinds.lua says of a name; else one has to look
+_JUST_NOW = 1.0  # seconds
 RENEWALS_A_SCRIPT = 200  # measured: about 1 ms of the server's time on a busy machine
 _MOMENT = 0.5
 _MOST_CROWDED = 1000
 _MOST_PACKED = 4096
-HOLDER = len(new_holder())
 _tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 _REMEMBER_EVICTIONS = 24 * 3600.0
 
 
-class RedisStore:
-    traits = TRAITS
+class RedisStore(Repeats):
+    traits = promises.REDIS
 
     def __init__(self, target: Target, wire: Wire, driver: Driver) -> None:
         self._target = target
@@ -71,11 +59,12 @@ class RedisStore:
         self._bells: dict[str, Any] = {}
         self._places = itertools.count(1)
         self._crowded: set[str] = set()  # names that had a line when last claimed: there, join it at the first asking
+        self._taught = -_JUST_NOW  # when the server was last told the scripts
         self._wait = pack("WAIT", target.replicas, int(target.replicas_timeout * 1000)) if target.replicas else b""
 
     # ---- the protocol
 
-    async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
+    async def claim(self, claim: Claim, within: float = ROUND, repeats: int = 2) -> Grant | Place:
         name, holder, owner, ttl, units, capacity, fair, queue, note = claim
         bell = None
         if self._bells or self._crowded:
@@ -90,16 +79,19 @@ class RedisStore:
             request = known[0] + holder.encode() + known[1]
         else:
             request = self._joining(claim, self._terms(owner, ttl, units, capacity, fair, note), bell)
-        started = self._now()
-        if self._wait:
-            return await self._replicated(claim, request, started + within)
+        deadline = self._now() + within
         try:
+            if self._wait:
+                return await self._replicated(claim, request, deadline)
             reply = await self._wire.ask(request, within) if self._talk is None else self._talk(request, within)
+            if type(reply) is not int or bell is not None or not 0 < reply <= MAX_TOKEN:
+                return await self._claimed(claim, request, reply, deadline)
+            return _tuple(Grant, (claim, reply, ttl))
         except Disconnected:
-            reply = await self._ask(request, started + within)
-        if type(reply) is not int or bell is not None or not 0 < reply <= MAX_TOKEN:
-            return await self._claimed(claim, request, reply, started + within)
-        return _tuple(Grant, (claim, reply, ttl))
+            if not repeats or self._now() >= deadline:
+                raise
+        self._repeats(holder)
+        return await self.claim(claim, deadline - self._now(), repeats - 1)
 
     async def wait(self, place: Place, timeout: float) -> None:
         bell = self._bells.get(place.claim.holder)
@@ -236,8 +228,9 @@ class RedisStore:
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         found: set[str] = set()
+        scan: Scan | None = None
         for part in await self._wire.parts(ROUND):
-            scan = Scan(pattern_of(self._prefix, prefix), part.where)
+            scan = Scan(pattern_of(self._prefix, prefix), part.where, scan)
             while not scan.is_over:
                 (reply,) = await part.ask_all([scan.request()], ROUND)
                 if isinstance(reply, ReplyError):
@@ -252,7 +245,7 @@ class RedisStore:
     def wake_waiters(self) -> None:
         self._wire.ear.wake_waiters()
 
-    async def close(self) -> None:
+    async def close(self, within: float = LAST_WORDS) -> None:
         await self._wire.close()
 
     # ---- requests
@@ -287,7 +280,7 @@ class RedisStore:
     async def _claimed(self, claim: Claim, request: bytes, reply: Reply, deadline: float) -> Grant | Place:
         """Whatever is not the plain yes to a first claim."""
         if type(reply) is not int:
-            reply = await self._settled(request, reply, claim.name, deadline)
+            reply = await self._settled(request, reply, claim.name, deadline, once=True)
         if type(reply) is int:
             return await self._granted(claim, reply)
         _, wake_in = self._answer(claim.name, reply, claim.capacity)
@@ -304,7 +297,9 @@ class RedisStore:
                 bell = self._bells[claim.holder] = ear.expect(b"%x" % next(self._places))
             _, _, owner, ttl, units, capacity, fair, _, note = claim
             request = self._joining(claim, self._terms(owner, ttl, units, capacity, fair, note), bell)
-            reply = await self._run(request, claim.name, deadline)
+            reply = await self._wire.ask(request, deadline - self._now())
+            if type(reply) is not int:
+                reply = await self._settled(request, reply, claim.name, deadline, once=True)
             if type(reply) is int:
                 return await self._granted(claim, reply)
             _, wake_in = self._answer(claim.name, reply, claim.capacity)
@@ -361,7 +356,14 @@ class RedisStore:
     async def _settled(self, request: bytes, reply: Reply, name: str, deadline: float, *, once: bool = False) -> Reply:
         """The reply, after the server has learnt the scripts if need be; its errors are raised."""
         if isinstance(reply, ReplyError):
-            if is_missing_script(reply):  # nothing was done: the server was restarted, or its scripts flushed
+            # Nothing was done: the server was restarted, or its scripts flushed.
+            if is_missing_script(reply) and self._now() < self._taught + _JUST_NOW:
+                # Somebody here is telling it already; thousands who come together need not all do so.
+                reply = await (
+                    self._wire.ask(request, deadline - self._now()) if once else self._ask(request, deadline)
+                )
+            if is_missing_script(reply):
+                self._taught = self._now()
                 loads = [script.load for script in ALL]
                 reply = (await self._wire.ask_all([*loads, request], deadline - self._now(), once=once))[-1]
             if isinstance(reply, ReplyError):
@@ -415,12 +417,12 @@ class RedisStore:
 
     async def _replicated(self, claim: Claim, request: bytes, deadline: float) -> Grant | Place:
         """A grant counts only when enough replicas have it; else it is undone. WAIT follows on the same connection."""
-        reply, acknowledged = await self._wire.ask_all([request, self._wait], deadline - self._now())
+        reply, acknowledged = await self._wire.ask_slowly([request, self._wait], deadline - self._now())
         answer = await self._claimed(claim, request, reply, deadline)
         if type(answer) is not Grant:
             return answer
         if type(reply) is not int:  # granted at the second asking: the scripts were not there, or it had to join first
-            _, acknowledged = await self._wire.ask_all([request, self._wait], deadline - self._now())
+            _, acknowledged = await self._wire.ask_slowly([request, self._wait], deadline - self._now())
         if type(acknowledged) is not int:
             await self.release(claim, max(deadline - self._now(), _MOMENT))
             if isinstance(acknowledged, ReplyError):

@@ -1,14 +1,8 @@
 -- Have a holder told, on the channel and at the place that it names, when somebody joins the line.
 -- KEYS: state, entries, ends, line    ARGV: holder, token, channel, place, retention µs
 -- Answers 0; 1 if somebody is in line already, or the grant is over; {3} for a foreign value.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 local retention = tonumber(ARGV[5])
-
--- include book.lua
-local book = open(redis.call('GET', KEYS[1]))
-if not book then return {3} end
-book:expire()
+-- include opened.lua
 local me = book:entry(ARGV[1])
 local alone = me and me.token == tonumber(ARGV[2]) and not book:head()
 if alone then

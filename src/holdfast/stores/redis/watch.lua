@@ -1,14 +1,8 @@
 -- Have changes of the newest token inside told on the channel that is called like the state's key, for some time.
 -- KEYS: state, entries, ends, line    ARGV: the token seen (0: nobody), how long µs, retention µs
 -- Answers 0 if it is another already, else the µs until somebody's time runs out.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 local retention = tonumber(ARGV[3])
-
--- include book.lua
-local book = open(redis.call('GET', KEYS[1]))
-if not book then return {3} end
-book:expire()
+-- include opened.lua
 local newest = 0
 for _, holder in ipairs(redis.call('ZRANGE', ENDS, 0, -1)) do
     local e = book:entry(holder)

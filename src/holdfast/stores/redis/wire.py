@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...drivers.base import finish
 from ...errors import HoldfastError, Misuse
-from .connection import BROKEN, CHUNK, Connection, Disconnected, Talk, together
+from .connection import BROKEN, CHUNK, Connection, Dialler, Disconnected, Talk, together
 from .dialing import dial
 from .ear import ThreadEar
 from .replies import MOST, MOST_OF_LOOKING, Reply
@@ -22,6 +23,7 @@ from .url import Target
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
 _LEFT = b":1\r\n"  # what a release is told
 _clock = time.monotonic
+_dialler = Dialler()
 
 
 class BlockingWire:
@@ -47,9 +49,10 @@ class BlockingWire:
         try:
             connection = idle.pop()
         except IndexError:
-            return self.converse((request,), within, repeat=False)[0]
-        if not connection.quick or now - connection.used > _FRESH:
-            idle.append(connection)
+            connection = None  # and nothing is asked from here: what fails would be told as if it came of this
+        if connection is None or not connection.quick or now - connection.used > _FRESH:
+            if connection is not None:
+                idle.append(connection)
             return self.converse((request,), within, repeat=False)[0]
         connection.used = now
         if not 0.0 <= within <= self._timeout:
@@ -133,6 +136,10 @@ class BlockingWire:
         """In order, on one connection, in one piece."""
         return self.converse(requests, within, repeat=not once, most=MOST_OF_LOOKING)
 
+    async def ask_slowly(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+        """Every conversation of a thread has its own connection."""
+        return self.converse(requests, within, repeat=False)
+
     def converse(
         self, requests: Sequence[bytes], within: float, *, repeat: bool = True, most: int = MOST
     ) -> list[Reply]:
@@ -199,7 +206,7 @@ class BlockingWire:
             try:
                 connection = self._idle.pop()
             except IndexError:
-                return self.dial(deadline, known=self._known)
+                break  # not dialled here: what then fails would be told as if it came of this
             now = _clock()
             if connection.owed is not None and not self._settled(connection, deadline):
                 continue
@@ -208,12 +215,13 @@ class BlockingWire:
             if fresh or not connection.is_stale():
                 return connection
             connection.close()
+        return self.dial(deadline, known=self._known)
 
     def _settled(self, connection: Connection, deadline: float) -> bool:
         """The answer that nobody waited for is read, or the connection is of no use."""
         try:
             connection.settle(deadline)
-        except Exception:
+        except (HoldfastError, *BROKEN):
             connection.close()
             return False
         except BaseException:
@@ -224,7 +232,8 @@ class BlockingWire:
     def dial(self, deadline: float, *, known: bool = False) -> Connection:
         if self._closed:
             raise Misuse(f"this connection to Redis at {self.where} was closed")
-        return dial(self.target, min(deadline, _clock() + self._timeout), known=known)
+        deadline = min(deadline, _clock() + self._timeout)
+        return finish(dial(self.target, deadline, _clock, _dialler, known=known))
 
     def _forget_idle(self) -> None:
         while self._idle:

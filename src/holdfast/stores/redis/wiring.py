@@ -2,10 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ...drivers.base import Bell, Driver
+from ...errors import HoldfastError, Unavailable
 from .replies import Reply
+from .url import Address
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+
+class Told(Protocol):
+    """Who is told an answer: a future, or whatever else can bear to be told in the middle of others."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Reply, /) -> None: ...
+    def set_exception(self, exception: HoldfastError, /) -> None: ...
+
+
+class Answers:
+    """Told the answers to some requests on one connection, which come in their order: an error, if that is all there is."""
+
+    __slots__ = ("_bell", "_count", "replies")
+
+    def __init__(self, count: int, bell: Bell) -> None:
+        self.replies: list[Reply] = []
+        self._count = count
+        self._bell = bell
+
+    def done(self) -> bool:
+        return False  # if nobody waits any more, it is still taken off, and given to nobody
+
+    def set_result(self, reply: Reply) -> None:
+        self.replies.append(reply)
+        if len(self.replies) == self._count:
+            self._bell.ring()
+
+    set_exception = set_result
+
+    async def are_there(self, driver: Driver, deadline: float) -> bool:
+        while len(self.replies) < self._count and (left := deadline - driver.now()) > 0:
+            await self._bell.wait(left)
+        return len(self.replies) == self._count
+
+
+class Listener(Protocol):
+    """Told what a connection says that it was not asked."""
+
+    def heard(self, message: Reply) -> None: ...
+    def lost(self, pipe: Any) -> None: ...
+
+
+class Pipe(Protocol):
+    """A connection that many share: requests follow each other unanswered, replies belong to them in order."""
+
+    def is_good(self) -> bool:
+        """Open, and to be used from here."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Open, and somebody reads it."""
+        ...
+
+    def ask(self, request: bytes) -> Awaitable[Reply]: ...
+    def put(self, request: bytes, reply: Told) -> None:
+        """Ask, and let it be told the answer as soon as it is read; or what kept it from being answered."""
+        ...
+
+    def tell(self, request: bytes) -> None:
+        """Without an answer of its own."""
+        ...
+
+    def expect_long(self, count: int) -> None:
+        """The next so many answers may be long."""
+        ...
+
+    def owed(self) -> Iterable[Told]:
+        """Who was not answered yet."""
+        ...
+
+    def in_its_loop(self, action: Callable[[], None]) -> None:
+        """From any thread."""
+        ...
+
+    def fail(self, error: Unavailable) -> None:
+        """It is no good: all who wait for an answer are told so, and it is not used again."""
+        ...
+
+    def disown(self) -> None: ...
+
+
+class OpenPipe(Protocol):
+    """Connected, by a deadline of the driver's clock; OSError: it was not."""
+
+    def __call__(
+        self, address: Address, tls: SSLContext | None, timeout: float, listener: Listener | None, deadline: float
+    ) -> Awaitable[Pipe]: ...
 
 
 class Ear(Protocol):
@@ -28,7 +122,8 @@ class Wire(Protocol):
     """The connections of one store. Raises Unavailable when one fails; a server's error is a reply like any other.
 
     A conversation takes `within` seconds at most, and never longer than the URL's timeout. If its connection breaks, it is
-    repeated once, on a new one, unless it must be asked `once`; but not by `ask`, which leaves that to us: see RedisStore._ask.
+    repeated once, on a new one, unless it must be asked `once`; but not by `ask` and `ask_slowly`, which leave that to us: see
+    RedisStore._ask and RedisStore.claim.
     """
 
     @property
@@ -38,6 +133,10 @@ class Wire(Protocol):
     def ask(self, request: bytes, within: float) -> Awaitable[Reply]: ...
     async def ask_all(self, requests: Sequence[bytes], within: float, *, once: bool = False) -> list[Reply]:
         """In order, on one connection. Replies may be long."""
+        ...
+
+    async def ask_slowly(self, requests: Sequence[bytes], within: float) -> list[Reply]:
+        """The same of what the server may think about for long: nobody else waits for it."""
         ...
 
     async def ask_apart(self, requests: Sequence[bytes], within: float) -> list[Reply]:

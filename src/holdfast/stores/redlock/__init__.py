@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...drivers.base import Driver
 from ...errors import Misuse
-from ..redis.url import parse
+from ..redis import open_shared
+from ..redis.url import Target, parse
+from .fan import Fan
 from .store import RedlockStore
 
 __all__ = ["RedlockStore", "open_store"]
@@ -14,9 +18,6 @@ NODE_TIMEOUT = 0.25
 
 def open_store(url: str, driver: Driver) -> RedlockStore:
     """`redlock://[user:password@]host1,host2,host3[/db][?timeout=…]`: three, five or seven independent nodes."""
-    from ...drivers.aio import Asyncio
-    from ...drivers.threads import Threads
-
     target = parse(url)
     if len(target.addresses) not in (3, 5, 7):
         raise Misuse(
@@ -25,14 +26,16 @@ def open_store(url: str, driver: Driver) -> RedlockStore:
         )
     if "timeout=" not in url.partition("?")[2]:
         target = target._replace(timeout=NODE_TIMEOUT)
-    if isinstance(driver, Asyncio):
-        from .fan_aio import AioFan
+    return RedlockStore(target, _fan(target, driver), driver)
 
-        return RedlockStore(target, AioFan(target), driver)
+
+def _fan(target: Target, driver: Driver) -> Fan:
+    from ...drivers.threads import Threads
+
     if isinstance(driver, Threads):
-        from .fan import BlockingFan
+        from .polled import PolledFan
 
-        return RedlockStore(target, BlockingFan(target), driver)
-    from .fan_stream import StreamFan
+        return PolledFan(target, driver.now)
+    from .shared import SharedFan
 
-    return RedlockStore(target, StreamFan(target, driver), driver)
+    return SharedFan(target, driver, partial(open_shared, driver=driver))

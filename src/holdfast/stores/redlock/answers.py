@@ -1,12 +1,20 @@
-"""What a node may answer to a question, and what it is when it answers something else: that node's own trouble, and no answer."""
+"""What nodes answer to a question, and when that is enough: the same in threads, in asyncio and in the simulator.
+
+A node that answers something else than it may is in trouble by itself, and has given no answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ...drivers.base import Bell
+from ...errors import HoldfastError
+from ..redis.connection import Disconnected
 from ..redis.replies import NONSENSE, Reply, ReplyError, foreign, nonsense
 from ..redis.scanning import is_scanned
+from .node import REST, Node
+from .quorum import are_few
 
 Fits = Callable[[Reply], bool]
 Enough = Callable[[Sequence[Reply]], bool]
@@ -21,6 +29,8 @@ class Question(NamedTuple):
     enough: Enough
     key: str = ""  # of the name that it is about
     leaving: bool = False
+    # Called when a node hung up: what it was asked may get there after what follows.
+    broken: Callable[[], None] | None = None
 
     def understood(self, reply: Reply, where: str) -> Reply:
         """The answer; or, as one of our errors, why it is none. An error of the server's is left as it is."""
@@ -34,13 +44,113 @@ class Question(NamedTuple):
         return foreign(self.key, where) if reply == _FOREIGN else nonsense(reply, where)
 
 
-def are_few(answers: Sequence[Reply], to_come: int = 0) -> bool:
-    """No majority has given an answer, or may still do so. An error is none."""
-    given = to_come
-    for answer in answers:
-        if answer is not None and not isinstance(answer, Exception):
-            given += 1
-    return 2 * given <= len(answers)
+class Asked:
+    """The answer that one node owes to one question. A connection tells it what it would tell a future."""
+
+    __slots__ = ("node", "round")
+
+    def __init__(self, node: Node, of: Round) -> None:
+        self.node = node
+        self.round = of
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.round.question.leaving or not self.round.over
+
+    def done(self) -> bool:
+        return False  # also what nobody waits for any more says how the node is
+
+    def set_result(self, reply: Reply) -> None:
+        self.round.answered(self.node, reply)
+
+    def set_exception(self, error: HoldfastError) -> None:
+        self.round.failed(self.node, error)
+
+
+class Round:
+    """One question to all nodes, and what has become of it so far.
+
+    Nodes that could not be reached a moment ago are asked only if the others are too few. One that hung up, which a healthy
+    node does with old connections, is asked once more, on a new one. A majority is waited for as long as was asked, the rest
+    only for its share of the time; and those that were slow a moment ago not at all, if the others can do without.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        question: Question,
+        now: float,
+        share: float,
+        within: float,
+        bell: Bell | None = None,
+    ) -> None:
+        """`bell`: rung when it is over, where answers come in by themselves."""
+        self.nodes = nodes
+        self.question = question
+        self.answers: list[Reply] = [None] * len(nodes)
+        self.asked, self.late, self.ends = now, now + share, now + max(share, within)
+        self.waiting: set[int] = set()
+        self.over = False
+        self.bell: Bell | None = None  # not before all have been asked
+        self._again: set[int] = set()
+        self._resting: list[Node] = []
+        for node in nodes:
+            if now < node.rests_until and not question.leaving and not node.is_connected:
+                self._resting.append(node)
+            else:
+                self._ask(node, now)
+        self.bell = bell
+        if len(self.waiting) < len(nodes):
+            self.look(now)
+
+    def _ask(self, node: Node, now: float) -> None:
+        self.waiting.add(node.at)
+        node.ask(self.question.request, Asked(node, self), now)
+
+    def answered(self, node: Node, reply: Reply) -> None:
+        at, question = node.at, self.question
+        self.waiting.discard(at)
+        if self.over and not question.leaving:
+            return
+        answer = question.understood(reply, node.where)
+        if answer == 0 and question.leaving and at in self._again:
+            answer = 1  # not there any more: since the first one arrived, as far as anybody can tell
+        self.answers[at] = answer
+        node.trouble = answer if isinstance(answer, HoldfastError) else None
+        if self.bell is not None and not self.over and self.look(node.now()):
+            self.bell.ring()
+
+    def failed(self, node: Node, error: HoldfastError) -> None:
+        now = node.now()
+        node.trouble = error
+        if isinstance(error, Disconnected) and self.question.broken is not None:
+            self.question.broken()
+        if isinstance(error, Disconnected) and not self.over and node.at not in self._again:
+            self._again.add(node.at)
+            self._ask(node, now)
+            return
+        node.rests_until = now + REST
+        self.waiting.discard(node.at)
+        if self.bell is not None and not self.over and self.look(now):
+            self.bell.ring()
+
+    def look(self, now: float) -> bool:
+        """Is it over?"""
+        answers, waiting = self.answers, self.waiting
+        if self._resting and are_few(answers, len(waiting)):  # without them there is no majority
+            resting, self._resting = self._resting, []
+            for node in resting:
+                self._ask(node, now)
+        if not waiting or now >= self.ends or self.question.enough(answers):
+            self.over = True
+        elif not are_few(answers):
+            self.over = now >= self.late or all(now < self.nodes[at].slow_until for at in waiting)
+        return self.over
+
+    def is_late(self, now: float) -> None:
+        """Those who have not answered by now are not waited for next time."""
+        for at in self.waiting:
+            self.nodes[at].slow_until = now + REST
 
 
 def _numbers(reply: Reply, *kinds: int) -> bool:

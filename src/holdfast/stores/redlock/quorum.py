@@ -23,11 +23,6 @@ def validity(ttl: float) -> float:
     return ttl - ttl * DRIFT - DRIFT_LEAST
 
 
-def proposal(wall_us: int, highest_told: int) -> int:
-    """The clock is only a good guess at a number that nobody has used; what was told is what counts."""
-    return max(wall_us, highest_told + 1)
-
-
 class Tally(NamedTuple):
     """What the nodes said to a proposal. An answer is None when none came (in time)."""
 
@@ -87,6 +82,15 @@ def decided(answers: Sequence[Any], nodes: int) -> bool:
         elif type(answer) is int:
             yes += 1
     return yes >= majority(nodes) or yes + open_ < majority(nodes)
+
+
+def are_few(answers: Sequence[Any], to_come: int = 0) -> bool:
+    """No majority has given an answer, or may still do so. An error is none."""
+    given = to_come
+    for answer in answers:
+        if answer is not None and not isinstance(answer, Exception):
+            given += 1
+    return 2 * given <= len(answers)
 
 
 def is_gone(answers: Sequence[Any], nodes: int) -> bool:

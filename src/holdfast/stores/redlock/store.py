@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Protocol
 
 from ... import rule
-from ...claim import ROUND, Claim, Eviction, Grant, Holding, Place, Snapshot, Traits, Verdict, Waiting
+from ...claim import LAST_WORDS, ROUND, Claim, Eviction, Grant, Holding, Place, Snapshot, Verdict, Waiting
 from ...drivers.base import Driver
 from ...errors import HoldfastError, Misuse, Unavailable
+from .. import promises
+from ..kit.repeats import Repeats
 from ..redis.keys import message_pack, name_of, state_key, word
 from ..redis.replies import Reply, ReplyError, explained, is_missing_script
 from ..redis.scanning import Scan, pattern_of
@@ -18,22 +19,10 @@ from ..redis.url import Target, show
 from . import answers as shapes
 from . import quorum
 from .answers import Enough, Fits, Question
-from .node import LAST
+from .fan import LAST, Fan
 from .scripts import ALL, CLAIM, EVICT, INSPECT, RELEASE, RENEW
 from .slots import choose
 from .strays import Strays
-
-TRAITS = Traits(
-    system="redlock",
-    scope="network",
-    fenced="yes: proposed by the client, accepted by a majority of nodes only if higher than any before; no clock is trusted",
-    fair=False,
-    bell=False,
-    durable="what the nodes' AOF keeps: a node that comes back empty must stay away for the longest ttl, or with its "
-    "forgotten majority a lock may be granted twice",
-    clock="each node's wall clock, for how long; the client's monotonic clock decides, with 1 % and 2 ms for drift",
-    survives="the loss of a minority of nodes; kill -9 of any client",
-)
 
 RENEWALS_A_SCRIPT = 250
 _LOST = ord("0")  # what renew.lua says of a grant that is not there; of one that is, 1
@@ -45,30 +34,7 @@ _FIRST_PAUSE = 0.004
 _LONGEST_PAUSE = 0.12
 _MOST_ATTEMPTS = 10_000
 _FORGET_AFTER = 100  # times the ttl: long after its last renewal would have been
-_AT_LAST = 0.5  # seconds at close() for nodes that have not heard of a release so far
 _REMEMBER_EVICTIONS_MS = 24 * 3600 * 1000
-
-
-class Fan(Protocol):
-    """Asks all nodes at once. A majority is waited for `within` seconds at most, the others `share`."""
-
-    @property
-    def trouble(self) -> Sequence[HoldfastError | None]: ...
-    async def ask(self, question: Question, share: float, within: float) -> list[Reply]:
-        """Nodes that could not be reached a moment ago are asked only if the others are too few.
-
-        Leaving, they are asked in any case; and who was there is not forgotten if a node has to be asked twice. What they
-        answer late is put into the list all the same.
-        """
-        ...
-
-    async def ask_apart(self, question: Question, share: float, within: float) -> list[Reply]: ...
-    async def settle(self) -> None:
-        """Read what has come late, and put it into the lists of those who left."""
-        ...
-
-    def forked(self) -> None: ...
-    async def close(self) -> None: ...
 
 
 class Attempt:
@@ -85,8 +51,8 @@ class Attempt:
         self.until = 0.0  # when nobody will ask any more
 
 
-class RedlockStore:
-    traits = TRAITS
+class RedlockStore(Repeats):
+    traits = promises.REDLOCK
 
     def __init__(self, target: Target, fan: Fan, driver: Driver) -> None:
         self._target = target
@@ -130,15 +96,15 @@ class RedlockStore:
         for _ in range(_RAISES):
             request = self._claim_request(claim, attempt)
             attempt.waited = attempt.waited or claim.queue  # from now on, until a node is told otherwise
-            fits = shapes.of_claim(attempt.token)
-            answers = await self._ask(request, fits, self._decided, *self._shares(claim.ttl, deadline), claim.name)
+            fits, shares = shapes.of_claim(attempt.token), self._shares(claim.ttl, deadline)
+            answers = await self._ask(request, fits, self._decided, *shares, claim.name, holder=claim.holder)
             counted = quorum.tally(answers)
-            self._tell(claim.name, counted.highest)
             if counted.granted(self._count, attempt.token):
                 if self._driver.now() < sent + quorum.validity(claim.ttl):
                     attempt.granted = True
                     return Grant(claim, attempt.token, quorum.validity(claim.ttl)), False
                 break
+            self._tell(claim.name, counted.highest)
             if not counted.worth_raising(self._count) and counted.yes < self._majority:
                 break
             attempt.token = self._mint(claim.name)
@@ -151,8 +117,8 @@ class RedlockStore:
         nothing is given back; only when a majority says that it is gone, it is.
         """
         request = self._claim_request(claim, attempt)
-        fits = shapes.of_claim(attempt.token)
-        answers = await self._ask(request, fits, self._decided, *self._shares(claim.ttl, deadline), claim.name)
+        fits, shares = shapes.of_claim(attempt.token), self._shares(claim.ttl, deadline)
+        answers = await self._ask(request, fits, self._decided, *shares, claim.name, holder=claim.holder)
         counted = quorum.tally(answers)
         if counted.yes + counted.silent < self._majority:
             return await self._refused(claim, attempt, answers, deadline)
@@ -256,8 +222,8 @@ class RedlockStore:
     def wake_waiters(self) -> None:
         """There is no bell, so nobody waits for longer than a moment: whoever does will see for itself."""
 
-    async def close(self) -> None:
-        await self._strays.close(_AT_LAST)
+    async def close(self, within: float = LAST_WORDS) -> None:
+        await self._strays.close(max(within - LAST, 0.0))
         await self._fan.close()
 
     # ---- proposals
@@ -271,11 +237,12 @@ class RedlockStore:
         return min(timeout, max(ttl * _NODE_SHARE, _LEAST), left / 2), min(ttl, max(left / 2, left - timeout))
 
     def _mint(self, name: str) -> int:
+        """The clock is only a good guess at a number that nobody has used; what was told is what counts."""
         told, wall = self._told.get(name, 0), self._driver.wall_us()
         if told >= wall:
             # Others may have been told the same. Nodes that forgot would accept it from both, and storage lets equals pass.
             told += int(self._driver.uniform(0, 1000))
-        token = rule.next_token(told, quorum.proposal(wall, told), name)
+        token = rule.next_token(told, wall, name)
         self._tell(name, token)  # nor is it proposed a second time from here
         return token
 
@@ -330,12 +297,14 @@ class RedlockStore:
         *,
         apart: bool = False,
         leaving: bool = False,
+        holder: str = "",
     ) -> list[Reply]:
         """Errors of single nodes count as no answer; those that are the user's to mend, on a majority, are raised."""
         deadline = self._driver.now() + within
         ask = self._fan.ask_apart if apart else self._fan.ask
         key = self._shown_key(name)
-        question = Question(request, fits, enough, key, leaving)
+        broken = partial(self._repeats, holder) if holder else None
+        question = Question(request, fits, enough, key, leaving, broken)
         answers = await ask(question, share, within)
         for answer in answers:
             if isinstance(answer, Exception):

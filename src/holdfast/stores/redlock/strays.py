@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from ...claim import ROUND, Claim
@@ -18,10 +19,10 @@ from ..redis.replies import Reply
 
 Leave = Callable[[Claim, int, float], Awaitable[Sequence[Reply]]]
 Settle = Callable[[], Awaitable[None]]
-_MOST = 1000
-_AT_ONCE = 16
+_MOST = 4000
+_AT_ONCE = 64
 _FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
+_LONGEST_PAUSE = 0.25
 _LINGERS = (
     2.0  # seconds after the last one: most who left will do so again, and to start a thread takes longer than to leave
 )
@@ -29,6 +30,7 @@ _LINGERS = (
 
 class Stray(NamedTuple):
     claim: Claim
+    token: int  # of that claim what has this token or a lower one; 0: all
     since: float
     answers: list[Reply]  # a node's number: it has let go. Those that come late are put in here
 
@@ -39,14 +41,14 @@ class Stray(NamedTuple):
 
 class Strays:
     def __init__(self, driver: Driver, settle: Settle, leave: Leave) -> None:
-        """`settle()` reads what has come late. `leave(claim, token, within)`: of that claim what has that token, 0 for all."""
+        """`settle()` reads what has come late. `leave(claim, token, within)`: see Stray."""
         self._driver = driver
         self._settle = settle
         self._leave = leave
         self.forget()
 
     def forget(self) -> None:
-        self._owed: dict[tuple[str, int], Stray] = {}
+        self._owed: dict[str, Stray] = {}  # by holder: whoever tries often counts once
         self._mutex = self._driver.mutex()
         self._bell: Bell | None = None  # of whoever is at work
 
@@ -59,21 +61,25 @@ class Strays:
             bell.ring()
         if owed:
             await self._settle()
-        for (_, token), stray in list(owed.items()):
+        for stray in list(owed.values()):
             left = deadline - self._driver.now()
             if left > 0 and not stray.is_heard and self._driver.now() < stray.since + stray.claim.ttl:
                 with contextlib.suppress(HoldfastError):
-                    await self._leave(stray.claim, token, left)
+                    await self._leave(stray.claim, stray.token, left)
 
     def add(self, claim: Claim, token: int, answers: list[Reply]) -> None:
         bell: Bell | None = None
         try:
             with self._mutex:
                 if len(self._owed) >= _MOST:
-                    self._drop_heard()
-                if len(self._owed) >= _MOST:
-                    del self._owed[next(iter(self._owed))]
-                self._owed[claim.holder, token] = Stray(claim, self._driver.now(), answers)
+                    self._drop_settled()
+                if len(self._owed) >= _MOST:  # room for many at once: to look at all of them takes its time
+                    for oldest in list(islice(self._owed, _MOST // 16 + 1)):
+                        del self._owed[oldest]
+                before = self._owed.pop(claim.holder, None)
+                if before is not None and token:  # what is taken back now is higher, and takes along what was before
+                    token = before.token and max(token, before.token)
+                self._owed[claim.holder] = Stray(claim, token, self._driver.now(), answers)
                 if self._bell is not None and not self._bell.gone:
                     return
                 bell = self._driver.bell()
@@ -93,7 +99,7 @@ class Strays:
                 await bell.wait(pause)
                 await self._settle()
                 with self._mutex:
-                    self._drop_heard()
+                    self._drop_settled()
                     if self._owed:
                         needed = self._driver.now()
                     elif self._driver.spawns_lightly or self._driver.now() > needed + _LINGERS:
@@ -105,27 +111,28 @@ class Strays:
                 self._bell = None
             raise
 
-    def _drop_heard(self) -> None:
-        for key, stray in list(self._owed.items()):
-            if stray.is_heard:
-                del self._owed[key]
+    def _drop_settled(self) -> None:
+        now = self._driver.now()
+        for holder, stray in list(self._owed.items()):
+            if stray.is_heard or now >= stray.since + stray.claim.ttl:
+                del self._owed[holder]
 
     async def _round(self) -> bool:
         """Did every node hear of the last one? Else it is somebody else's turn next time."""
         heard = True
-        for key, stray in list(self._owed.items())[:_AT_ONCE]:
+        for holder, stray in list(self._owed.items())[:_AT_ONCE]:
             now = self._driver.now()
             if now < stray.since + _FIRST_PAUSE:
                 break  # the others are younger still, or have been told again before
             if now < stray.since + stray.claim.ttl:
                 try:
-                    heard = None not in await self._leave(stray.claim, key[1], ROUND)
+                    heard = None not in await self._leave(stray.claim, stray.token, ROUND)
                 except HoldfastError:
                     heard = False
             with self._mutex:
-                owed = self._owed.pop(key, None)
-                if owed is not None and not heard:
-                    self._owed[key] = owed
+                owed = self._owed.pop(holder, None)
+                if owed is not None and not (heard and owed is stray):  # it may have taken back another one meanwhile
+                    self._owed[holder] = owed
             if not heard:
                 break
         return heard

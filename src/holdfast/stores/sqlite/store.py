@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ... import rule
 from ...claim import (
+    LAST_WORDS,
     MAX_TOKEN,
     ROUND,
     Claim,
@@ -22,26 +23,15 @@ from ...claim import (
     Holding,
     Place,
     Snapshot,
-    Traits,
     Verdict,
     Waiting,
     new_holder,
 )
 from ...drivers.base import Doorbell, Driver
 from ...errors import Unavailable
+from .. import promises
 from .database import BUSY_PATIENCE, RETENTION, Database, Execute, Row, load_statements
 from .machine import boot_id, shared_clock
-
-TRAITS = Traits(
-    system="sqlite",
-    scope="machine",
-    fenced="yes: last token + 1, or wall time in µs if that is more, so they rise even if the file is lost",
-    fair=True,
-    bell=True,
-    durable="a killed process; not a power cut, which nobody who held a lock outlives either",
-    clock="the machine's boot clock, suspend included; where there is none (not Linux), the wall clock",
-    survives="kill -9 of any process; not the loss of the machine",
-)
 
 _RENEWALS_A_TRANSACTION = 1000  # the file is locked for others while one runs: a few ms
 _UNWATCH = 0.2  # seconds to take a watcher out of the file, beyond the time that it was given
@@ -83,7 +73,7 @@ NOBODY = Heir("", None)
 
 
 class SqliteStore:
-    traits = TRAITS
+    traits = promises.SQLITE
 
     def __init__(self, path: str, driver: Driver) -> None:
         boot = boot_id()
@@ -161,7 +151,9 @@ class SqliteStore:
 
     async def wanted(self, grant: Grant, timeout: float) -> bool:
         until = self._driver.now() + timeout
-        await self._hear(grant.claim.name, timeout, lambda keeper, bell: partial(self._keeps, keeper, bell))
+        await self._hear(
+            grant.claim.name, timeout, lambda keeper, bell: partial(self._keeps, keeper, grant.token, bell)
+        )
         return self._driver.now() < until
 
     async def _hear(self, name: str, timeout: float, looking: Callable[[Claim, str], Look]) -> None:
@@ -230,7 +222,7 @@ class SqliteStore:
         self._database.forked()
         self._renewals.forked()
 
-    async def close(self) -> None:
+    async def close(self, within: float = LAST_WORDS) -> None:
         bells, self._bells = self._bells, {}
         for holder, bell in list(bells.items()):
             if holder in self._listening:  # it wakes up, leaves the line, and closes its bell itself
@@ -393,10 +385,11 @@ class SqliteStore:
         _listen(execute, watcher, _WATCHES, now, bell)
         return max(near.soonest - now, 0.001)
 
-    def _keeps(self, keeper: Claim, bell: str, execute: Execute) -> float:
-        """The same for whoever is inside, and waits for others to come; 0 if somebody is in line already."""
+    def _keeps(self, keeper: Claim, token: int, bell: str, execute: Execute) -> float:
+        """The same for whoever is inside, and waits for others to come; 0 if somebody is in line already, or it is not inside."""
         now = self._now()
-        if self._near(execute, keeper.name, "", now).head is not None:
+        near = self._near(execute, keeper.name, "", now)
+        if near.head is not None or near.newest != token:
             return 0.0
         _listen(execute, keeper, _KEEPS, now, bell)
         return keeper.ttl
@@ -412,8 +405,10 @@ class SqliteStore:
         execute(SQL["remember"], (past, name))
         execute(SQL["audit"], (time.time(), name, row[8], token, past, by))
         execute(SQL["trim_audit"])
+        keepers = near.keepers  # who was lent it must not be lent it again
         near = self._near(execute, name, "", now)
-        return past, _heir(execute, name, near, near.head, near.used)
+        heir = _heir(execute, name, near, near.head, near.used)
+        return past, heir._replace(watchers=(*heir.watchers, *keepers))
 
     # ---- after it
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.serialization import Delete, GetChildren
 
 from ...drivers.base import Driver
+from ...drivers.starting import start
 from ...errors import Unavailable
 from .records import Record
 from .session import MARGIN, Batch, Session
@@ -27,7 +29,6 @@ IDLE = 60.0  # a session that was of no use for so long is closed
 _LONGEST = 30 * 86400 * MARGIN
 _AGAIN = 0.2
 REDIAL = 0.02  # a connection that broke is soon replaced, by one to another member
-_CLOSING = 0.9
 
 
 def step(ttl: float) -> float:
@@ -166,7 +167,7 @@ class Sessions:
         for record in list(self.records.values()):
             record.bell.ring()
 
-    async def close(self) -> None:
+    async def close(self, within: float) -> None:
         """All sessions at once; one whose server is silent ends in the background."""
         with self._condition:
             self._closed = True
@@ -177,7 +178,7 @@ class Sessions:
             keep = any(one.session is session and one.lingers for one in list(self.records.values()))
             ends.append(self._driver.bell())
             _in_background(_ended, session, keep, ends[-1])
-        give_up = self._driver.now() + _CLOSING
+        give_up = self._driver.now() + within
         for end in ends:
             await end.wait(max(0.0, give_up - self._driver.now()))
 
@@ -187,14 +188,15 @@ class Sessions:
         with self._condition:
             self._wake_at = min(when, self._wake_at)
             if self._housekeeper is None and not self._closed:
-                self._housekeeper = threading.Thread(target=self._run, name="holdfast-zookeeper", daemon=True)
-                self._housekeeper.start()
+                self._housekeeper = start(self._run, "holdfast-zookeeper")
             else:
                 self._condition.notify()
 
     def _run(self) -> None:
         while True:
             with self._condition:
+                if self._housekeeper is not threading.current_thread():  # its start was interrupted
+                    return
                 if not self._closed:
                     self._condition.wait(max(0.0, min(self._wake_at - self._driver.now(), IDLE)))
                 if self._closed or not (self._open or self.records):
@@ -288,4 +290,4 @@ def _ended(session: Session, keep: bool, done: Any) -> None:
 
 
 def _in_background(work: Callable[..., None], *args: Any) -> None:
-    threading.Thread(target=work, args=args, name="holdfast-zookeeper-end", daemon=True).start()
+    start(partial(work, *args), "holdfast-zookeeper-end")

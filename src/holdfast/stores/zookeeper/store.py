@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
+from ...claim import LAST_WORDS, ROUND, Claim, Grant, Place, Snapshot, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable
+from .. import promises
 from . import line
 from .entering import Entering
 from .looking import Looking
@@ -22,23 +23,12 @@ from .renewing import ask_who_is_there
 from .sessions import REDIAL, Sessions
 from .url import Target
 
-TRAITS = Traits(
-    system="zookeeper",
-    scope="network",
-    fenced="yes: the ensemble's transaction ids, which rise through crashes and elections of leaders",
-    fair=True,
-    bell=True,
-    durable="what a quorum has written to disk; a lock dies with the session of its holder",
-    clock="the leader's monotonic clock ends sessions; a holder counts by its own, and a quarter shorter",
-    survives="kill -9 of any client, the loss of any minority of the ensemble, elections of leaders",
-    min_ttl=0.5,
-)
 _ATTEMPTS = 50
 _CHECK_BYTES = 400_000  # in one request; ZooKeeper takes less than a megabyte
 
 
 class ZooKeeperStore:
-    traits = TRAITS
+    traits = promises.ZOOKEEPER
 
     def __init__(self, target: Target, driver: Driver) -> None:
         self._driver = driver
@@ -144,8 +134,8 @@ class ZooKeeperStore:
         self._sessions.forked()
         self._looking.forked()
 
-    async def close(self) -> None:
-        await self._sessions.close()
+    async def close(self, within: float = LAST_WORDS) -> None:
+        await self._sessions.close(within)
         self.wake_waiters()  # whoever began to wait meanwhile
 
 

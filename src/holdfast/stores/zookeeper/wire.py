@@ -26,7 +26,8 @@ from typing import Any, Protocol
 from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.serialization import Create2
+from kazoo.protocol.connection import AUTH_XID
+from kazoo.protocol.serialization import CloseInstance, Create2
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
@@ -154,17 +155,27 @@ class Client(KazooClient):  # type: ignore[misc]
         handler.waker.waiting = lambda: bool(self._queue)
         self._waker = handler.waker
         self._hears = connected
+        self._seconds = seconds
         self._connect_only = self._connection._connect
         self._connection._connect = self._connect_and_tell
         self._read_only = self._connection._read_socket
         self._connection._read_socket = self._read
         self._read_all = self._connection._read
         self._connection._read = self._read_bounded
+        self._read_any_header = self._connection._read_header
+        self._connection._read_header = self._read_header
 
     def _read_bounded(self, length: int, timeout: float) -> Any:
         if not 0 <= length <= MOST:
             raise exceptions.ConnectionDropped(f"a reply of {length} bytes was announced")
         return self._read_all(length, timeout)
+
+    def _read_header(self, timeout: float) -> Any:
+        """kazoo would take "you are logged in", unasked, for the answer to whatever was asked last."""
+        header, *rest = self._read_any_header(timeout)
+        if header.xid == AUTH_XID and self._pending and self._pending[0][2] != AUTH_XID:
+            raise exceptions.ConnectionDropped("a login is confirmed that nobody asked for")
+        return (header, *rest)
 
     def _connect_and_tell(self, *args: Any) -> Any:
         answer = self._understood(self._connect_only, *args)
@@ -218,7 +229,13 @@ class Client(KazooClient):  # type: ignore[misc]
                 self._stopped.set()
                 self.hang_up()
                 self._safe_close()
-            else:
-                self.stop()
+            elif not self._stopped.is_set():
+                # As kazoo's stop(); but that listens for ever to whoever talks on, or is in the middle of a word.
+                self._stopped.set()
+                self._queue.append((CloseInstance, None))
+                self._waker.send()
+                self._connection.connection_stopped.wait(self._seconds)
+                self.hang_up()
+                self._safe_close()
         with contextlib.suppress(Exception):
             self.close()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -28,6 +28,8 @@ FAULTS = ("answer dropped", "answer late", "reset after sending", "request lost"
 LATE = 1.0
 SOON = 1.0  # within so much (and the suite's slack) everything goes on, once the network does
 MANY = 12  # no operation has as many answers
+NEVER = 1_000_000  # pieces
+LATECOMER = 4.0  # for so long, and a little more, a claim that was not answered is looked for
 
 
 class Others:
@@ -48,6 +50,13 @@ class Others:
         pending = actor.start(self.turn)
         self._world.until(lambda: pending.done or actor.name in self._world.waiters(self._name))
         return pending
+
+
+def leave(actor: Actor, lease: Any, others: Others, next_one: Pending, within: float) -> None:
+    """It was inside, and goes; the next one comes in."""
+    others.tokens.append(lease.token)
+    actor.do(lambda _: lease.release(), within=within)
+    next_one.result(within)
 
 
 class Strike:
@@ -77,6 +86,44 @@ class Strike:
         self._network.heal()
 
 
+class Piece:
+    """One piece of the traffic of an operation, at a name of its own."""
+
+    def __init__(self, world: World, network: Network, fault: str, number: int) -> None:
+        self.number = number
+        self.name = f"x{number}"
+        self.others = Others(world, self.name)
+        self.was_struck = False
+        self._aim: Callable[[], Strike] = lambda: Strike(network, fault, number)
+
+    def aim(self) -> None:
+        """From here on the traffic is counted."""
+        self._strike = self._aim()
+
+    def struck(self, over: Callable[..., bool]) -> None:
+        """What was begun is struck; or is `over`, and had no such piece."""
+        self.was_struck = self._strike.struck(over)
+
+    def heal(self) -> None:
+        self._strike.heal()
+
+
+def pieces(world: World, network: Network, fault: str, *, asks_again: bool) -> Iterator[Piece]:
+    """One after the other, for as long as the operation has one more. Tokens rise every time, and nothing is left in the end.
+
+    `asks_again`: without a bell it does so again and again, and has any number of them.
+    """
+    for number in range(MANY):
+        piece = Piece(world, network, fault, number)
+        yield piece
+        tokens = piece.others.tokens
+        assert tokens == sorted(set(tokens)), f"struck at its piece {number}, tokens went back"
+        if not piece.was_struck:
+            break
+    assert 0 < number < MANY - 1 or (asks_again and not world.traits.bell)
+    world.until_nothing_is_left(SOON + world.slack)
+
+
 class LostAnswers:
     # ---- on the wire
 
@@ -90,34 +137,26 @@ class LostAnswers:
         z, a, c = world.actors("z", "a", "c")
         b = warm(world, network)
         soon = SOON + world.slack
-        for number in range(MANY):
-            name = f"x{number}"
-            others = Others(world, name)
+        for piece in pieces(world, network, fault, asks_again=True):
+            name, others = piece.name, piece.others
             if not free:
                 held = z.do(lambda locks, name=name: locks.lock(name).acquire(timeout=5))
                 first = others.join(a)
-            strike = Strike(network, fault, number)
+            piece.aim()
             claiming = b.start(lambda locks, name=name: locks.lock(name).acquire(timeout=20))
-            struck = strike.struck(lambda name=name, mine=claiming: mine.done or "b" in world.waiters(name))
+            piece.struck(lambda name=name, mine=claiming: mine.done or "b" in world.waiters(name))
             if not free:
                 z.do(lambda _, held=held: held.release())
                 world.until(lambda name=name, first=first: first.done or "b" in world.holders(name), within=soon)
             second = others.join(c)
-            strike.heal()
+            piece.heal()
             lease = claiming.result(soon)
             if world.traits.fair:
                 assert world.holders(name) == ["b"]
                 assert "b" not in world.waiters(name)
-            others.tokens.append(lease.token)
-            b.do(lambda _, lease=lease: lease.release(), within=soon)
-            second.result(soon)
+            leave(b, lease, others, second, soon)
             if not free:
                 first.result(soon)
-            assert others.tokens == sorted(set(others.tokens)), f"struck at its piece {number}, tokens went back"
-            if not struck:
-                break
-        assert 0 < number < MANY - 1 or not world.traits.bell  # without one it asks again and again
-        world.until_nothing_is_left(soon)
 
     @pytest.mark.parametrize("fault", FAULTS)
     def test_a_waiter_struck_at_any_request_is_let_in_in_its_turn(
@@ -128,28 +167,20 @@ class LostAnswers:
         z, c = world.actors("z", "c")
         b = warm(world, network)
         soon = SOON + world.slack
-        for number in range(MANY):
-            name = f"x{number}"
-            others = Others(world, name)
+        for piece in pieces(world, network, fault, asks_again=True):
+            name, others = piece.name, piece.others
             held = z.do(lambda locks, name=name: locks.lock(name).acquire(timeout=5))
             waiting = b.start(lambda locks, name=name: locks.lock(name).acquire(timeout=20))
             world.until_waiting(name, "b")
-            strike = Strike(network, fault, number)
+            piece.aim()
             z.do(lambda _, held=held: held.release())
-            struck = strike.struck(lambda waiting=waiting: waiting.done)
+            piece.struck(lambda waiting=waiting: waiting.done)
             second = others.join(c)
-            strike.heal()
+            piece.heal()
             lease = waiting.result(soon)
-            others.tokens.append(lease.token)
-            b.do(lambda _, lease=lease: lease.release(), within=soon)
-            second.result(soon)
-            assert others.tokens == sorted(set(others.tokens)), f"struck at its piece {number}, tokens went back"
+            leave(b, lease, others, second, soon)
             if world.traits.fair:
                 assert others.tokens[0] == lease.token, "it lost its place in line"
-            if not struck:
-                break
-        assert 0 < number < MANY - 1 or not world.traits.bell  # without one it asks again and again
-        world.until_nothing_is_left(soon)
 
     @pytest.mark.parametrize("fault", FAULTS)
     def test_a_release_struck_at_any_request_lets_the_next_in_at_once(
@@ -160,27 +191,22 @@ class LostAnswers:
         a, c = world.actors("a", "c")
         b = warm(world, network)
         soon = SOON + world.slack
-        for number in range(MANY):
-            name = f"x{number}"
-            others = Others(world, name)
+        for piece in pieces(world, network, fault, asks_again=False):
+            name, others = piece.name, piece.others
             lease = b.do(lambda locks, name=name: locks.lock(name).acquire(timeout=5))
             others.tokens.append(lease.token)
             line = [others.join(a), others.join(c)]
-            strike = Strike(network, fault, number)
+            piece.aim()
             leaving = b.start(lambda _, lease=lease: lease.release())
-            struck = strike.struck(lambda leaving=leaving: leaving.done)
-            strike.heal()
+            piece.struck(lambda leaving=leaving: leaving.done)
+            piece.heal()
             for each in line:
                 each.result(soon)
             left = leaving.result(soon)
             # Also if the one that is repeated finds nothing, since the first one arrived: that is no loss, and no alarm.
             # (What lives with a connection may truly be lost with it.)
-            assert left or world.traits.clock.startswith("none"), f"struck at its piece {number}, it is told as lost"
-            assert others.tokens == sorted(set(others.tokens)), f"struck at its piece {number}, tokens went back"
-            if not struck:
-                break
-        assert 0 < number < MANY - 1
-        world.until_nothing_is_left(soon)
+            told = f"struck at its piece {piece.number}, it is told as lost"
+            assert left or world.traits.clock.startswith("none"), told
 
     @on_every_loop
     def test_a_release_that_arrives_in_the_middle_of_its_own_repetition_is_no_loss(
@@ -207,6 +233,76 @@ class LostAnswers:
             if not caught:
                 break
         assert 0 < number < MANY - 1
+        world.until_nothing_is_left(soon)
+
+    @on_every_loop
+    @pytest.mark.parametrize("free", [True, False], ids=["free", "taken"])
+    def test_a_claim_that_arrives_when_its_repetition_has_come_and_gone_does_not_stay(
+        self, world: World, network: Network, free: bool
+    ) -> None:
+        """Its connection broke, so it was asked again, entered and left: but the first one was only slow."""
+        if not network:
+            return
+        z = world.actor("z")
+        b = warm(world, network)
+        soon = SOON + world.slack
+        for number in range(MANY):
+            held = None if free else z.do(lambda locks: locks.lock("x").acquire(timeout=5))
+            stranded = network.strand(number, before=NEVER)
+            claiming = b.start(lambda locks: locks.lock("x").acquire(timeout=20))
+            caught = stranded.caught_before(lambda mine=claiming: mine.done or "b" in world.waiters("x"))
+            if not caught:
+                stranded.arrives()  # it had no such piece
+            if held is not None:
+                z.do(lambda _, held=held: held.release())
+            lease = claiming.result(soon)
+            b.do(lambda _, lease=lease: lease.release(), within=soon)
+            stranded.arrives()
+            world.until(lambda: not world.names(), within=LATECOMER + world.slack)
+            if not caught:
+                break
+        assert 0 < number < MANY - 1 or not (free or world.traits.bell)
+
+    @on_every_loop
+    def test_a_downgrade_that_arrives_when_its_lease_was_given_back_does_not_stay(
+        self, world: World, network: Network
+    ) -> None:
+        if not network or world.traits.clock.startswith("none"):  # what lives with a connection is lost with it
+            return
+        b = warm(world, network)
+        soon = SOON + world.slack
+        for number in range(MANY):
+            lease = b.do(lambda locks: locks.rwlock("x").write().acquire(timeout=5), within=soon)
+            stranded = network.strand(number, before=NEVER)
+            changing = b.start(lambda _, lease=lease: lease.downgrade())
+            caught = stranded.caught_before(lambda mine=changing: mine.done)
+            if not caught:
+                stranded.arrives()
+            changing.result(soon)
+            b.do(lambda _, lease=lease: lease.release(), within=soon)
+            stranded.arrives()
+            world.until(lambda: not world.names(), within=LATECOMER + world.slack)
+            if not caught:
+                break
+        assert 0 < number < MANY - 1
+
+    @pytest.mark.parametrize("times", [1, 3])
+    def test_a_waiter_who_is_rung_and_not_answered_asks_again_and_does_not_wait_for_another_bell(
+        self, world: World, times: int
+    ) -> None:
+        """Whoever left rang once. There is no second bell, and the name is free."""
+        z, b = world.actors("z", "b")
+        hand = tamper(b.locks)
+        soon = SOON + world.slack
+        for make in MUTEXES.values():
+            held = z.do(lambda locks, make=make: make(locks, "x").acquire(timeout=5))
+            waiting = b.start(lambda locks, make=make: make(locks, "x").acquire(timeout=20))
+            world.until_waiting("x", "b")
+            hand.fail("claim", times=times)
+            z.do(lambda _, held=held: held.release())
+            lease = waiting.result(soon)
+            hand.heal()
+            b.do(lambda _, lease=lease: lease.release())
         world.until_nothing_is_left(soon)
 
     @pytest.mark.parametrize("fault", FAULTS)

@@ -7,6 +7,7 @@ layer had a timeout of its own, they added up, and a signal started the kernel's
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from typing import Any
 import pytest
 
 from ...errors import NotAcquired, Unavailable
+from ...lending import wanted_of
 from ..network import Network
+from .abandonment import recorded
 from .world import PATIENCE, World, settled
 
 CLOSING = 5.0  # what close() takes at the most, unless told otherwise
@@ -70,6 +73,28 @@ class Bounds:
         network.heal()  # what was on its way arrives now, and is taken back
         world.until_nothing_is_left()
         a.do(take_and_leave, within=5 + world.slack)
+
+    def test_whoever_finds_here_what_is_over_waits_no_longer_than_asked(self, world: World, network: Network) -> None:
+        """Here it broke: what was kept here, and over, was given up first, which had all the time in the world."""
+        if not network or wanted_of(world.looker.locks._engine.store) is None:
+            return
+        a = world.actor("a", url=network.url)
+
+        async def drop_and_ask(locks: Any) -> float:
+            lock = locks.lock("x", ttl=60, keep=60)
+            lease = await settled(lock.acquire(timeout=5 + world.slack))
+            network.silence()
+            with recorded():
+                del lease
+                gc.collect()
+            before = time.monotonic()
+            with pytest.raises((NotAcquired, Unavailable)):
+                await settled(lock.acquire(timeout=0))
+            return time.monotonic() - before
+
+        assert a.do(drop_and_ask) <= 1 + world.slack
+        network.heal()
+        world.until_nothing_is_left()
 
     @pytest.mark.parametrize("world", ["asyncio"], indirect=True)
     def test_however_many_ask_a_silent_server_the_loop_goes_on(self, world: World, network: Network) -> None:
@@ -147,17 +172,21 @@ class Bounds:
         network.heal()
 
     def test_close_keeps_to_the_time_that_it_is_given(self, world: World, network: Network) -> None:
+        """The last words of the store included: here it broke, they came to it."""
         if not network:
             return
-        a = world.actor("a", url=network.url)
-        for n in range(5):
-            a.do(lambda locks, n=n: locks.lock(f"x{n}", ttl=60).acquire(timeout=5))
-        network.silence()
-        before = time.monotonic()
-        a.do(lambda locks: locks.close(timeout=0.5))
-        assert time.monotonic() - before <= 0.5 + world.slack
-        network.cut()
-        network.heal()
+        took: list[float] = []
+        while not took or (min(took) > 0.4 and len(took) < 5):  # on a busy machine one of five is quick
+            a = world.actor("a", url=network.url)
+            a.do(lambda locks: locks.lock(f"x{len(took)}", ttl=60).acquire(timeout=5))
+            network.silence()
+            before = time.monotonic()
+            a.do(lambda locks: locks.close(timeout=0.1))
+            took.append(time.monotonic() - before)
+            assert took[-1] <= 0.1 + world.slack
+            network.cut()
+            network.heal()
+        assert min(took) <= 0.4, took
 
 
 async def everybody_asks(locks: Any) -> list[Any]:

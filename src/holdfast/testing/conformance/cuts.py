@@ -14,11 +14,11 @@ from .world import LOOPS, World
 
 FLAVOURS = ("threads", "threads", "threads", *LOOPS, "asyncio", "threads")[:6]
 TTL = 60.0  # whoever waits for the end of it has waited too long
+FREE_WITHIN = 1.0  # so long a name may stay taken that nobody holds
 
 
 class Cuts:
     seconds_of_cuts = 10.0
-    free_within = 1.0  # so long a name may stay taken that nobody holds
 
     def test_connections_that_are_cut_at_random_break_no_promise(
         self, world: World, network: Network, tmp_path: Path
@@ -26,7 +26,7 @@ class Cuts:
         if not network or world.asynchronous:
             return  # clients of every kind take part at once
         seconds = self.seconds_of_cuts
-        within = self.free_within + world.slack
+        within = FREE_WITHIN + world.slack
         with ExitStack() as open_until_the_end:
             ways = [open_until_the_end.enter_context(Network(world.url)) for _ in range(3)]
             crowd = open_until_the_end.enter_context(Crowd(tmp_path))

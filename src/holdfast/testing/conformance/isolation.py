@@ -6,6 +6,7 @@ A verdict is one of three, for each lease by itself: kept, lost, unknown.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any
 
@@ -117,6 +118,31 @@ class Isolation:
         world.until(lambda: renewed.count("kept") >= before + 2)  # after the loss, and after a subscriber that ends
         assert kept.held
         assert a.do(lambda _: kept.release()) is True
+
+    @on_every_loop
+    def test_a_log_that_fails_hides_no_loss_and_ends_no_renewal(self, world: World) -> None:
+        a = world.actor("a")
+        told: list[str] = []
+        renewed: list[str] = []
+        ttl = world.ttl_kept
+
+        def fails(record: logging.LogRecord) -> bool:
+            raise ZeroDivisionError("a filter of the test")  # logging lets what a filter raises through
+
+        logger = logging.getLogger("holdfast")
+        logger.addFilter(fails)
+        try:
+            a.do(lambda locks: locks.subscribe(lambda event: renewed.append(event.name), [events.RENEWED]))
+            lost, kept = (a.do(lambda locks, n=n: locks.lock(n, ttl=ttl).acquire()) for n in ("lost", "kept"))
+            lost.on_lost(lambda lease: told.append(lease.name))
+            world.looker.do(lambda locks: locks.force_release("lost", token=lost.token))
+            world.until(lambda: told == ["lost"], within=ttl + world.slack + 5)
+            before = renewed.count("kept")
+            world.until(lambda: renewed.count("kept") >= before + 2)
+            assert kept.held
+            assert a.do(lambda _: kept.release()) is True
+        finally:
+            logger.removeFilter(fails)
 
     @pytest.mark.parametrize("world", LOOPS, indirect=True)
     def test_cancelling_every_task_does_not_end_renewal(self, world: World) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import random
 import sys
 import tempfile
 import warnings
@@ -177,6 +178,54 @@ class Loops:
                 assert untouched(), "a number of the loop that is over was used, though it was somebody else's by then"
         assert [record.getMessage() for record in caplog.records] == []
         world.until_nothing_is_left(6 * soon)
+
+    @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # asyncio's word for what its loop was left with
+    @pytest.mark.filterwarnings(  # and for what it was dialling: where, and why, is asyncio's affair
+        r"ignore:Exception ignored in. <(coroutine object BaseEventLoop\.|_cython)"
+        ":pytest.PytestUnraisableExceptionWarning"
+    )
+    @pytest.mark.parametrize("world", LOOPS, indirect=True)
+    def test_a_loop_that_ends_in_the_middle_of_everything_leaves_the_next_nothing_to_wait_for(
+        self, world: World
+    ) -> None:
+        """asyncio.run() cancels the tasks that there are, but not those that they begin in order to tidy up."""
+        chance = random.Random(11)
+        told: list[str] = []
+
+        async def connected() -> Any:
+            locks = aio.connect(world.url)
+            locks.subscribe(lambda event: told.append(f"{event.name}: {event.detail}"), [events.LOST])
+            return locks
+
+        async def come_and_go(locks: Any, name: str, confirm: bool) -> None:
+            while True:
+                async with locks.lock(name, ttl=60, timeout=30, confirm=confirm):
+                    await asyncio.sleep(0)
+
+        async def busy(locks: Any) -> None:
+            some = [asyncio.create_task(come_and_go(locks, "xyz"[n % 3], confirm=n % 2 == 0)) for n in range(8)]
+            await asyncio.wait(some, timeout=chance.uniform(0.02, 0.15))
+
+        async def quiet(locks: Any) -> None:
+            for name in "xyz":
+                async with asyncio.timeout(2 + world.slack):
+                    await _in_and_out(locks, name)
+
+        def alone(main: Any) -> Any:
+            with asyncio.Runner(loop_factory=import_module(world.flavour).new_event_loop) as runner:
+                return runner.run(main)
+
+        locks = alone(connected())
+        for _ in range(4):
+            alone(busy(locks))
+            alone(quiet(locks))
+        alone(locks.close())
+        del locks
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, of what its closed loops cannot close
+            gc.collect()
+        assert told == []
+        world.until_nothing_is_left()
 
     @pytest.mark.skipif(not find_spec("gevent"), reason="gevent is not installed")
     def test_greenlets_take_turns(self, world: World) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from ...errors import Misuse, NotAcquired
-from .world import World, settled
+from .world import Actor, World, settled
 
 AGAIN: dict[str, tuple[Any, Any]] = {
     "a writer that reads": (lambda locks: locks.rwlock("x").write(), lambda locks: locks.rwlock("x").read()),
@@ -15,6 +16,16 @@ AGAIN: dict[str, tuple[Any, Any]] = {
     "a reader that writes": (lambda locks: locks.rwlock("x").read(), lambda locks: locks.rwlock("x").write()),
     "a leader that stands": (lambda locks: locks.election("x").lead(), lambda locks: locks.election("x").lead()),
 }
+
+
+def waits_beside(world: World, holder: Actor, lease: Any, acquire: Callable[[Any], Any]) -> None:
+    """Another thread or task of the same process is in line until the lease is given back."""
+    other = holder.beside("other")
+    waiting = other.start(acquire)
+    world.until_waiting("x", "other")
+    holder.do(lambda _: lease.release())
+    got = waiting.result(5 + world.slack)
+    other.do(lambda _: got.release())
 
 
 class Oneself:
@@ -38,13 +49,8 @@ class Oneself:
     def test_another_of_the_same_process_just_waits(self, world: World, what: str) -> None:
         first, second = AGAIN[what]
         a = world.actor("a")
-        other = a.beside("other")
         lease = a.do(lambda locks: first(locks).acquire(timeout=5))
-        waiting = other.start(lambda locks: second(locks).acquire(timeout=20))
-        world.until_waiting("x", "other")
-        a.do(lambda _: lease.release())
-        got = waiting.result(5 + world.slack)
-        other.do(lambda _: got.release())
+        waits_beside(world, a, lease, lambda locks: second(locks).acquire(timeout=20))
 
     def test_one_who_holds_a_lock_and_would_wait_for_it_for_ever_is_told_so(self, world: World) -> None:
         a = world.actor("a")
@@ -58,12 +64,7 @@ class Oneself:
             a.do(lambda locks: locks.lock("x").acquire(timeout=0.1))
         assert lease.held
         world.until(lambda: world.waiters("x") == [] and world.names() == ["x"])
-        other = a.beside("other")
-        waiting = other.start(lambda locks: locks.lock("x").acquire())
-        world.until_waiting("x", "other")
-        a.do(lambda _: lease.release())
-        got = waiting.result(5 + world.slack)
-        other.do(lambda _: got.release())
+        waits_beside(world, a, lease, lambda locks: locks.lock("x").acquire())
 
     def test_a_leader_that_resigned_may_stand_again(self, world: World) -> None:
         a = world.actor("a")

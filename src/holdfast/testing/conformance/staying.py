@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from typing import Any
+from weakref import ref
 
 import pytest
 
 from ... import events
 from ...errors import LeaseLost, NotAcquired, Unsupported
 from ...lending import LOOK, wanted_of
+from ...staying import Waiter
 from .abandonment import SIGNALLED, recorded
 from .processes import run
 from .tampering import tamper
@@ -212,14 +214,28 @@ class Staying:
         lease = a.do(lambda locks: locks.lock("x", ttl=stage.ttl_short, keep=LONG).acquire())
         a.do(lambda _: lease.on_lost(lost.append))
         b.do(lambda locks: locks.force_release("x", token=lease.token))
-        assert a.do(lambda _: lease.lost.wait(stage.ttl_short + stage.slack + 5)) is True
-        stage.until(lambda: lost and told)
+        stage.until(lambda: lost and told, within=stage.ttl_short + stage.slack + 5)
+        assert not lease.held
+        assert a.do(lambda _: lease.lost.wait(5)) is True
         assert lost == [lease]
         with pytest.raises(LeaseLost, match="lost the lock 'x'"):
             lease.check()
         assert a.do(lambda _: lease.release()) is False
         again = a.do(lambda locks: inside(locks.lock("x", ttl=stage.ttl_short, keep=LONG, timeout=5), _token))
         assert again > lease.token
+
+    def test_who_was_put_out_lets_nobody_in_any_more(self, stage: World) -> None:
+        """Here it broke: those in line here were lent what others had been given since, until a renewal found out."""
+        a, b = stage.actors("a", "b")
+        friend = a.beside("a's friend")
+        lease = a.do(lambda locks: locks.lock("x", ttl=LONG, keep=LONG).acquire())
+        kept = lease._stay.kept
+        waiting = friend.start(lambda locks: inside(locks.lock("x", ttl=LONG, keep=LONG, timeout=PATIENCE), _token))
+        stage.until(lambda: kept.line)
+        b.do(lambda locks: locks.force_release("x", token=lease.token))
+        assert a.do(lambda _: lease.lost.wait(5 + stage.slack)) is True
+        assert a.do(lambda _: lease.release()) is False
+        assert waiting.result() > lease.token
 
     def test_a_body_is_cancelled_or_told_at_its_end_when_what_it_was_lent_is_lost(self, stage: World) -> None:
         a = stage.actor("a")
@@ -304,6 +320,39 @@ class Staying:
             again = a.do(lambda locks: inside(locks.lock("x", ttl=LONG, keep=LONG, timeout=5), _token))
         assert any(issubclass(one.category, ResourceWarning) for one in told)
         assert again > token
+
+    def test_who_waits_elsewhere_gets_what_was_lent_and_dropped_at_once(self, stage: World) -> None:
+        """Here it broke: nobody told the keeper, who looks every ten seconds while somebody is inside."""
+        a, b = stage.actors("a", "b")
+        leases: list[Any] = []
+
+        async def take(locks: Any) -> None:
+            leases.append(await settled(locks.lock("x", ttl=LONG, keep=LONG).acquire()))
+
+        a.do(take)
+        kept, token = leases[0]._stay.kept, leases[0].token
+        waiting = b.start(lambda locks: locks.lock("x", timeout=PATIENCE).acquire())
+        stage.until(lambda: kept.wanted, within=5 + stage.slack)
+        with recorded():
+            leases.clear()
+            gc.collect()
+            assert waiting.result(2 + stage.slack).token > token
+
+    def test_who_waits_elsewhere_gets_what_nobody_here_took_in_its_turn(self, stage: World) -> None:
+        """The same: whoever was rung here has given up before it was lent the name, and nobody else is in line."""
+        a, b = stage.actors("a", "b")
+        lease = a.do(lambda locks: locks.lock("x", ttl=LONG, keep=LONG).acquire())
+        waiting = b.start(lambda locks: locks.lock("x", timeout=PATIENCE).acquire())
+        kept, mutex = lease._stay.kept, a.locks._engine.mutex
+        stage.until(lambda: kept.wanted, within=5 + stage.slack)
+        here = Waiter(a.do(lambda locks: locks._engine.driver.bell()))
+        with mutex:
+            kept.line.append(ref(here))
+        assert a.do(lambda _: lease.release()) is True
+        assert not waiting.done
+        with mutex:
+            kept.leave(here)
+        assert waiting.result(2 + stage.slack).token > lease.token
 
     def test_a_killed_keeper_is_outlived_by_its_ttl_and_no_longer(self, stage: World) -> None:
         if stage.traits.scope == "process" or stage.asynchronous:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
+from ...claim import ROUND, Claim, Grant, Place, Snapshot, Verdict
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from ...stores.base import Store
+from ..around import Around
 from .world import settled
 
 Hook = Callable[[str], Any]
@@ -34,11 +35,11 @@ def _in_the_background() -> bool:
     return (task.get_name() if task is not None else threading.current_thread().name).startswith("holdfast-")
 
 
-class Tampered:
+class Tampered(Around):
     """`before` and `after` are called with the method's name; they may raise, or return something to await."""
 
     def __init__(self, store: Store, driver: Driver) -> None:
-        self.store = store
+        super().__init__(store)
         self._driver = driver
         self.calls: list[str] = []
         self.before: Hook = _let_pass
@@ -46,10 +47,6 @@ class Tampered:
         self._refused = "", ""
         self.doubtful: set[str] = set()  # names whose renewals arrive, but are not answered
         self.stalled = False  # no renewal arrives, and whoever asks for one waits as long as they said
-
-    @property
-    def traits(self) -> Traits:
-        return self.store.traits
 
     def heal(self) -> None:
         self.before = self.after = _let_pass
@@ -149,15 +146,6 @@ class Tampered:
     async def names(self, prefix: str = "") -> Sequence[str]:
         answer: Sequence[str] = await self._pass("names", prefix)
         return answer
-
-    def forked(self) -> None:
-        self.store.forked()
-
-    def wake_waiters(self) -> None:
-        self.store.wake_waiters()
-
-    async def close(self) -> None:
-        await self.store.close()
 
 
 def tamper(locks: Any) -> Tampered:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ... import events
-from ...errors import LeaseLost
+from ...errors import LeaseLost, Unavailable
 from .tampering import tamper
 from .world import World, inside, settled
 
@@ -70,6 +70,29 @@ class Unconfirmed:
 
         a.do(lambda locks: inside(locks.lock("x"), lambda _: None))
         a.do(again)
+
+    def test_whoever_is_refused_behind_his_own_release_says_it_again(self, world: World) -> None:
+        """Here it broke: one answer was lost, and who had left was told that he held it himself."""
+        a = world.actor("a")
+        hand = tamper(a.locks)
+
+        async def leave_and_come_back(locks: Any, times: int, confirm: bool) -> int:
+            lease = await settled(locks.lock("x", ttl=60, confirm=confirm).acquire())
+            hand.fail("release", times=times)
+            try:
+                await settled(lease.release())
+            except Unavailable:
+                assert times > 1
+            again = await settled(locks.lock("x", ttl=60).try_acquire())
+            assert again is not None, "he stands behind himself"
+            assert again.token > lease.token
+            await settled(again.release())
+            return times
+
+        for times, confirm in ((1, False), (2, True)):
+            a.do(lambda locks, times=times, confirm=confirm: leave_and_come_back(locks, times, confirm))
+            hand.heal()
+        world.until_nothing_is_left()
 
     def test_a_release_that_nobody_waits_for_is_repeated_until_it_is_answered(self, world: World) -> None:
         a = world.actor("a")

@@ -28,23 +28,25 @@ class Parcel:
     sent: int = 0
 
 
+@dataclass(eq=False)
 class Lane:
     """The bytes from one socket to the other: read, judged, queued until due, written in order."""
 
-    def __init__(self, direction: Direction, source: socket.socket, sink: socket.socket, limit: int) -> None:
-        self.direction = direction
-        self.source = source
-        self.sink = sink
-        self.finished = False
-        self.ended = False
-        self._limit = limit
+    direction: Direction
+    source: socket.socket
+    sink: socket.socket
+    limit: int  # bytes in the queue
+    finished: bool = False
+    ended: bool = False
+
+    def __post_init__(self) -> None:
         self._queue: deque[Parcel] = deque()
         self._queued = 0
 
     @property
     def wants_read(self) -> bool:
         """False when the queue is full: TCP itself then slows the sender down, and memory stays bounded."""
-        return not self.ended and self._queued < self._limit
+        return not self.ended and self._queued < self.limit
 
     def wants_write(self, now: float) -> bool:
         return not self.finished and bool(self._queue) and self._queue[0].due <= now

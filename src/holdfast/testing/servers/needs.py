@@ -144,7 +144,10 @@ SEAWEEDFS = WheelPackage(
 )
 # Of a suite by name, and unpacked: nobody wants a Prometheus to be installed as a service of his machine by tests.
 PROMETHEUS = SuitePackage("prometheus", "bookworm", "usr/bin/prometheus")
+CURATOR = DebianPackage("libcurator-recipes-java", "usr/share/java/curator-recipes.jar")
+JAVA_COMPILER = DebianPackage("default-jdk-headless", "usr/bin/javac")
 CHROMIUM = DebianPackage("chromium", "usr/bin/chromium")
+ZSH, FISH = DebianPackage("zsh", "usr/bin/zsh"), DebianPackage("fish", "usr/bin/fish")
 
 NEEDS: dict[str, tuple[Need, ...]] = {
     "redis": (REDIS, COMPILER, C_LIBRARY),  # tests make its clock jump, with a shim that they compile
@@ -162,7 +165,9 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "mysql": (MYSQL,),
     "seaweedfs": (SEAWEEDFS,),
     "prometheus": (PROMETHEUS,),
+    "curator": (CURATOR, JAVA_COMPILER),  # no server, but somebody else's lock, which `also=` excludes
     "chromium": (CHROMIUM,),  # no server, but the dashboard's other half
+    "shells": (ZSH, FISH),  # no server, but who completes our command line
 }
 KINDS = tuple(NEEDS)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ... import recipes
 from ...drivers.simulated import Process
-from ...drivers.world import Main
+from ...drivers.world import Interrupt, Main, Raised, Task
 from ...errors import Misuse, Unavailable
 from ...stores.memory import MemoryStore
-from ..history import CRASHED, FORGOT
+from ..history import CLOSED, CRASHED, FORGOT
 from .client import Client
 
 if TYPE_CHECKING:
@@ -44,7 +45,13 @@ class Trouble(NamedTuple):
     go_away: float = 0.0  # HTTP/2's word for it
     end_logins: float = 0.0
     index_reset: float = 0.0  # what is gone is forgotten, and the index of queries falls: Consul's
+    # of processes again, since they came later
+    fork: float = 0.0
+    signal: float = 0.0  # whose handler raises, and the user goes on or exits
+    move_slot: float = 0.0  # of a Redis Cluster, with its keys
 
+
+OF_PROCESSES = {"fork": 0.08, "signal": 0.25}
 
 TROUBLE = Trouble()
 TROUBLE_OF_SERVERS = Trouble(
@@ -58,12 +65,13 @@ TROUBLE_OF_SERVERS = Trouble(
     half_open=0.06,
     close=0.03,
 )
+TROUBLE_OF_REDIS_CLUSTER = TROUBLE_OF_SERVERS._replace(move_slot=0.3)
 _OF_CLUSTERS = Trouble(restart=0.06, cut=0.12, half_open=0.06, close=0.03, leader=0.1, cut_member=0.06)
 TROUBLE_OF_CONSUL = _OF_CLUSTERS._replace(index_reset=0.08)
 TROUBLE_OF_ETCD = _OF_CLUSTERS._replace(go_away=0.06, end_logins=0.06)
 _OF_SERVERS = (
     *("restart", "fail_over", "lose_scripts", "evict_key", "server_clock"),
-    *("leader", "cut_member", "go_away", "end_logins", "index_reset"),
+    *("leader", "cut_member", "go_away", "end_logins", "index_reset", "move_slot"),
 )
 NO_TROUBLE = Trouble(*[0.0] * len(Trouble._fields))
 
@@ -183,9 +191,35 @@ class Chaos:
 
     def _close(self, victim: Client) -> None:
         if not victim.engine.closed:
-            self._note(victim.process, "closes its connection")
+            self._note(victim.process, CLOSED)
             victim.process.spawn(victim.engine.close, "close")
             self._replace(victim.process)
+
+    def _fork(self, victim: Client) -> None:
+        if not victim.engine.closed:
+            self._replaced += 1
+            name = f"{victim.process.name.partition('.')[0]}.{self._replaced}"
+            self._note(victim.process, "forks", name)
+            self._workload.fork(victim, name)
+
+    def _signal(self, victim: Client) -> None:
+        """Where it stands, or some awaits later: what is quick is hit as often as what lasts."""
+        task = self._workload.rounds.get(victim.process.name)
+        if task is not None and not task.done:
+            exits = self._random.random() < 0.2
+            raised = Interrupt() if exits or self._random.random() < 0.5 else Raised("by a signal handler")
+            self._note(victim.process, "signalled", detail=f"{type(raised).__name__}{', and exits' if exits else ''}")
+            task.strike(raised, self._random.choice((0, self._random.randint(1, 12))))
+            if exits:
+                victim.process.spawn(partial(self._exit, victim, task), "exit")
+
+    async def _exit(self, victim: Client, task: Task) -> None:
+        """Its main thread was ended by what was raised; what lifecycle.py has done at exit is to close the connection."""
+        await task.join()
+        if not victim.engine.closed:
+            self._note(victim.process, CLOSED, detail="since it exits")
+            self._replace(victim.process)
+            await victim.engine.close()
 
     def _servers(self) -> Machines:
         assert self._machines is not None, "this fault is for simulated servers"

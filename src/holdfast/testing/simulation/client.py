@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from ... import events, recipes
 from ...asking import Ask
 from ...drivers.simulated import Process
-from ...drivers.world import Cancelled
+from ...drivers.world import Cancelled, Interrupt, Raised
 from ...engine import Engine
 from ...errors import HoldfastError, LeaseLost
 from ...lease import Lease
 from ...stores.base import Store
-from ..history import ACQUIRE, CHECK, DONE, FAILED, GRANTED, LOST, History, Operation
+from ..history import ACQUIRE, CHECK, DONE, FAILED, GRANTED, LOST, History, Operation, Recording
 
 SIGNALS = (events.LOST, events.IN_DANGER, events.RELEASE_FAILED, events.WAITING)
 
@@ -34,7 +34,14 @@ class Client:
         self.engine = SimulatedEngine(store, process.driver)
         self.engine.driver_process = process
         self._history = history
+        self._inherited: object = None
         self.engine.hook.subscribe(self._heard, SIGNALS)
+
+    def became(self, child: str, inherited: object) -> None:
+        """This is a copy, in a forked child. What its parent had in memory stays as long as the child does."""
+        self._inherited = inherited
+        assert isinstance(self.engine.store, Recording)
+        self.engine.store.process = child
 
     async def acquire(self, ask: Ask, timeout: float | None = None) -> Lease:
         [lease] = await self.acquire_all([ask], timeout)
@@ -53,7 +60,7 @@ class Client:
         ]
         try:
             leases = await recipes.acquire_all(self.engine, asks, timeout, Lease)
-        except (HoldfastError, Cancelled) as error:
+        except (HoldfastError, Cancelled, Raised, Interrupt) as error:
             for wait in waits:
                 wait.detail = type(error).__name__
                 wait.end(self._now(), FAILED)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
+from ...claim import ROUND, Claim, Grant, Place, Snapshot, Verdict
 from ...drivers.simulated import Process
 from ...drivers.world import Killed
 from ...lending import wanted_of
 from ...stores.base import Store
+from ..around import Around
 
 T = TypeVar("T")
 
@@ -21,16 +22,12 @@ async def moment(process: Process) -> None:
         raise Killed
 
 
-class Local:
+class Local(Around):
     """The store protocol for one process. Every call takes a moment, before and after, in which anything may happen."""
 
     def __init__(self, store: Store, process: Process) -> None:
-        self._store = store
+        super().__init__(store)
         self._process = process
-
-    @property
-    def traits(self) -> Traits:
-        return self._store.traits
 
     async def _call(self, execute: Callable[[], Coroutine[Any, Any, T]]) -> T:
         await moment(self._process)
@@ -39,41 +36,35 @@ class Local:
         return result
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
-        return await self._call(lambda: self._store.claim(claim, within))
+        return await self._call(lambda: self.store.claim(claim, within))
 
     async def wait(self, place: Place, timeout: float) -> None:
         await moment(self._process)
-        await self._store.wait(place, timeout)
+        await self.store.wait(place, timeout)
 
     async def renew(self, grants: Sequence[Grant], within: float) -> Sequence[Verdict]:
-        return await self._call(lambda: self._store.renew(grants, within))
+        return await self._call(lambda: self.store.renew(grants, within))
 
     async def release(self, claim: Claim, within: float = ROUND) -> bool:
-        return await self._call(lambda: self._store.release(claim, within))
+        return await self._call(lambda: self.store.release(claim, within))
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         await moment(self._process)
-        await self._store.watch(name, token, timeout)
+        await self.store.watch(name, token, timeout)
 
     async def wanted(self, grant: Grant, timeout: float) -> bool:
         await moment(self._process)
-        wanted: bool = await wanted_of(self._store)(grant, timeout)
+        wanted: bool = await wanted_of(self.store)(grant, timeout)
         return wanted
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
-        return await self._call(lambda: self._store.evict(name, token, by))
+        return await self._call(lambda: self.store.evict(name, token, by))
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
-        return await self._call(lambda: self._store.inspect(name, within))
+        return await self._call(lambda: self.store.inspect(name, within))
 
     async def names(self, prefix: str = "") -> Sequence[str]:
-        return await self._call(lambda: self._store.names(prefix))
-
-    def wake_waiters(self) -> None:
-        self._store.wake_waiters()
+        return await self._call(lambda: self.store.names(prefix))
 
     def forked(self) -> None:
         raise NotImplementedError("a simulated process does not fork")
-
-    async def close(self) -> None:
-        await self._store.close()

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...drivers.simulated import Process
 from ...drivers.simulated_streams import ROUGH_STREAMS, StreamFaults, Streams
+from ...errors import Unavailable
 from ...stores.base import Store
 from .servers.quorum import Member, Quorum
 
 if TYPE_CHECKING:
     from .workload import Workload
 
-REDIS, ETCD, CONSUL = "redis", "etcd", "consul"
+REDIS, REDIS_CLUSTER, ETCD, CONSUL = "redis", "redis-cluster", "etcd", "consul"
 
 
 class Machinery(NamedTuple):
     """How the servers are set up, and how rough the way to them is."""
 
     system: str = REDIS
-    nodes: int = 1  # of Redis, more than one: a Redlock; of etcd and Consul, the members of a cluster
+    nodes: int = 1  # of Redis, more than one: a Redlock; else the members of a cluster
     streams: StreamFaults = ROUGH_STREAMS
     retention: float = 30.0  # seconds that the store of Redis remembers a token
     timeout: float = 1.0  # of a conversation
@@ -66,6 +67,14 @@ class Machines:
         """May the lower token have been given after the higher one?"""
         return False
 
+    def refused(self, name: str, since: float, until: float) -> float:
+        """Until when those who asked for it between these moments may have been told to ask later: `since`, if never."""
+        return since
+
+    def asks_to_come_later(self, error: Unavailable) -> bool:
+        """Is that no fault, though nothing is wrong any more?"""
+        return False
+
     def _break(self, process: Process, what: str, action: Callable[..., None]) -> None:
         streams = self.streams.of(process)
         if streams:
@@ -82,7 +91,7 @@ class ClusterMachines(Machines):
     """Members that follow a leader."""
 
     own_clock = True
-    cluster: Quorum
+    cluster: Quorum[Any]
 
     def names(self) -> list[str]:
         system = self.setup.system
@@ -129,7 +138,8 @@ class ClusterMachines(Machines):
         self.cluster.heal()
 
     def _any(self) -> Member:
-        return self.random.choice(self.cluster.everybody)
+        member: Member = self.random.choice(self.cluster.members)
+        return member
 
     def _what(self, member: Member) -> str:
         return ", the leader" if member is self.cluster.leader else ""
@@ -151,6 +161,10 @@ def _built(workload: Workload, setup: Machinery) -> Machines:
         from .consul_machines import ConsulMachines
 
         return ConsulMachines(workload, setup)
+    if setup.system == REDIS_CLUSTER:
+        from .redis_cluster_machines import RedisClusterMachines
+
+        return RedisClusterMachines(workload, setup)
     from .redis_machines import RedisMachines
 
     return RedisMachines(workload, setup)

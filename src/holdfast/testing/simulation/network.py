@@ -158,11 +158,7 @@ class Network:
         self._world.after(self._delay() + (late.seconds if late else 0.0), arrive)
 
     def _delay(self) -> float:
-        faults, random = self.faults, self._world.random
-        seconds = random.uniform(*faults.delay)
-        if faults.slow and random.random() < faults.slow:
-            seconds += random.uniform(*faults.slow_by)
-        return seconds
+        return self._world.on_its_way(self.faults.delay, self.faults.slow, self.faults.slow_by)
 
     def _lost(self, process: Process, operation: str, probability: float) -> bool:
         if self._cut(process):
@@ -177,6 +173,8 @@ class Network:
         return any(who in ("*", process.name) and start <= now < end for who, start, end in self._partitions)
 
     def _scripted(self, what: str, process: Process, operation: str) -> Scripted | None:
+        if not self._script:
+            return None
         for index, fault in enumerate(self._script):
             if fault.what == what and fault.process in ("", process.name) and fault.operation in ("", operation):
                 if fault.times > 1:

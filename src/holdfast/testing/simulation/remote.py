@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ...claim import ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
+from ...claim import LAST_WORDS, ROUND, Claim, Grant, Place, Snapshot, Traits, Verdict
 from ...drivers.simulated import Process
 from ...drivers.world import Task
 from ...lending import wanted_of
@@ -118,7 +118,7 @@ class Remote:
         self._store.wake_waiters()
 
     def forked(self) -> None:
-        raise NotImplementedError("a simulated process does not fork")
+        """Nothing of the network is inherited."""
 
-    async def close(self) -> None:
+    async def close(self, within: float = LAST_WORDS) -> None:
         """The server goes on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import time
 from collections import Counter
@@ -25,6 +26,17 @@ def opener_of(store: str) -> Iterator[Opener]:
             yield opener
     else:
         yield memory_behind_network if store == "memory" else on_machines
+
+
+@contextmanager
+def _seldom_collecting() -> Iterator[None]:
+    """A world is garbage as a whole when it is over, and until then nearly none of it is."""
+    before = gc.get_threshold()
+    gc.set_threshold(5000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @dataclass
@@ -79,7 +91,7 @@ def search(
     tally = Tally(store, first)
     numbers = itertools.count(first) if seeds is None else range(first, first + seeds)
     started, used = time.monotonic(), time.process_time()
-    with opener_of(store) as opener:
+    with opener_of(store) as opener, _seldom_collecting():
         for seed in numbers:
             report = run(seed, plan_of(store, seed, only), opener)
             tally.add(report)

@@ -65,12 +65,14 @@ class Story(NamedTuple):
 
 
 def _marked(event: Event) -> str:
-    lasting = ""
+    return f"{'● ' if event.kind == FAULT else '  '}{event.text}{lasting(event)}"
+
+
+def lasting(event: Event) -> str:
+    """How long, in words."""
     if event.until is None:
-        lasting = " (and hears nothing of it)" if event.kind in (REQUEST, STORAGE) else ""
-    elif event.until > event.at:
-        lasting = f" ({(event.until - event.at) * 1000:.1f} ms)"
-    return f"{'● ' if event.kind == FAULT else '  '}{event.text}{lasting}"
+        return " (and hears nothing of it)" if event.kind in (REQUEST, STORAGE) else ""
+    return f" ({(event.until - event.at) * 1000:.1f} ms)" if event.until > event.at else ""
 
 
 def told(store: str, seed: int, history: History, findings: list[str], seconds: float) -> Story:

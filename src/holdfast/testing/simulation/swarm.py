@@ -9,7 +9,16 @@ from typing import Any, TypeVar
 from ...drivers.simulated_streams import ROUGH_STREAMS, StreamFaults
 from ...errors import Misuse
 from . import machines
-from .chaos import NO_TROUBLE, TROUBLE, TROUBLE_OF_CONSUL, TROUBLE_OF_ETCD, TROUBLE_OF_SERVERS, Trouble
+from .chaos import (
+    NO_TROUBLE,
+    OF_PROCESSES,
+    TROUBLE,
+    TROUBLE_OF_CONSUL,
+    TROUBLE_OF_ETCD,
+    TROUBLE_OF_REDIS_CLUSTER,
+    TROUBLE_OF_SERVERS,
+    Trouble,
+)
 from .machines import Machinery
 from .network import CALM, ROUGH, Faults
 from .workload import Plan
@@ -18,20 +27,34 @@ T = TypeVar("T", Trouble, Faults, StreamFaults)
 
 WEIGHTS = (0.0, 0.0, 1.0, 1.0, 4.0)
 STREAMS, NETWORK = ("slow", "split", "cut_off"), ("lose", "repeat")  # what may be said with --faults, beside troubles
-REDIS, ETCD, CONSUL = machines.REDIS, machines.ETCD, machines.CONSUL
+REDIS, REDIS_CLUSTER, ETCD, CONSUL = machines.REDIS, machines.REDIS_CLUSTER, machines.ETCD, machines.CONSUL
 REDLOCK, REDLOCK5 = "redlock", "redlock5"
-STORES = ("memory", "sqlite", REDIS, REDLOCK, REDLOCK5, ETCD, CONSUL)
+STORES = ("memory", "sqlite", REDIS, REDIS_CLUSTER, REDLOCK, REDLOCK5, ETCD, CONSUL)
 
 _LATER = Trouble._fields.index("close") + 1  # troubles that came after the first plans were drawn
+_LATEST = Trouble._fields.index("fork")  # and these after many seeds had been run: every fourth has them
+_SLOTS = Trouble._fields.index("move_slot")
 _OF_FILES = TROUBLE._replace(partition=0.0, server_pause=0.0)
-_TROUBLES = {"memory": TROUBLE, "sqlite": _OF_FILES, ETCD: TROUBLE_OF_ETCD, CONSUL: TROUBLE_OF_CONSUL}
+_TROUBLES = {
+    "memory": TROUBLE,
+    "sqlite": _OF_FILES,
+    REDIS_CLUSTER: TROUBLE_OF_REDIS_CLUSTER,
+    ETCD: TROUBLE_OF_ETCD,
+    CONSUL: TROUBLE_OF_CONSUL,
+}
 _SYSTEMS = (ETCD, CONSUL)
 _WITHOUT_STREAMS = ("memory", "sqlite")
 
 
+def _usual(store: str) -> Trouble:
+    """A process of a file's does not fork here: SQLite's own connections cannot be inherited in one process."""
+    more = {**OF_PROCESSES, **({"fork": 0.0} if store == "sqlite" else {})}
+    return _TROUBLES.get(store, TROUBLE_OF_SERVERS)._replace(**more)
+
+
 def faults_of(store: str) -> list[str]:
     """What can be chosen for it."""
-    trouble = _TROUBLES.get(store, TROUBLE_OF_SERVERS)
+    trouble = _usual(store)
     streams = [] if store in _WITHOUT_STREAMS else list(STREAMS)
     return [name for name, often in zip(Trouble._fields, trouble, strict=True) if often] + list(NETWORK) + streams
 
@@ -47,13 +70,18 @@ def chosen(store: str, faults: Sequence[str] | None) -> frozenset[str] | None:
 def plan_of(store: str, seed: int, only: Collection[str] | None = None) -> Plan:
     """The plan of a seed; of `only` some faults, each as heavy as it would be."""
     random = Random(f"plan {seed}")
-    trouble = _drawn(random, _TROUBLES.get(store, TROUBLE_OF_SERVERS), to=_LATER)
+    trouble = _drawn(random, _usual(store), to=_LATER)
     own = Random(f"plan of {store} {seed}")  # what came later leaves the plans of older seeds as they are
-    trouble = _drawn(own, trouble, _LATER)
+    trouble = _drawn(own, trouble, _LATER, _LATEST)
+    if seed % 4 == 0 or (only is not None and not OF_PROCESSES.keys().isdisjoint(only)):
+        trouble = _drawn(Random(f"forks and signals {seed}"), trouble, _LATEST, _SLOTS)
+    else:
+        trouble = trouble._replace(fork=0.0, signal=0.0)
+    trouble = _drawn(Random(f"slots {seed}"), trouble, _SLOTS)
     faults = _drawn(random, ROUGH)
     streams = _drawn(random, ROUGH_STREAMS)
     kinds = Plan().kinds if random.random() < 0.6 else tuple(random.choices(Plan().kinds, k=random.randint(1, 3)))
-    nodes = {REDLOCK: 3, REDLOCK5: 5}.get(store, 1)
+    nodes = {REDLOCK: 3, REDLOCK5: 5, REDIS_CLUSTER: 3}.get(store, 1)
     if only is not None:
         trouble = Trouble(
             *(often if name in only else 0.0 for name, often in zip(Trouble._fields, trouble, strict=True))
@@ -77,7 +105,7 @@ def plan_of(store: str, seed: int, only: Collection[str] | None = None) -> Plan:
         drop=random.choice((0.0, 0.1)),
         kinds=kinds,
         machinery=Machinery(
-            system=store if store in _SYSTEMS else REDIS,
+            system=store if store in (REDIS_CLUSTER, *_SYSTEMS) else REDIS,
             nodes=own.choice((1, 3, 3)) if store in _SYSTEMS else nodes,
             streams=streams,
             retention=random.choice((0.5, 5.0, 30.0, 3600.0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +16,7 @@ from ...asking import Ask
 from ...changing import downgrade
 from ...claim import Claim, Grant, new_holder
 from ...drivers.simulated import Process
-from ...drivers.world import Stuck, Task, World
+from ...drivers.world import Interrupt, Raised, Stuck, Task, World
 from ...errors import HoldfastError, LeaseLost, Misuse, NotAcquired, Unavailable
 from ...lease import Lease
 from ...stores.base import Store
@@ -25,6 +26,7 @@ from ..checkers import UNDECIDED, Finding
 from ..history import CLAIM, SET_BACK, History, Operation, Recording
 from .chaos import TROUBLE, Chaos, Trouble
 from .client import Client
+from .forking import Memory
 from .machines import Machinery, Machines
 from .network import ROUGH, Faults, Network
 from .register import Fence, Register, RegisterClient
@@ -35,6 +37,8 @@ HANDOFF = 0.3  # seconds: a few messages, far less than a third of any ttl below
 MUTEX, SEMAPHORE, RWLOCK, ALL_OF, ONCE, ELECTION = "mutex", "semaphore", "rwlock", "all of", "once", "election"
 KEPT = "kept"  # a mutex that stays with its process for a while
 UNCONFIRMED = "unconfirmed"  # a mutex of whose release nobody waits to be told
+
+SIGNALLED = (Raised.__name__, Interrupt.__name__)
 
 _runs = itertools.count()
 
@@ -139,6 +143,7 @@ class Workload:
         self.machines: Machines | None = None  # made by an opener
         self.at_end: list[Callable[[], None]] = []  # what an opener must close, also of processes that crashed
         self.clients: list[Client] = []
+        self.children: list[Client] = []  # forked
         self.healed = self.calm = float("inf")
         self._opener = opener
         self.rounds: dict[str, Task] = {}  # what each process is at
@@ -186,6 +191,8 @@ class Workload:
             except Stuck as stuck:
                 return [*self._judged(), Finding("liveness", "everything", str(stuck))]
             finally:
+                for client in self.clients:
+                    client.engine.closed = True  # what is dropped from now on, with the world, concerns nobody
                 for close in self.at_end:
                     close()
 
@@ -199,8 +206,13 @@ class Workload:
         own_clock = self.machines is not None and self.machines.own_clock
         found = checkers.check_safety(self.history, excuse, own_clock=own_clock)
         found += checkers.check_liveness(self.history, self.healed, self.plan.bound)
-        found += checkers.check_handoff(self.history, self.calm, HANDOFF)
+        refused = checkers.never_refused if self.machines is None else self.machines.refused
+        found += checkers.check_handoff(self.history, self.calm, HANDOFF, refused)
         found += [Finding("failure", str(task), repr(error)) for task, error in self.world.failures]
+        found += checkers.check_withdrawn(self.history, SIGNALLED)
+        found += checkers.check_forks(self.history, {child.process.name for child in self.children})
+        trespasses = [] if self.world.streams is None else self.world.streams.trespasses
+        found += [Finding("fork", "everything", what) for what in dict.fromkeys(trespasses)]
         return found
 
     def _left_behind(self) -> list[Finding]:
@@ -213,7 +225,13 @@ class Workload:
         store = self._opener(self, looks)
 
         async def look() -> Sequence[str]:
-            return [name for name in await store.names() if not await self._to_be_had(store, name, looks)]
+            while True:
+                try:
+                    return [name for name in await store.names() if not await self._to_be_had(store, name, looks)]
+                except Unavailable as error:
+                    if self.machines is None or not self.machines.asks_to_come_later(error):
+                        raise
+                await looks.driver.sleep(0.1)
 
         task = looks.spawn(look, "look")
         self.world.run(task)
@@ -235,12 +253,13 @@ class Workload:
         ask = recipes.lock_ask(f"last of {client.process.name}", 600.0, fair=True, reentrant=False, renew=True)
         for tries_left in reversed(range(6)):
             try:
-                await client.acquire(ask)
+                held = await client.acquire(ask)
                 break
             except Unavailable:  # each connection that lies half open is found out by asking
                 if not tries_left:
                     raise
         await client.engine.close()
+        del held  # not before: what is dropped is released because it is dropped
 
     def living(self) -> list[Client]:
         return [client for client in self.clients if client.process.alive]
@@ -265,6 +284,27 @@ class Workload:
         client = Client(process, recording, self.history)
         self.clients.append(client)
         self._workers.append(process.spawn(lambda: self._work(client, rounds), "worker"))
+
+    def fork(self, client: Client, name: str) -> None:
+        """In the middle of whatever it does. The child does what the parent's code would go on with, then work of its own."""
+        parent = client.process
+        child = Process(self.world, name, ahead=parent.ahead, wall_ahead=parent.wall_ahead, rate=parent.rate)
+        world = (self, self.history, self.network, self.register, self.server, self.machines, self.world.streams)
+        memory = Memory(parent, child, (*world, *self.opened))
+        copy = memory.copied(client)
+        copy.became(name, memory)
+        self.clients.append(copy)
+        self.children.append(copy)
+        self._workers.append(child.spawn(lambda: self._child(copy), "worker"))
+
+    async def _child(self, client: Client) -> None:
+        inherited = client.engine.renewer.leases()
+        client.engine.forked()  # as lifecycle.py has it done, before anything else runs there
+        for lease in inherited:
+            with contextlib.suppress(LeaseLost):
+                client.check(lease)
+        await client.release(*inherited)
+        await self._work(client, self.plan.calm_rounds)
 
     def expect(self, seconds: float, name: str) -> None:
         """Another process, in so many seconds: for one that crashed."""
@@ -318,7 +358,14 @@ class Workload:
             if self.plan.drop and self.random.random() < self.plan.drop:
                 client.drop(*leases)
             else:
-                await client.release(*leases)
+                await self._given_back(client, leases)
+
+    async def _given_back(self, client: Client, leases: Sequence[Lease]) -> None:
+        try:
+            await client.release(*leases)
+        except (Raised, Interrupt):  # nobody has them any more, once this is told
+            client.drop(*[lease for lease in leases if lease._is_owed()])
+            raise
 
     def _some_recipe(self) -> tuple[Sequence[Ask], set[str]]:
         """What to ask for, and which of it protects storage that is changed: only what is taken alone does."""

@@ -126,28 +126,8 @@ class _Holdfast(_InAsyncio):
         return int(held.token)
 
 
-class HoldfastRedis(_Holdfast):
-    pass
-
-
-class HoldfastRedlock(_Holdfast):
-    kind = "redlock"
-
-
-class HoldfastEtcd(_Holdfast):
-    kind = "etcd"
-
-
-class HoldfastZooKeeper(_Holdfast):
-    kind = "zookeeper"
-
-
-class HoldfastConsul(_Holdfast):
-    kind = "consul"
-
-
-class HoldfastPostgreSQL(_Holdfast):
-    kind = "postgresql"
+def _holdfast_on(store: str) -> type[_Holdfast]:
+    return type(f"Holdfast on {store}", (_Holdfast,), {"kind": store})
 
 
 class HoldfastSQLite(_Holdfast):
@@ -469,12 +449,12 @@ class DiskCache(Adapter):
 
 
 LIBRARIES: dict[str, type[Adapter]] = {
-    "holdfast": HoldfastRedis,
-    "holdfast-redlock": HoldfastRedlock,
-    "holdfast-etcd": HoldfastEtcd,
-    "holdfast-zookeeper": HoldfastZooKeeper,
-    "holdfast-consul": HoldfastConsul,
-    "holdfast-postgresql": HoldfastPostgreSQL,
+    "holdfast": _Holdfast,
+    "holdfast-redlock": _holdfast_on("redlock"),
+    "holdfast-etcd": _holdfast_on("etcd"),
+    "holdfast-zookeeper": _holdfast_on("zookeeper"),
+    "holdfast-consul": _holdfast_on("consul"),
+    "holdfast-postgresql": _holdfast_on("postgresql"),
     "holdfast-sqlite": HoldfastSQLite,
     "redis-py": RedisPy,
     "redis-py-asyncio": RedisPyAsyncio,

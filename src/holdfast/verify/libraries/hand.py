@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -58,7 +59,8 @@ class Hand:
         os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # with its children: those of some libraries never end
         self._process.wait(_ANSWER)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:

@@ -271,7 +271,7 @@ class Admin(TestCase):
         self.assertNotContains(asked, NASTY)
         self.assertEqual(locks.inspect(NASTY).used, 1)
         done = browser.post(self.button, {**said, "confirmed": "yes"}, follow=True)
-        self.assertContains(done, "was put out")
+        self.assertContains(done, "was evicted")
         self.assertNotContains(done, NASTY)
         self.assertEqual(locks.inspect(NASTY).used, 0)
         entry = LogEntry.objects.get()

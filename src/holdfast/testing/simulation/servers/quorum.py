@@ -7,8 +7,8 @@ one, and nothing of it is lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
 
 from ....drivers.base import Address
 from ....drivers.simulated import Process
@@ -56,17 +56,42 @@ class Member:
         """It has been without one for a while."""
 
 
-class Quorum:
+M = TypeVar("M", bound=Member)
+
+
+class Quorum(Generic[M]):
     election = 1.0  # seconds: the timeout
+    tick: float  # seconds between two looks at what is over
+    members: list[M]
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.term = 2
-        self.leader: Member | None = None
+        self.leader: M | None = None
+        self._ticking = False
 
-    @property
-    def everybody(self) -> Sequence[Member]:
+    def ends(self) -> Mapping[Any, float]:
+        """What the leader ends by itself, and when."""
         raise NotImplementedError
+
+    def end(self, what: Any) -> None:
+        raise NotImplementedError
+
+    def begin_to_tick(self) -> None:
+        if not self._ticking:
+            self._ticking = True
+            self.world.after(self.tick, self._tick)
+
+    def _tick(self) -> None:
+        """The leader ends what is over."""
+        ends = self.ends()
+        self._ticking = bool(ends)
+        if self._ticking:
+            self.world.after(self.tick, self._tick)
+        if self.leader is not None and self.in_touch(self.leader):
+            for one, at in ends.items():
+                if at <= self.world.time:
+                    self.end(one)
 
     def memory(self) -> object:
         """What a leader knows that is nowhere else."""
@@ -80,7 +105,7 @@ class Quorum:
         leader = self.leader
         if leader is None or not (member.well and leader.well):
             return False
-        return 2 * sum(one.well for one in self.everybody) > len(self.everybody)
+        return 2 * sum(one.well for one in self.members) > len(self.members)
 
     def elect(self, away: float, unaware: float = 0.0) -> None:
         """Without a leader for so long; then another leads, in a new term. The old one does not know it for a while."""
@@ -93,9 +118,9 @@ class Quorum:
         self.leader = None
         self.world.after(away, lambda: self._elected(old))
 
-    def _elected(self, old: Member) -> None:
-        well = [one for one in self.everybody if one.well]
-        if 2 * len(well) <= len(self.everybody):
+    def _elected(self, old: M) -> None:
+        well = [one for one in self.members if one.well]
+        if 2 * len(well) <= len(self.members):
             self.world.after(LOOK, lambda: self._elected(old))
             return
         self.leader = self.world.random.choice([one for one in well if one is not old] or well)
@@ -104,7 +129,7 @@ class Quorum:
 
     def miss(self, member: Member) -> None:
         """Others notice that their leader does not answer. When it comes back, it may not know yet that it was replaced."""
-        if member is not self.leader or len(self.everybody) == 1:
+        if member is not self.leader or len(self.members) == 1:
             return
         memory, random = self.memory(), self.world.random
 
@@ -128,5 +153,5 @@ class Quorum:
         self.world.after(self.world.random.uniform(1.0, 3.0) * self.election, member.has_no_leader)
 
     def heal(self) -> None:
-        for member in self.everybody:
+        for member in self.members:
             member.out_until = member.old_until = 0.0

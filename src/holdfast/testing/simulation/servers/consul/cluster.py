@@ -9,10 +9,10 @@ fall, when what is gone is forgotten. What is not: a restored snapshot, ACLs, ot
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote
 
 from .....drivers.base import Address
 from .....drivers.simulated import Bell, Process
@@ -21,7 +21,6 @@ from .....drivers.world import FOREVER, World
 from ..quorum import LOOK, PATIENCE, Member, Quorum
 from .space import MOST_OPERATIONS, Failed, Pair, Space
 
-_TICK = 0.25
 _READS = ("get-tree",)
 _TOLD_ANYWAY = 0.3  # how often a query hears of what does not concern it
 
@@ -41,15 +40,15 @@ class ConsulMember(Member):
                     if not (more := await stream.receive(FOREVER)):
                         return stream.close()
                     data += more
-                head, data = data[:end].decode(), data[end + 4 :]
-                found = re.search(r"\r\nContent-Length: (\d+)", head)
-                length = int(found[1]) if found else 0
+                head, data = data[:end], data[end + 4 :]
+                _, _, length_and_more = head.partition(b"\r\nContent-Length: ")
+                length = int(length_and_more.partition(b"\r\n")[0] or 0)
                 while len(data) < length:
                     if not (more := await stream.receive(FOREVER)):
                         return stream.close()
                     data += more
                 body, data = data[:length], data[length:]
-                method, target, _ = head.split(" ", 2)
+                method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ", 2)
                 stream.put(answered(*await self._answer(method, target, body)))
         except OSError:
             stream.close()
@@ -60,6 +59,8 @@ class ConsulMember(Member):
         give_up = self.world.time + PATIENCE
         while not cluster.in_touch(self):
             if renews and self.believes and (session := target.rpartition("/")[2]) in self.old:
+                if cluster.leader is self and session in cluster.space.sessions:  # not deposed yet, perhaps never
+                    cluster.renew(session)
                 return 200, 0, [{"ID": session}]
             if self.world.time > give_up:
                 return 500, 0, b"No cluster leader"
@@ -70,11 +71,11 @@ class ConsulMember(Member):
 
     async def _query(self, target: str) -> Said:
         """Until there is news since the index that was named, or its time is over."""
-        parts = urlsplit(target)
-        asked = parse_qs(parts.query, keep_blank_values=True)
-        key, recurse = unquote(parts.path.removeprefix("/v1/kv/")), "recurse" in asked
-        least = int(asked.get("index", ["0"])[0])
-        wait = float(asked.get("wait", ["0s"])[0].rstrip("s"))
+        path, _, query = target.partition("?")
+        key = _key(path)
+        asked = dict(one.partition("=")[::2] for one in query.split("&"))
+        recurse, least = "recurse" in asked, int(asked.get("index", "0"))
+        wait = float(asked.get("wait", "0s").rstrip("s"))
         cluster, now = self._cluster, self.process.driver.now
         give_up = now() + wait * (1 + self.world.random.random() / 16)
         while True:
@@ -90,21 +91,18 @@ class ConsulMember(Member):
                 cluster.waiting.remove(waiting)
 
 
-class ConsulCluster(Quorum):
+class ConsulCluster(Quorum[ConsulMember]):
     """`patience`: how many of its TTLs a session really lives; Consul promises 1, and gives 2."""
+
+    tick = 0.25
 
     def __init__(self, world: World, streams: Streams, addresses: list[Address], patience: float = 2.0) -> None:
         super().__init__(world)
         self.space = Space(lambda: world.time)
         self.patience = patience
         self.waiting: list[tuple[str, bool, Bell]] = []
-        self._ticking = False
         self.members = [ConsulMember(self, Process(world, where[0]), streams, where) for where in addresses]
         self.leader = self.members[0]
-
-    @property
-    def everybody(self) -> list[ConsulMember]:
-        return self.members
 
     def ask(self, target: str, body: bytes) -> Said:
         space = self.space
@@ -117,19 +115,17 @@ class ConsulCluster(Quorum):
             session = f"{bits[:8]}-{bits[8:12]}-{bits[12:16]}-{bits[16:20]}-{bits[20:]}"
             ttl, delay = (float(wish[field].rstrip("s")) for field in ("TTL", "LockDelay"))
             space.open(session, ttl, delay, wish["Behavior"])
-            self._renew(session)
-            if not self._ticking:
-                self._ticking = True
-                self.world.after(_TICK, self._tick)
+            self.renew(session)
+            self.begin_to_tick()
             return 200, 0, {"ID": session}
         session = path.rpartition("/")[2]
         if path.startswith("/v1/session/renew/"):
             if session not in space.sessions:
                 return 404, 0, f"Session id '{session}' not found".encode()
-            self._renew(session)
+            self.renew(session)
             return 200, 0, [{"ID": session}]
         if path.startswith("/v1/session/destroy/"):
-            self._close(session)
+            self.end(session)
             return 200, 0, True
         raise NotImplementedError(path)
 
@@ -147,23 +143,17 @@ class ConsulCluster(Quorum):
 
     # ---- sessions, and who hears of it
 
-    def _renew(self, session: str) -> None:
+    def renew(self, session: str) -> None:
         found = self.space.sessions[session]
         found.ends = self.world.time + self.patience * found.ttl
 
-    def _close(self, session: str) -> None:
+    def ends(self) -> dict[str, float]:
+        return {session: found.ends for session, found in self.space.sessions.items()}
+
+    def end(self, session: str) -> None:
         held = [key for key, pair in self.space.pairs.items() if pair.get("Session") == session]
         self.space.close(session)
         self._tell(held)
-
-    def _tick(self) -> None:
-        self._ticking = bool(self.space.sessions)
-        if self._ticking:
-            self.world.after(_TICK, self._tick)
-        if self.leader is not None and self.in_touch(self.leader):
-            now = self.world.time
-            for session in [one for one, found in self.space.sessions.items() if found.ends <= now]:
-                self._close(session)
 
     def _tell(self, keys: Iterable[str]) -> None:
         changed = list(keys)
@@ -182,7 +172,12 @@ class ConsulCluster(Quorum):
 
     def promoted(self) -> None:
         for session in self.space.sessions:
-            self._renew(session)
+            self.renew(session)
+
+
+@lru_cache(256)
+def _key(path: str) -> str:
+    return unquote(path.removeprefix("/v1/kv/"))
 
 
 def _results(found: list[Pair]) -> list[Pair]:

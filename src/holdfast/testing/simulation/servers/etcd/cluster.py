@@ -23,7 +23,6 @@ from ..quorum import LOOK, PATIENCE, Member, Quorum
 from .frames import GOODBYE, Call, Conversation, Over
 from .space import Pair, Refused, Space
 
-_TICK = 0.5  # so often leases are looked at
 _RANDOMLY = (requests.TXN, requests.RANGE, requests.LEASE_KEEP_ALIVE, requests.LEASE_REVOKE, requests.LEASE_GRANT)
 
 
@@ -120,7 +119,10 @@ class EtcdMember(Member):
         try:
             if call.path == requests.LEASE_KEEP_ALIVE and not cluster.in_touch(self) and self.old is not None:
                 lease = int(dict(fields(call.message)).get(1, 0))
-                answer = number(2, lease) + number(3, self.old.leases.get(lease, 0))
+                seconds = self.old.leases.get(lease, 0)
+                if cluster.leader is self:  # not deposed yet, perhaps never: what it remembers is what counts
+                    seconds = cluster.space.prolong(lease)
+                answer = number(2, lease) + number(3, seconds)
                 line.talk.say(call.stream, _header(self.old.revision, self.old.term) + answer)
             else:
                 cluster.check_login(call)
@@ -203,8 +205,10 @@ class EtcdMember(Member):
             self.world.after(self.world.random.uniform(0.0, 0.1), line.stream.close)
 
 
-class EtcdCluster(Quorum):
+class EtcdCluster(Quorum[EtcdMember]):
     """Members at those addresses. With a user and a password, whoever asks must have logged in."""
+
+    tick = 0.5
 
     def __init__(
         self,
@@ -219,35 +223,22 @@ class EtcdCluster(Quorum):
         self._login = login
         self._tokens: set[bytes] = set()
         self._logins = 0
-        self._ticking = False
         self.members = [EtcdMember(self, Process(world, where[0]), streams, where) for where in addresses]
         self.leader = self.members[0]
 
-    @property
-    def everybody(self) -> list[EtcdMember]:
-        return self.members
-
     def ask(self, call: Call) -> bytes:
-        space, message = self.space, call.message
-        path = call.path
-        if path == requests.TXN:
-            return space.transact(message)
-        if path == requests.RANGE:
-            return space.range(message)
-        if path == requests.LEASE_KEEP_ALIVE:
-            return space.keep_alive(message)
-        if path == requests.LEASE_GRANT:
-            if not self._ticking:
-                self._ticking = True
-                self.world.after(_TICK, self._tick)
-            return space.grant(message)
-        if path == requests.LEASE_TIME_TO_LIVE:
-            return space.time_to_live(message)
-        if path == requests.LEASE_REVOKE:
-            return space.revoke(message)
-        if path == requests.AUTHENTICATE:
-            return self._log_in(message)
-        raise NotImplementedError(path)
+        if call.path == requests.LEASE_GRANT:
+            self.begin_to_tick()
+        answers = {
+            requests.TXN: self.space.transact,
+            requests.RANGE: self.space.range,
+            requests.LEASE_KEEP_ALIVE: self.space.keep_alive,
+            requests.LEASE_GRANT: self.space.grant,
+            requests.LEASE_TIME_TO_LIVE: self.space.time_to_live,
+            requests.LEASE_REVOKE: self.space.revoke,
+            requests.AUTHENTICATE: self._log_in,
+        }
+        return answers[call.path](call.message)
 
     def publish(self) -> None:
         changes = self.space.changes()
@@ -255,16 +246,12 @@ class EtcdCluster(Quorum):
             for member in self.members:
                 member.apply_later(self.space.revision, changes)
 
-    def _tick(self) -> None:
-        """The leader ends what is over."""
-        self._ticking = bool(self.space.leases)
-        if self._ticking:
-            self.world.after(_TICK, self._tick)
-        if self.leader is not None and self.in_touch(self.leader):
-            now = self.world.time
-            for lease in [lease for lease, one in self.space.leases.items() if one.ends <= now]:
-                self.space.end(lease)
-                self.publish()
+    def ends(self) -> dict[int, float]:
+        return {lease: one.ends for lease, one in self.space.leases.items()}
+
+    def end(self, lease: int) -> None:
+        self.space.end(lease)
+        self.publish()
 
     # ---- logins
 

@@ -1,24 +1,36 @@
 """The server's end of gRPC over HTTP/2: bytes in, calls out. Pure.
 
-By hand, and not with h2 as the client is: a server answers what one kind of client asks, with headers that never change, and at
-a fifth of the cost. The windows that it opens are wide, so that it never waits for room; it counts on its clients' being as wide.
+A server answers what one kind of client asks, with headers that never change. The windows that it opens are wide, so that it
+never waits for room; it counts on its clients' being as wide.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
 from hpack import Decoder
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
-_END_STREAM, _END_HEADERS, _PADDED, _PRIORITY, _ACK = 1, 4, 8, 32, 1
+from .....stores.etcd.frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    LARGEST,
+    PADDED,
+    PING,
+    PREFACE,
+    RESET,
+    SETTINGS,
+    WINDOW_UPDATE,
+    WITH_PRIORITY,
+    frame,
+)
+
 _WIDE = (1 << 30).to_bytes(4, "big")
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
 def _literal(name: bytes, value: bytes, *, kept: bool = False) -> bytes:
@@ -30,8 +42,8 @@ _WELL = b"\x88"  # `:status: 200` of the static table
 _TYPE = _literal(b"content-type", b"application/grpc", kept=True)
 _DONE = _literal(b"grpc-status", b"0", kept=True)
 _LAST, _LAST_BUT_ONE = b"\xbe", b"\xbf"  # 62 and 63
-GREETING = frame(_SETTINGS, 0, 0, b"\0\4" + _WIDE) + frame(_WINDOW_UPDATE, 0, 0, _WIDE)
-GOODBYE = frame(_GOAWAY, 0, 0, (2**31 - 1).to_bytes(4, "big") + bytes(4))
+GREETING = frame(SETTINGS, 0, 0, b"\0\4" + _WIDE) + frame(WINDOW_UPDATE, 0, 0, _WIDE)
+GOODBYE = frame(GOAWAY, 0, 0, (2**31 - 1).to_bytes(4, "big") + bytes(4))
 
 
 class Call(NamedTuple):
@@ -60,15 +72,28 @@ class _Open:
         self.begun = False
 
 
+@lru_cache(4096)
+def _understood(said: tuple[bytes, ...], block: bytes) -> tuple[bytes, bytes, bool]:
+    """Which path and which token, after all that was said before, and whether that is more now to refer to.
+
+    Most connections begin with the same words.
+    """
+    decoder = Decoder()
+    for one in said:
+        decoder.decode(one, raw=True)
+    known = len(decoder.header_table.dynamic_entries)
+    headers = dict(decoder.decode(block, raw=True))
+    return headers[b":path"], headers.get(b"token", b""), len(decoder.header_table.dynamic_entries) > known
+
+
 class Conversation:
     """One connection."""
 
     def __init__(self) -> None:
         self._unread = b""
         self._greeted = False
-        self._decoder = Decoder()
+        self._said: tuple[bytes, ...] = ()  # header blocks that there was something new in
         self._open: dict[int, _Open] = {}
-        self._known: dict[bytes, tuple[bytes, bytes]] = {}  # headers that say nothing new
         self._begin, self._done = _WELL + _TYPE, _DONE
         self.outgoing = bytearray(GREETING)
 
@@ -100,28 +125,25 @@ class Conversation:
         return found
 
     def _read(self, kind: int, flags: int, stream: int, payload: bytes, found: list[Call | Over]) -> None:
-        if kind == _DATA:
-            self._messages(stream, payload, bool(flags & _END_STREAM), found)
-        elif kind == _HEADERS:
-            if flags & (_PADDED | _PRIORITY) or not flags & _END_HEADERS:
+        if kind == DATA:
+            self._messages(stream, payload, bool(flags & END_STREAM), found)
+        elif kind == HEADERS:
+            if flags & (PADDED | WITH_PRIORITY) or not flags & END_HEADERS:
                 raise NotImplementedError("our client sends its headers whole")
-            self._open[stream] = _Open(*(self._known.get(payload) or self._headers(payload)))
-        elif kind == _RESET:
+            self._open[stream] = _Open(*self._headers(payload))
+        elif kind == RESET:
             if self._open.pop(stream, None) is not None:
                 found.append(Over(stream))
-        elif kind == _SETTINGS and not flags & _ACK:
-            self.outgoing += frame(_SETTINGS, _ACK, 0)
-        elif kind == _PING and not flags & _ACK:
-            self.outgoing += frame(_PING, _ACK, 0, payload)
+        elif kind == SETTINGS and not flags & ACK:
+            self.outgoing += frame(SETTINGS, ACK, 0)
+        elif kind == PING and not flags & ACK:
+            self.outgoing += frame(PING, ACK, 0, payload)
 
     def _headers(self, block: bytes) -> tuple[bytes, bytes]:
-        headers = dict(self._decoder.decode(block, raw=True))
-        found = headers[b":path"], headers.get(b"token", b"")
-        if min(block) >= 128:  # numbers of what was said before, and of nothing else
-            self._known[block] = found
-        else:
-            self._known.clear()
-        return found
+        path, token, new = _understood(self._said, block)
+        if new:
+            self._said += (block,)
+        return path, token
 
     def _messages(self, number: int, payload: bytes, last: bool, found: list[Call | Over]) -> None:
         one = self._open.get(number)
@@ -141,10 +163,10 @@ class Conversation:
             return
         if not one.begun:
             one.begun = True
-            self.outgoing += frame(_HEADERS, _END_HEADERS, number, self._beginning())
+            self.outgoing += frame(HEADERS, END_HEADERS, number, self._beginning())
         whole = b"\0" + len(message).to_bytes(4, "big") + message
-        for at in range(0, len(whole), 16384):
-            self.outgoing += frame(_DATA, 0, number, whole[at : at + 16384])
+        for at in range(0, len(whole), LARGEST):
+            self.outgoing += frame(DATA, 0, number, whole[at : at + LARGEST])
 
     def end(self, number: int, code: int = 0, why: str = "") -> None:
         one = self._open.pop(number, None)
@@ -159,7 +181,7 @@ class Conversation:
             trailers += self._done
             if self._done is _DONE:
                 self._begin, self._done = _WELL + _LAST_BUT_ONE, _LAST
-        self.outgoing += frame(_HEADERS, _END_HEADERS | _END_STREAM, number, trailers)
+        self.outgoing += frame(HEADERS, END_HEADERS | END_STREAM, number, trailers)
 
     def _beginning(self) -> bytes:
         begin = self._begin

@@ -18,6 +18,8 @@ _RANGE, _PUT, _DELETE, _TXN = 1, 2, 3, 4
 _FROM_KEY = b"\0"
 
 Fields = dict[int, int | bytes]
+Asked = list[tuple[int, int | bytes]]
+Branches = dict[int, list[tuple[int, bytes]]]
 
 
 class Refused(Exception):
@@ -101,11 +103,15 @@ class Space:
         found = self.leases.get(lease)
         if found is not None and found.ends <= self._now():
             self.end(lease)
-            found = None
-        if found is None:
-            return number(2, lease)
+        return number(2, lease) + number(3, self.prolong(lease))
+
+    def prolong(self, lease: int) -> int:
+        """Its seconds, from now on; 0, if there is no such lease, or its time is up."""
+        found = self.leases.get(lease)
+        if found is None or found.ends <= self._now():
+            return 0
         found.ends = self._now() + found.seconds
-        return number(2, lease) + number(3, found.seconds)
+        return found.seconds
 
     def time_to_live(self, message: bytes) -> bytes:
         asked = dict(fields(message))
@@ -137,8 +143,9 @@ class Space:
 
     def transact(self, message: bytes) -> bytes:
         """All is decided before anything is done, and all that is done is one revision."""
-        _check(message)
-        plan = self._plan(message)
+        asked = list(fields(message))
+        steps = _check(asked)
+        plan = self._plan(asked, steps)
         self._allowed(plan)
         before, already = self.revision, len(self._changed)
         self.revision += 1
@@ -147,18 +154,15 @@ class Space:
             self.revision = before
         return answer
 
-    def _plan(self, message: bytes) -> _Plan:
-        asked = list(fields(message))
+    def _plan(self, asked: Asked, branches: Branches) -> _Plan:
         succeeded = all(self._holds(bytes(value)) for field, value in asked if field == 1)
-        chosen = 2 if succeeded else 3
         steps = []
-        for field, value in asked:
-            if field == chosen:
-                kind, request = _operation(value)
-                if kind == _TXN:
-                    steps.append(_Step(kind, {}, self._plan(request)))
-                else:
-                    steps.append(_Step(kind, dict(fields(request)), None))
+        for kind, request in branches[2 if succeeded else 3]:
+            if kind == _TXN:
+                inner = list(fields(request))
+                steps.append(_Step(kind, {}, self._plan(inner, _branches(inner))))
+            else:
+                steps.append(_Step(kind, dict(fields(request)), None))
         return _Plan(succeeded, steps)
 
     def _allowed(self, plan: _Plan) -> None:
@@ -266,19 +270,24 @@ def _compared(one: int | bytes, other: int | bytes, result: int) -> bool:
 # ---- what etcd refuses before it looks
 
 
-def _check(message: bytes) -> None:
-    branches: dict[int, list[tuple[int, bytes]]] = {2: [], 3: []}
-    compares = 0
-    for field, value in fields(message):
-        if field == 1:
-            compares += 1
-        else:
+def _branches(asked: Asked) -> Branches:
+    """What is done if all compares hold, and what if not."""
+    branches: Branches = {2: [], 3: []}
+    for field, value in asked:
+        if field != 1:
             branches[field].append(_operation(value))
-    if max(compares, *map(len, branches.values())) > MOST_OPERATIONS:
+    return branches
+
+
+def _check(asked: Asked) -> Branches:
+    branches = _branches(asked)
+    then, otherwise = map(len, branches.values())
+    if max(len(asked) - then - otherwise, then, otherwise) > MOST_OPERATIONS:
         raise Refused(INVALID_ARGUMENT, "etcdserver: too many operations in txn request")
     for steps in branches.values():
         if any(kind == _TXN or (kind == _PUT and len(steps) > 1) for kind, _ in steps):
             _touched(steps)
+    return branches
 
 
 def _touched(steps: Iterable[tuple[int, bytes]]) -> tuple[set[bytes], list[tuple[bytes, bytes]]]:
@@ -295,10 +304,7 @@ def _touched(steps: Iterable[tuple[int, bytes]]) -> tuple[set[bytes], list[tuple
             asked = dict(fields(request))
             deletes.append((_text(asked, 1), _text(asked, 2)))
     for request in inner:
-        ways: dict[int, list[tuple[int, bytes]]] = {2: [], 3: []}
-        for field, value in fields(request):
-            if field != 1:
-                ways[field].append(_operation(value))
+        ways = _branches(list(fields(request)))
         (then, gone), (otherwise, also_gone) = _touched(ways[2]), _touched(ways[3])
         _apart(then, puts, deletes)
         _apart(otherwise - then, puts, deletes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .cluster import ClusterNode
 from .server import RedisServer
 
-__all__ = ["RedisServer"]
+__all__ = ["ClusterNode", "RedisServer"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from .keyspace import COMMANDS, OK, Keyspace, Refused, Status
@@ -69,10 +70,15 @@ class Execution:
         raise Refused(f"ERR unknown subcommand '{what.decode('latin-1')}'. Try SCRIPT HELP.")
 
     def _load(self, text: bytes) -> bytes:
-        sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+        sha = _sha(text)
         self._lua.compile(sha, text)
         self.scripts[sha] = text
         return sha
+
+
+@lru_cache(256)
+def _sha(text: bytes) -> bytes:
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
 
 
 def encoded(answer: Any) -> bytes:

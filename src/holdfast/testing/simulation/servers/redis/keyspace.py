@@ -65,19 +65,22 @@ def shown(score: float) -> bytes:
 
 
 class Keyspace:
-    """`now_us` is the server's wall clock; `changed(key)` is told of every change, after it."""
+    """`now_us` is the server's wall clock; `changed(key)` is told of every change, after it; `expired(key, value, end)` of
+    what is over, when that is found out."""
 
     def __init__(self, now_us: Callable[[], int], changed: Callable[[bytes], object] = lambda _: None) -> None:
         self.values: dict[bytes, Value] = {}
         self.ends: dict[bytes, int] = {}  # ms
         self._now_us = now_us
         self._changed = changed
+        self.expired: Callable[[bytes, Value, int], object] = lambda *_: None
 
     # ---- keys
 
     def get(self, key: bytes) -> Value | None:
         end = self.ends.get(key)
         if end is not None and end <= self._now_us() // 1000:
+            self.expired(key, self.values[key], end)
             self.remove(key)
             return None
         return self.values.get(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 _DOUBLE = struct.Struct(">d")
@@ -112,12 +113,14 @@ def unpack_one(data: bytes, at: int) -> tuple[Any, int]:
     raise BadFormat("Bad data format in input.")
 
 
-def unpack_all(data: bytes) -> list[Any]:
+@lru_cache(4096)
+def unpack_all(data: bytes) -> tuple[Any, ...]:
+    """What one script packed, others unpack again and again."""
     values, at = [], 0
     while at < len(data):
         value, at = unpack_one(data, at)
         values.append(value)
-    return values
+    return tuple(values)
 
 
 def _some(data: bytes, at: int, size: int) -> bytes:
@@ -156,6 +159,7 @@ def struct_unpack(form: bytes, data: bytes, at: int = 1) -> tuple[Any, ...]:
     return (*found, where + 1)
 
 
+@cache
 def _kinds(form: bytes) -> str:
     text = form.decode()
     if text[:1] != ">" or any(kind not in _BIG for kind in text[1:]):

@@ -12,7 +12,7 @@ from .....drivers.base import Address
 from .....drivers.simulated import EPOCH_US, Process
 from .....drivers.simulated_streams import SimulatedStream, Streams
 from .execution import Execution, encoded
-from .keyspace import OK, Hash, Refused, Sorted, Value
+from .keyspace import OK, Hash, Refused, Sorted, Status, Value
 
 FOREVER = float("inf")
 REMEMBERED = 20.0  # seconds that a change may still be taken back
@@ -26,6 +26,7 @@ class Client:
         self.channels: list[bytes] = []
         self.is_in = False  # logged in, if that is asked for
         self.wrote = 0.0  # when its last change was made
+        self.asking = False  # to be served though the slot is only on its way here: its next command
 
 
 class Change(NamedTuple):
@@ -119,6 +120,11 @@ class RedisServer:
                 self._channels[channel].remove(client)
             told += encoded([b"unsubscribe", channel, len(client.channels)])
         return told
+
+    def _ping(self, client: Client, words: Sequence[bytes]) -> bytes:
+        if client.channels:
+            return encoded([b"pong", *(words or [b""])])
+        return encoded(words[0] if words else Status(b"PONG"))
 
     def _select(self, client: Client, words: Sequence[bytes]) -> bytes:
         return encoded(OK if words == [b"0"] else Refused("ERR DB index is out of range"))
@@ -225,4 +231,5 @@ _CONNECTION = {
     b"UNSUBSCRIBE": "_unsubscribe",
     b"SELECT": "_select",
     b"ROLE": "_role",
+    b"PING": "_ping",
 }

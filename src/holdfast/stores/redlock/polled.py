@@ -1,0 +1,233 @@
+"""How a thread asks all nodes at once: it sends to all, then reads whoever answers.
+
+A reply that nobody waited for is owed: it is read before the connection's next one. So a slow node holds nobody up, and what
+it says late is never taken for the answer to another question.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...drivers.polling import poll
+from ...errors import HoldfastError, Misuse, Unavailable
+from ..redis.connection import Connection, Disconnected
+from ..redis.replies import Reply
+from ..redis.url import Target
+from .answers import Asked, Question, Round
+from .fan import LAST, Fan
+from .node import Node
+
+_MOST_OWED = 64  # a node that owes more is taken for dead: its connection is dropped
+_NEVER = float("inf")
+_FRESH = 0.1  # a connection that lay longer may have been closed by the node meanwhile: look before use
+
+
+class PolledNode(Node):
+    """Its connection is used by one thread at a time."""
+
+    def __init__(self, target: Target, at: int, now: Callable[[], float], group: Group) -> None:
+        super().__init__(at, target.shown(), now)
+        self._target = target
+        self._group = group
+        self._used = 0.0
+        self.connection: Connection | None = None
+        self.owed: deque[Asked] = deque()
+
+    @property
+    def is_connected(self) -> bool:
+        return self.connection is not None
+
+    def ask(self, request: bytes, asked: Asked, now: float) -> None:
+        connection = self.connection
+        try:
+            if connection is None or now - self._used > _FRESH or len(self.owed) > _MOST_OWED:
+                connection = self._good(asked.round.ends - now)
+        except HoldfastError as error:
+            asked.set_exception(error)
+            return
+        self._used = now
+        self.owed.append(asked)
+        try:
+            connection.send(request)
+            if not connection.quick:
+                self._group.poll = None  # it is new, or its buffers are full
+        except HoldfastError as error:
+            self.fail(error)
+
+    def _good(self, within: float) -> Connection:
+        if self.connection is not None:
+            self.step()  # and sees whether the node has hung up
+        if len(self.owed) > _MOST_OWED:
+            self.fail(Unavailable(f"Redis at {self.where} does not answer any more"))
+        if self.connection is None:
+            deadline = time.monotonic() + within
+            self.connection = Connection(self._target, self._target.addresses[0], deadline=deadline)
+        return self.connection
+
+    def step(self) -> None:
+        """Take what has come. Whatever a node says that it does not owe, nobody asked for."""
+        connection, owed = self.connection, self.owed
+        if connection is None:
+            return
+        try:
+            reply = connection.hear()
+            while reply is not False:
+                owed.popleft().set_result(reply)
+                reply = connection.next() if owed else False
+        except HoldfastError as error:
+            self.fail(error)
+        except IndexError:
+            self.fail(Disconnected(f"Redis at {self.where} said something unasked"))
+        else:
+            if not connection.quick and not owed:
+                connection.quick = connection.is_plain  # all that was sent has arrived, and all that came was read
+
+    @property
+    def owes(self) -> bool:
+        """An answer that somebody still wants."""
+        return any(asked.is_wanted for asked in self.owed)
+
+    def hurry(self) -> float:
+        """In how many seconds the next address of its host is to be tried: if that is now, it is."""
+        try:
+            return self.connection.hurry() - time.monotonic() if self.connection is not None else _NEVER
+        except HoldfastError as error:
+            self.fail(error)
+            return _NEVER
+
+    def give_up(self) -> None:
+        """Its share of the time is over. What it was asked it may still do, and what follows goes there: if there is a way."""
+        if self.connection is not None and not self.connection.is_open:
+            self.fail(Unavailable(f"cannot connect to Redis at {self.where} in time"))
+
+    def fail(self, error: HoldfastError) -> None:
+        owed = self.owed
+        self.drop()
+        for asked in owed:
+            asked.set_exception(error)
+
+    def drop(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+        self.connection, self.owed, self._group.poll = None, deque(), None
+
+
+class Group(list[PolledNode]):
+    """All nodes, by connections that one thread uses at a time."""
+
+    def __init__(self, targets: Sequence[Target], now: Callable[[], float]) -> None:
+        super().__init__(PolledNode(target, at, now, self) for at, target in enumerate(targets))
+        self.poll: Any = None  # of all connections, if it can be used again
+        self._by_descriptor: dict[int, PolledNode] = {}
+
+    def step(self, within: float) -> bool:
+        """Whoever has something to say is heard; False: nobody had, by then."""
+        if self.poll is None:  # some are being opened
+            within = min([within, *(node.hurry() for node in self)])
+        ready = (self.poll or self._set_up()).poll(max(0.0, within) * 1000)
+        for descriptor, _ in ready:
+            self._by_descriptor[descriptor].step()
+        return bool(ready)
+
+    def _set_up(self) -> Any:
+        found = poll()
+        connected = {node.connection: node for node in self if node.connection is not None}
+        self._by_descriptor = {connection.fileno(): node for connection, node in connected.items()}
+        for connection in connected:
+            found.register(connection.fileno(), connection.wants)
+        if all(
+            connection.quick for connection in connected
+        ):  # those that are being opened want something else each time
+            self.poll = found
+        return found
+
+    def settle(self, within: float) -> None:
+        """Wait for what is owed and still wanted."""
+        now = self[0].now
+        deadline = now() + within
+        while any(node.owes for node in self) and self.step(deadline - now()):
+            pass
+
+    def drop(self) -> None:
+        for node in self:
+            node.drop()
+
+
+class PolledFan(Fan):
+    """Groups for as many threads as ask at once, and one for renewals."""
+
+    def __init__(self, target: Target, now: Callable[[], float]) -> None:
+        super().__init__(now)
+        self._targets = [target._replace(kind="redis", addresses=(address,)) for address in target.addresses]
+        self._idle: list[Group] = []
+        self._renewing: Group | None = None
+
+    async def ask(self, question: Question, share: float, within: float) -> list[Reply]:
+        try:
+            group = self._idle.pop()
+        except IndexError:
+            group = self._open()
+        answers = await self._lent(group, question, share, within)
+        if self._closed:
+            self._settle(group, LAST)
+        else:
+            self._idle.append(group)
+        return answers
+
+    async def ask_apart(self, question: Question, share: float, within: float) -> list[Reply]:
+        group, self._renewing = self._renewing or self._open(), None
+        answers = await self._lent(group, question, share, within)
+        if self._closed:
+            group.drop()
+        else:
+            self._renewing = group
+        return answers
+
+    async def _lent(self, group: Group, question: Question, share: float, within: float) -> list[Reply]:
+        try:
+            asked = Round(group, question, self._now(), share, within)
+            answers = await self._over(asked, group.step)
+            if asked.waiting and self._now() >= asked.late:
+                for at in tuple(asked.waiting):
+                    group[at].give_up()
+        except BaseException:
+            group.drop()
+            raise
+        return answers
+
+    def _open(self) -> Group:
+        if self._closed:
+            raise Misuse("this connection to a Redlock was closed")
+        return Group(self._targets, self._now)
+
+    async def settle(self, within: float = 0.0) -> None:
+        deadline = self._now() + within
+        for _ in range(len(self._idle)):
+            try:
+                group = self._idle.pop(0)  # at the other end: whoever asks takes the last
+            except IndexError:
+                return
+            self._settle(group, deadline - self._now())
+
+    def _settle(self, group: Group, within: float) -> None:
+        try:
+            group.settle(within)
+        except BaseException:
+            group.drop()
+            raise
+        if self._closed:
+            group.drop()
+        else:
+            self._idle.append(group)
+
+    def forked(self) -> None:
+        for group in (*self._idle, *([self._renewing] if self._renewing else [])):
+            group.drop()  # this closes our descriptors only; not a byte is sent
+        self._idle = []
+        self._renewing = None
+
+    async def _drop(self) -> None:
+        self.forked()
