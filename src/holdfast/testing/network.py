@@ -137,21 +137,26 @@ class Stranded:
             assert time.monotonic() < end, "neither did the piece come, nor was it over"
             time.sleep(0.002)
         if came:
-            answered = self._answers()
-            for proxy in self._proxies:
-                proxy.deliver()
-            end = time.monotonic() + grace  # most are answered; none has to be
-            while self._answers() == answered and time.monotonic() < end:
-                time.sleep(0.002)
+            self._deliver(grace)
         for proxy in self._proxies:
             proxy.flow()
         return came
 
-    def arrives(self) -> None:
-        """Now, if it was caught at all; and everything flows after that."""
+    def arrives(self, grace: float = 0.25) -> None:
+        """Now, if it was caught at all, and is answered; everything flows after that."""
+        if self._caught:
+            self._deliver(grace)
+        for proxy in self._proxies:
+            proxy.flow()
+
+    def _deliver(self, grace: float) -> None:
+        """Who looks before the server has worked on it sees nothing of it. Most are answered; none has to be."""
+        answered = self._answers()
         for proxy in self._proxies:
             proxy.deliver()
-            proxy.flow()
+        end = time.monotonic() + grace
+        while self._answers() == answered and time.monotonic() < end:
+            time.sleep(0.002)
 
     def _answers(self) -> int:
         return sum(proxy.late_answers for proxy in self._proxies)

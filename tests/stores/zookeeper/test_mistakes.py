@@ -16,12 +16,13 @@ from holdfast.drivers.base import finish
 from holdfast.errors import Misuse
 from holdfast.stores.zookeeper import entering, line, records
 from holdfast.stores.zookeeper.entering import Entering
+from holdfast.stores.zookeeper.looking import Looking
 from holdfast.stores.zookeeper.session import Watcher
 from holdfast.stores.zookeeper.sessions import Sessions
 from holdfast.stores.zookeeper.store import ZooKeeperStore
 from holdfast.sync import Locks
 
-from ..hands import Connect, until
+from ..hands import Background, Connect, until
 from .hands import Ensemble
 
 pytestmark = pytest.mark.server
@@ -222,6 +223,43 @@ class Lost:
         self._reply.set_exception(ConnectionLoss())
 
     set_exception = set
+
+
+def who_looks_while_one_is_about_to_enter_is_told_its_token(a: Locks, b: Locks) -> None:
+    """It came while another was inside, who has left since; it has not said yet that it waits."""
+    ours, theirs = claim(), claim()
+    ask(a, ours)
+    ask(b, claim("other"))
+    looking: Any = a._engine.store._looking  # type: ignore[attr-defined]
+    patient = looking._driver = Patient(looking._driver)
+    looks: list[Background] = []
+
+    def leave_and_look() -> None:
+        leave(a, ours)
+        looks.append(Background(lambda: a.inspect("x")))
+        until(lambda: patient.sleeps or not looks[0].is_alive())
+
+    before(b, SetData, leave_and_look)
+    entered = ask(b, theirs)
+    assert isinstance(entered, Grant)
+    patient.wake.set()
+    assert [holder.token for holder in looks[0].result().holders] == [entered.token]
+
+
+class Patient:
+    """A driver whose sleepers sleep until they are woken."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self.sleeps = False
+        self.wake = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps = True
+        assert self.wake.wait(20)
 
 
 def fewer_units_whose_answer_was_lost_are_asked_for_again(a: Locks, b: Locks) -> None:
@@ -425,6 +463,10 @@ def the_creation_taken_for_the_entering(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(entering, "of_the_moment_of_creation", lambda listing, stat: listing[1].mzxid < stat.czxid)
 
 
+def one_look_is_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Looking, "_look_twice", Looking._look)
+
+
 def fewer_units_believed_to_have_arrived(patch: pytest.MonkeyPatch) -> None:
     still_inside = Entering._still_inside
 
@@ -526,6 +568,7 @@ SCENARIOS: list[tuple[Scenario, Callable[[pytest.MonkeyPatch], None]]] = [
     (an_evicted_holder_is_outranked_by_who_was_waiting, the_token_of_joining_instead_of_entering),
     (a_listing_that_came_late_is_not_of_the_moment_of_entering, the_creation_taken_for_the_entering),
     (whichever_answer_is_lost_tokens_rise, the_creation_taken_for_the_entering),
+    (who_looks_while_one_is_about_to_enter_is_told_its_token, one_look_is_enough),
     (fewer_units_whose_answer_was_lost_are_asked_for_again, fewer_units_believed_to_have_arrived),
     (whoever_keeps_fewer_units_lets_nobody_past_the_line_unawares, fewer_units_without_a_word_to_the_parent),
     (the_first_in_line_waits_for_those_who_went_past_it, deaf_to_the_line),
