@@ -48,11 +48,8 @@ servers: $(VENV)/ready
 	$(BIN)/python -m holdfast.testing.servers install
 
 # Tests mostly wait for servers, so six at a time are worth it on two cores; a file stays together, and so do its servers.
-# What fails beside the others is run again by itself, and has to pass then; both are printed. Real servers on a machine that is short of
-# processors miss a deadline now and then: that is worth reading, and no reason to throw the run away.
 unit: $(VENV)/ready
-	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=30 || { echo "== what failed, once more, one by one"; \
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
+	scripts/test-twice $(BIN)/python -n 6 --dist loadfile --no-loadscope-reorder --durations=30
 
 # Without servers, and without a word that would hide it.
 serverless: $(VENV)/ready
