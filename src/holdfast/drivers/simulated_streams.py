@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from .base import Address
 from .simulated import Bell, Process
-from .world import World
+from .world import Killed, World
 
 Serve = Callable[["SimulatedStream"], Coroutine[Any, Any, None]]
 
@@ -62,7 +62,8 @@ class SimulatedStream:
     async def receive(self, deadline: float) -> bytes:
         driver = self.process.driver
         while True:
-            driver._alive()
+            if driver.world.over or not self.process.alive:
+                raise Killed
             if self._broken or self._closed:
                 raise ConnectionResetError(f"{self.what} was cut")
             if self._unread:
@@ -228,11 +229,15 @@ class Streams:
         return until if until > self._world.time else 0.0
 
     def _pieces(self, data: bytes) -> list[bytes]:
-        random = self._world.random
-        if len(data) < 2 or random.random() >= self.faults.split:
-            return [data]
-        at = random.randint(1, len(data) - 1)
-        return [data[:at], *self._pieces(data[at:])]
+        random, split, pieces = self._world.random, self.faults.split, []
+        while (places := len(data) - 1) > 0 and random.random() < split:
+            bits = places.bit_length()
+            while (at := random.getrandbits(bits)) >= places:  # what randint() does, in a third of its time
+                pass
+            pieces.append(data[: at + 1])
+            data = data[at + 1 :]
+        pieces.append(data)
+        return pieces
 
     def _carry(self, sender: SimulatedStream, piece: bytes) -> None:
         world, other = self._world, sender.other

@@ -56,6 +56,12 @@ def _parked(why: str) -> Generator[str, None, None]:
 class Task:
     """A coroutine of a simulated process."""
 
+    __slots__ = (
+        *("process", "name", "number", "steps", "cancel_at_step", "done", "cancelled", "result", "error"),
+        *("waits_for", "since", "_coroutine", "_send", "_parked", "_queued", "_interrupted", "_struck", "_shields"),
+        *("_joining", "__weakref__"),
+    )
+
     def __init__(self, process: Process, main: Main, name: str, number: int) -> None:
         self.process = process
         self.name = name
@@ -69,6 +75,7 @@ class Task:
         self.waits_for = "its first turn"
         self.since = process.world.time
         self._coroutine = main()
+        self._send = self._coroutine.send
         self._parked = 0  # counts its waits, so that a late timer of an earlier one is known
         self._queued = False
         self._interrupted = False
@@ -90,6 +97,18 @@ class Task:
             self._struck = self.steps + 1 + awaits, error
             if not awaits:
                 self.process.world._ready_to_run(self)
+
+    def _thrown(self) -> BaseException | None:
+        """What interrupts it at this step."""
+        thrown: BaseException | None = None
+        if self.steps == self.cancel_at_step:
+            self._interrupted = True
+        if self._interrupted and not self._shields:
+            self._interrupted = False
+            thrown = Cancelled()
+        if self._struck is not None and self.steps >= self._struck[0]:
+            (_, thrown), self._struck = self._struck, None
+        return thrown
 
     async def join(self) -> None:
         """Until it has ended, however. A task of a crashed process has ended."""
@@ -210,18 +229,10 @@ class World:
             raise Stuck(f"{self._max_steps} steps were not enough, at {self.time:.3f} s:\n{self.describe()}")
         task._queued = False
         task.steps += 1
-        if task.steps == task.cancel_at_step:
-            task._interrupted = True
-        interrupted = task._interrupted and not task._shields
-        thrown: BaseException | None = None
-        if interrupted:
-            task._interrupted = False
-            thrown = Cancelled()
-        if task._struck is not None and task.steps >= task._struck[0]:
-            (_, thrown), task._struck = task._struck, None
+        thrown = task._thrown() if task._interrupted or task._struck or task.cancel_at_step > 0 else None
         self._running = task
         try:
-            task.waits_for = task._coroutine.send(None) if thrown is None else task._coroutine.throw(thrown)
+            task.waits_for = task._send(None) if thrown is None else task._coroutine.throw(thrown)
             task.since = self.time
         except StopIteration as done:
             task.result = done.value

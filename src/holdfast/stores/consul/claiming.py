@@ -244,10 +244,10 @@ class Claiming:
         others = book.obstacles(self._who) - {mine.session.id}
         paths = {url_of(self._store.keys.alive(session)) for session in sorted(others)[:_MOST_OBSTACLES]}
         heard = len(others) <= _MOST_OBSTACLES and not others & self._delayed
-        for path in paths - mine.heard:
+        for path in sorted(paths - mine.heard):
             heard &= ears.listen(path, mine, its_end(bell), final=True)
             mine.heard.add(path)
-        for path in mine.heard - paths:
+        for path in sorted(mine.heard - paths):
             ears.forget(path, mine)
             mine.heard.discard(path)
         return mine.claim.ttl if heard else _LOOK_AGAIN

@@ -158,7 +158,7 @@ class Keeper:
             await self._sessions.end(session, deadline)
 
     def _hush(self, mine: Record) -> None:
-        for path in mine.heard:
+        for path in sorted(mine.heard):
             self._ears.forget(path, mine)
         mine.heard = set()
         waiting = self._waiting.get(mine.mailbox)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from .....drivers.base import Address
@@ -99,13 +100,18 @@ class ClusterNode(RedisServer):
     def _slots(self) -> list[Any]:
         """Ranges of slots, and who has them."""
         ranges: list[Any] = []
-        for number in range(SLOTS):
+        count = len(self.nodes)
+        starts = {
+            -(-at * SLOTS // count) for at in range(count)
+        }  # where what follows may be another's than what is before
+        starts.update(number + more for number in self._moved for more in (0, 1) if number + more < SLOTS)
+        for number, after in pairwise([*sorted(starts), SLOTS]):
             host, port = self.owner(number).address
             master = [host.encode(), port, host.encode()]
             if ranges and ranges[-1][2] == master:
-                ranges[-1][1] = number
+                ranges[-1][1] = after - 1
             else:
-                ranges.append([number, number, master])
+                ranges.append([number, after - 1, master])
         return ranges
 
     def _publish(self, channel: bytes, message: bytes) -> int:

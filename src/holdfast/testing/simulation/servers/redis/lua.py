@@ -12,7 +12,7 @@ from typing import Any
 
 from .....errors import NotInstalled
 from .keyspace import Refused, Status
-from .packing import BadFormat, pack_one, struct_pack, struct_unpack, unpack_all, unpack_one
+from .packing import BadFormat, pack_one, struct_pack, struct_unpack, unpack_all, unpack_known
 
 Call = Callable[[Sequence[bytes]], Any]
 
@@ -92,7 +92,7 @@ class Lua:
             raise BadFormat(f"Start offset {offset} greater than input length {len(data)}.")
         if offset == len(data):
             return -1
-        value, at = unpack_one(data, int(offset))
+        value, at = unpack_known(data, int(offset))
         return -1 if at == len(data) else at, self._tabled(value)
 
     # ---- between Lua and Python
@@ -101,14 +101,16 @@ class Lua:
         return self._few(*values) if len(values) < _MANY else self._lua.table_from(values)
 
     def _tabled(self, value: Any) -> Any:
-        return self._table([self._tabled(one) for one in value]) if type(value) is list else value
+        if type(value) is not list:
+            return value
+        return self._table([self._tabled(one) if type(one) is list else one for one in value])
 
     def _given(self, answer: Any) -> Any:
         """An answer of the server's, as a script sees it."""
         if answer is None:
             return False
         if type(answer) is list:
-            return self._table([self._given(one) for one in answer])
+            return self._table([one if type(one) is bytes else self._given(one) for one in answer])
         return self._status(answer.text) if type(answer) is Status else answer
 
     def _answer(self, value: Any) -> Any:

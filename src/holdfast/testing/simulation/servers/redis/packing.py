@@ -113,9 +113,11 @@ def unpack_one(data: bytes, at: int) -> tuple[Any, int]:
     raise BadFormat("Bad data format in input.")
 
 
+unpack_known = lru_cache(8192)(unpack_one)  # what one script packed, others unpack again and again
+
+
 @lru_cache(4096)
 def unpack_all(data: bytes) -> tuple[Any, ...]:
-    """What one script packed, others unpack again and again."""
     values, at = [], 0
     while at < len(data):
         value, at = unpack_one(data, at)
