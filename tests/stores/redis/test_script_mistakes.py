@@ -19,7 +19,7 @@ from holdfast.stores.redis.scripts import Script
 from holdfast.sync import Lease, Locks
 from holdfast.testing.servers.redis import Redis
 
-from ..hands import until
+from ..hands import Background, until
 
 pytestmark = pytest.mark.server
 Scenario = Callable[[Locks, Redis], None]
@@ -247,6 +247,23 @@ def the_next_comes_in_soon(locks: Locks, lease: Lease, behind: int = 0) -> None:
     assert time.monotonic() - started < 2
 
 
+def who_may_not_ring_is_told_and_rings_when_it_may(locks: Locks, redis: Redis) -> None:
+    redis.execute("ACL", "SETUSER", "ringer", "reset", "on", ">pw", "~*", "&*", "+@all")
+    with holdfast.connect(redis.url.replace("//", "//ringer:pw@")) as ringer:
+        lease = ringer.lock("x").acquire()
+        waiting = Background(lambda: locks.lock("x", timeout=9).acquire().release())
+        until(lambda: bool(locks.inspect("x").waiters))
+        redis.execute("ACL", "SETUSER", "ringer", "-publish")
+        told = ""
+        try:
+            lease.release()
+        except holdfast.Misuse as error:
+            told = str(error)
+        assert "forbids what locks need" in told
+        redis.execute("ACL", "SETUSER", "ringer", "+publish")
+        waiting.result(within=3)  # by itself it would look in ten seconds
+
+
 def an_evicted_holder_is_outranked(locks: Locks, redis: Redis) -> None:
     set_mark(redis)
     lease = locks.lock("x").acquire()
@@ -314,6 +331,7 @@ MUTANTS: list[tuple[str, Scenario, Script, str, str]] = [
     ("evicted for good", a_line_that_the_server_has_evicted_is_joined_again, scripts.CLAIM, ADDED, ADDED_ONCE),
     ("one key hides all", a_name_that_was_overwritten_is_in_nobodys_list, scripts.KINDS, "#state > 39 and", ""),
     ("no bell", a_release_wakes_the_next, scripts.RELEASE, "book:ring()\nbook:save()", "book:save()"),
+    ("not heard is heard", who_may_not_ring_is_told_and_rings_when_it_may, scripts.RELEASE, "if book.mute then", "if false then"),
     ("who keeps it is not told", who_keeps_a_name_is_told_who_joins, scripts.CLAIM, "if book.kept then", "if false then"),
     ("who listens does not look", who_came_before_the_keeper_listened_is_seen, scripts.WANTED, "and not book:head()", ""),
     ("eviction mints nothing", an_evicted_holder_is_outranked, scripts.EVICT, "book.mark = past", ""),

@@ -158,9 +158,12 @@ function Book:ring_unfair()
     end
 end
 
--- Of a cluster, a bell may be heard on another node: there nobody is known to be deaf.
+-- Of a cluster, a bell may be heard on another node: there nobody is known to be deaf. And if whoever rings may not (its rights
+-- were changed), nobody is called deaf for that: `mute` says why.
 function Book:hears(e)
-    return redis.pcall('PUBLISH', e.channel, e.place) ~= 0 or e.far
+    local heard = redis.pcall('PUBLISH', e.channel, e.place)
+    if type(heard) == 'table' then self.mute = heard end
+    return heard ~= 0 or e.far
 end
 
 -- Somebody has joined the line. Who is inside and asked for that (wanted.lua) is told.

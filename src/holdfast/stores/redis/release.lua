@@ -1,6 +1,7 @@
 -- Leave, whether inside or in line, and ring for whoever may now enter.
 -- KEYS: state, entries, ends, line    ARGV: holder, retention µs
--- Answers 1, or 0 if it was not there (any more); {3} for a foreign value.
+-- Answers 1, or 0 if it was not there (any more); {3} for a foreign value. An error, if it has left but may not ring: whoever
+-- leaves asks again until somebody was rung, since the next would hear of it only when it looks by itself.
 local state = redis.call('GET', KEYS[1])
 local kind = state and string.sub(state, 1, 7)
 if not state or kind == 'hf:idle' then return 0 end
@@ -34,4 +35,5 @@ if me then
 end
 book:ring()
 book:save()
+if book.mute then return book.mute end
 return me and me.ends > now and 1 or 0
