@@ -157,6 +157,30 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         mysql, mysql.MySqlWire, "_commit_watched", "self._say(COMMIT_WATCHED_MARIADB)", 'self._say("COMMIT")',
         lambda request: inside.test_a_transaction_ended_by_a_statement_is_noticed(DRIVERS["pymysql"], "COMMIT", request),
     ),
+    "MySQL commits on by itself": (
+        mysql, mysql.MySqlWire, "begin", "if watched and self.standalone():", "if False:",
+        lambda request: inside.test_a_stale_holder_that_overlooks_a_deadlock_changes_nothing_more(
+            request.getfixturevalue("mariadb")
+        ),
+    ),
+    "MySQL's autocommit stays off": (
+        mysql, mysql.MySqlWire, "_resume", "if not suspended or", "if True or",
+        lambda request: inside.test_a_stale_holder_that_overlooks_a_deadlock_changes_nothing_more(
+            request.getfixturevalue("mariadb")
+        ),
+    ),
+    "SQLite commits on by itself": (
+        sqlite, sqlite.SqliteWire, "begin", "if watched and (self._always_open or", "if False and (self._always_open or",
+        lambda request: inside.test_who_overlooks_that_sqlite_ended_the_transaction_changes_nothing_more(
+            DRIVERS["sqlite3"], request
+        ),
+    ),
+    "Django commits on by itself": (
+        django, django.DjangoWire, "begin", "if watched and outermost and", "if False and",
+        lambda request: inside.test_who_overlooks_that_sqlite_ended_the_transaction_changes_nothing_more(
+            DRIVERS["django sqlite"], request
+        ),
+    ),
     "asyncmy is not watched": (
         mysql, mysql.MySqlWire, "_commit_watched", "await self._say(RELEASE)", "pass",
         lambda request: inside.test_a_transaction_ended_by_a_statement_is_noticed(DRIVERS["asyncmy"], "COMMIT", request),
@@ -176,7 +200,7 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         lambda request: details.test_a_mark_in_a_row_belongs_to_one_row("pymysql", request),
     ),
     "the rollback's trouble is heard": (
-        wire, mysql, "undo", "except Exception:", "except ZeroDivisionError:",
+        wire, mysql, "undo", "except BaseException as error:", "except ZeroDivisionError as error:",
         lambda request: interrupted.test_what_the_body_raised_is_heard_though_the_connection_is_gone(
             DRIVERS["pymysql"], request
         ),

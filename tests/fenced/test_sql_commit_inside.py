@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -17,10 +18,43 @@ from holdfast.fenced import aio
 from .sql_drivers import DRIVERS, Driver
 from .test_sql_autocommit import connected, params
 
-# After a COMMIT of the user's these commit each statement by itself: what comes later cannot be undone by anybody.
+# After a COMMIT in the user's own words these commit each statement by itself: what comes later cannot be undone by anybody.
+# (PostgreSQL never ends a transaction by itself.)
 COMMITS_ON = [
-    DRIVERS[name] for name in ("django sqlite", "sqlalchemy AsyncConnection asyncpg", "sqlalchemy AsyncSession asyncpg")
+    DRIVERS[name]
+    for name in (
+        "psycopg autocommit",
+        "asyncpg",
+        "sqlalchemy AsyncConnection asyncpg",
+        "sqlalchemy AsyncSession asyncpg",
+    )
 ]
+
+
+async def aiosqlite_autocommit(url: str) -> Any:
+    import aiosqlite
+
+    return await aiosqlite.connect(url, timeout=30, isolation_level=None)
+
+
+async def asyncmy_autocommit(url: str) -> Any:
+    connection = await settle(DRIVERS["asyncmy"].connect(url))
+    await connection.autocommit(True)
+    return connection
+
+
+async def aiomysql_autocommit(url: str) -> Any:
+    connection = await settle(DRIVERS["aiomysql"].connect(url))
+    await connection.autocommit(True)
+    return connection
+
+
+ALL = {
+    **DRIVERS,
+    "aiosqlite autocommit": DRIVERS["aiosqlite"]._replace(connect=aiosqlite_autocommit),
+    "asyncmy autocommit": DRIVERS["asyncmy"]._replace(connect=asyncmy_autocommit),
+    "aiomysql autocommit": DRIVERS["aiomysql"]._replace(connect=aiomysql_autocommit),
+}
 TABLE = "CREATE TABLE IF NOT EXISTS ended (name VARCHAR(64), step VARCHAR(16))"
 ON_MYSQL = {name: driver for name, driver in DRIVERS.items() if driver.server == "mariadb"}
 
@@ -60,18 +94,19 @@ async def table(connection: Any, wire: Wire) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # MariaDB warns that the table exists
 @pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
-@pytest.mark.parametrize("driver", params(DRIVERS))
+@pytest.mark.parametrize("driver", params(ALL))
 def test_a_transaction_ended_by_a_statement_is_noticed(
     driver: Driver, ending: str, request: pytest.FixtureRequest
 ) -> None:
     async def work(module: Any, connection: Any) -> None:
         wire, name = wire_for(connection, driver.world), f"ended {time.time_ns()}"
         await table(connection, wire)
+        standalone = wire.standalone()
 
         async def steps() -> None:
             await wire.run(insert(name, "before"))
             await wire.run(said(ending))
-            if not wire.standalone() and driver not in COMMITS_ON:
+            if driver not in COMMITS_ON:
                 await wire.run(insert(name, "later"))
 
         with pytest.raises(Misuse, match="ended inside"):
@@ -83,6 +118,7 @@ def test_a_transaction_ended_by_a_statement_is_noticed(
 
         await guarded(module, connection, name, good)  # the connection is as good as ever
         assert "good" in await found(wire, connection, name)
+        assert wire_for(connection, driver.world).standalone() == standalone
 
     connected(driver, request.getfixturevalue(driver.server), work)
 
@@ -105,7 +141,7 @@ def test_the_connections_own_commit_is_noticed(driver: Driver, request: pytest.F
                 connection.connection.commit()  # Django's own commit() is refused in `atomic`
             else:
                 await settle(connection.commit())
-            if not wire.standalone() and driver not in COMMITS_ON:
+            if driver not in COMMITS_ON:
                 await wire.run(insert(name, "later"))
 
         with pytest.raises(Misuse, match="ended inside"):
@@ -113,6 +149,73 @@ def test_the_connections_own_commit_is_noticed(driver: Driver, request: pytest.F
         assert await found(wire, connection, name) == ["before"]
 
     connected(driver, request.getfixturevalue(driver.server), work)
+
+
+@pytest.mark.parametrize("driver", params({name: one for name, one in ALL.items() if one.server == "sqlite_file"}))
+def test_who_overlooks_that_sqlite_ended_the_transaction_changes_nothing_more(
+    driver: Driver, request: pytest.FixtureRequest
+) -> None:
+    """As it does by itself when the disk is full."""
+
+    async def work(module: Any, connection: Any) -> None:
+        wire, name = wire_for(connection, driver.world), f"overlooked {time.time_ns()}"
+        await table(connection, wire)
+        await wire.begin(said("CREATE UNIQUE INDEX IF NOT EXISTS steps ON ended (name, step)"))
+        await wire.end(None)
+
+        async def steps() -> None:
+            await wire.run(insert(name, "before"))
+            with pytest.raises(Exception, match="UNIQUE"):
+                await wire.run(said(f"INSERT OR ROLLBACK INTO ended VALUES ('{name}', 'before')"))  # noqa: S608
+            await wire.run(insert(name, "later"))
+
+        with pytest.raises(Misuse, match="ended inside"):
+            await guarded(module, connection, name, steps)
+        assert await found(wire, connection, name) == []
+        await wire.begin(said("DROP INDEX steps"))
+        await wire.end(None)
+
+    connected(driver, request.getfixturevalue(driver.server), work)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.server
+def test_a_stale_holder_that_overlooks_a_deadlock_changes_nothing_more(mariadb: str) -> None:
+    """MySQL undoes the whole transaction of a deadlock's victim, and lets go of the mark with it."""
+    connect = DRIVERS["pymysql FOUND_ROWS"].connect
+    stale, rival = connect(mariadb), connect(mariadb)
+    name = f"deadlock {time.time_ns()}"
+
+    def say(connection: Any, text: str) -> Any:
+        with connection.cursor() as cursor:
+            cursor.execute(text)
+            return cursor.fetchall()
+
+    fenced.create_table(stale)
+    say(stale, "DROP TABLE IF EXISTS embraced")
+    say(stale, "CREATE TABLE embraced (id INT PRIMARY KEY, state VARCHAR(16))")
+    say(stale, "INSERT INTO embraced VALUES (1, 'old'), (2, 'old'), (3, 'old')")
+    say(rival, "START TRANSACTION")
+    for number in range(10, 60):  # whoever has changed less is the victim
+        say(rival, f"INSERT INTO embraced VALUES ({number}, 'many')")  # noqa: S608
+    say(rival, "UPDATE embraced SET state = 'rival' WHERE id = 2")
+    with pytest.raises(Misuse, match="ended inside"), fenced.transaction(stale, (name, 5)):
+        say(stale, "UPDATE embraced SET state = 'stale' WHERE id = 1")
+        waiting = threading.Thread(target=say, args=(rival, "UPDATE embraced SET state = 'rival' WHERE id = 1"))
+        waiting.start()
+        with pytest.raises(Exception, match="Deadlock"):
+            say(stale, "UPDATE embraced SET state = 'stale' WHERE id = 2")
+        waiting.join(30)
+        rival.commit()
+        with fenced.transaction(rival, (name, 6)):
+            say(rival, "UPDATE embraced SET state = 'newer' WHERE id = 3")
+        say(stale, "UPDATE embraced SET state = 'stale' WHERE id = 3")
+    assert say(rival, "SELECT state FROM embraced WHERE id < 4 ORDER BY id") == (("rival",), ("rival",), ("newer",))
+    say(stale, "UPDATE embraced SET state = 'by itself' WHERE id = 1")  # its autocommit is back
+    assert say(rival, "SELECT state FROM embraced WHERE id = 1") == (("by itself",),)
+    say(rival, "DROP TABLE embraced")
+    stale.close()
+    rival.close()
 
 
 @pytest.mark.filterwarnings("ignore")

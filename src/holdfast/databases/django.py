@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import Misuse
-from .statements import DIALECTS, FORMAT, MYSQL, Statement
+from .statements import DIALECTS, FORMAT, MYSQL, SQLITE, Statement
 from .watch import RELEASE, SAVEPOINT, ended_inside, explain_end
 from .wire import NOTHING, Outcome, Queries, names_of
 
@@ -40,6 +40,7 @@ class DjangoWire(Queries):
     async def begin(self, first: Statement | None, watched: bool = False) -> Outcome:
         from django.db import transaction
 
+        outermost = not self._connection.in_atomic_block  # but for that of a TestCase
         atomic = transaction.atomic(using=self._connection.alias, durable=True)
         try:
             atomic.__enter__()
@@ -50,6 +51,10 @@ class DjangoWire(Queries):
             ) from error
         self._atomic = atomic
         self._connection.rollback_exc = None  # Django keeps that of an earlier transaction
+        if watched and outermost and self.dialect == SQLITE:
+            # Should SQLite end the transaction by itself (OR ROLLBACK, a full disk), whoever goes on begins another, to be
+            # undone, and does not commit statement by statement. Django sets this back when it leaves `atomic`.
+            self._connection.connection.isolation_level = "IMMEDIATE"
         outcome = await self.run(first) if first else NOTHING
         if watched:
             self._say(SAVEPOINT)

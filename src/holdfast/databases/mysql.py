@@ -6,7 +6,7 @@ from typing import Any
 
 from .statements import FORMAT, MYSQL, Statement
 from .watch import BEGIN_WATCHED_MARIADB, COMMIT_WATCHED_MARIADB, RELEASE, SAVEPOINT, explain_end
-from .wire import NOTHING, Outcome, Queries, names_of, settle, undo
+from .wire import NOTHING, Outcome, Queries, log, names_of, settle, undo
 
 _IN_TRANSACTION = 1  # the server's SERVER_STATUS_IN_TRANS
 
@@ -15,6 +15,7 @@ class MySqlWire(Queries):
     dialect = MYSQL
     style = FORMAT
     reads_apart = False
+    _suspended = False  # autocommit, by us
 
     def standalone(self) -> bool:
         return bool(self._connection.get_autocommit())
@@ -40,7 +41,12 @@ class MySqlWire(Queries):
         return await self.lasts()
 
     async def begin(self, first: Statement | None, watched: bool = False) -> Outcome:
+        """A deadlock ends the whole transaction, and a ping may connect anew. Whoever overlooks that and goes on must not commit
+        statement by statement what nobody guards: so in a block that others fill, autocommit is off."""
         self._begun, self._watched = True, watched
+        if watched and self.standalone():
+            self._suspended = True
+            await settle(self._connection.autocommit(False))
         if watched and self._compound():
             await self._say(BEGIN_WATCHED_MARIADB)
         else:
@@ -80,10 +86,26 @@ class MySqlWire(Queries):
             await settle(self._connection.commit())
         elif begun:
             await self._undo()
+        await self._resume()
 
     async def _undo(self) -> None:
         if self._is_open():
             await undo(self._connection.rollback, self._hang_up)
+        await self._resume()
+
+    async def _resume(self) -> None:
+        """Autocommit, as it was. If that cannot be said, the connection is closed: what its user writes next would be lost."""
+        suspended, self._suspended = self._suspended, False
+        if not suspended or not self._is_open():
+            return
+        try:
+            await settle(self._connection.autocommit(True))
+        except Exception:
+            log.debug("autocommit could not be switched on again: the connection is closed", exc_info=True)
+            self._hang_up()
+        except BaseException:
+            self._hang_up()
+            raise
 
     def _hang_up(self) -> None:
         if self._is_open():  # PyMySQL minds being closed twice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from typing import Any
 
 from .statements import QMARK, SQLITE, Statement
@@ -13,6 +14,9 @@ from .wire import NOTHING, Outcome, Queries, names_of, settle
 class SqliteWire(Queries):
     dialect = SQLITE
     style = QMARK
+    _before: tuple[object, str | None] | None = (
+        None  # `autocommit` (Python 3.12) and `isolation_level`, while they are ours
+    )
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
@@ -42,6 +46,8 @@ class SqliteWire(Queries):
         """Outside of a transaction a savepoint begins one, and its release is the commit. The seal, being a write, waits for the
         other writers as BEGIN IMMEDIATE does."""
         self._begun = True
+        if watched and (self._always_open or self.standalone()):
+            await self._adjust(self._suspend)
         if not self._always_open and not (watched and first):
             await settle(self._connection.execute("BEGIN IMMEDIATE"))
         if watched:
@@ -69,9 +75,16 @@ class SqliteWire(Queries):
         begun, self._begun = self._begun, False
         if not begun:
             return
-        if error is not None:
-            await self._roll_back()
-            return
+        try:
+            if error is None:
+                await self._commit(watched)
+            else:
+                await self._roll_back()
+        finally:
+            if self._before is not None:
+                await self._adjust(self._resume)
+
+    async def _commit(self, watched: bool) -> None:
         try:
             if watched:
                 await settle(self._connection.execute(RELEASE))
@@ -88,3 +101,29 @@ class SqliteWire(Queries):
             await settle(self._connection.rollback())
         elif self._connection.in_transaction:
             await settle(self._connection.execute("ROLLBACK"))
+
+    async def _adjust(self, how: Callable[[sqlite3.Connection], None]) -> None:
+        """aiosqlite's own connection may be changed in its own thread only."""
+        if self._queued:
+            await self._connection._execute(how, self._connection._conn)
+        else:
+            how(self._connection)
+
+    def _suspend(self, connection: sqlite3.Connection) -> None:
+        """A full disk or OR ROLLBACK ends the whole transaction. Whoever overlooks that and goes on must not commit statement by
+        statement what nobody guards: so in a block that others fill, a change begins a transaction, which `end` undoes."""
+        self._before = getattr(connection, "autocommit", None), connection.isolation_level
+        if self._before[0] is not None:
+            connection.autocommit = sqlite3.LEGACY_TRANSACTION_CONTROL  # type: ignore[attr-defined]
+        connection.isolation_level = "IMMEDIATE"
+
+    def _resume(self, connection: sqlite3.Connection) -> None:
+        """Some of this commits what is open: so nothing may be."""
+        if self._before is None:
+            return
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        autocommit, level = self._before
+        self._before, connection.isolation_level = None, level
+        if autocommit is not None:
+            connection.autocommit = autocommit  # type: ignore[attr-defined]

@@ -105,9 +105,11 @@ async def undo(roll_back: Callable[[], Any], hang_up: Callable[[], Any]) -> None
     gone: one with half a transaction in it must not be used again."""
     try:
         await settle(roll_back())
-    except Exception:
+    except BaseException as error:
         log.debug("a transaction could not be rolled back: its connection is closed", exc_info=True)
         try:
             await settle(hang_up())
         except Exception:
             log.debug("nor could it be closed", exc_info=True)
+        if not isinstance(error, Exception):  # cancelled once more
+            raise
