@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast import rule, secret
+from holdfast import rule, secret, waitfor
+from holdfast.advice import observed
+from holdfast.cli import fence
 from holdfast.stores.consul import book, replies, sessions
 from holdfast.stores.consul import keys as consul_keys
 from holdfast.stores.etcd import channel, frames
@@ -22,11 +24,14 @@ from holdfast.stores.redis import connection as redis_connection
 from holdfast.stores.redis import replies as redis
 from holdfast.stores.zookeeper import line as zookeeper
 
+from .. import test_waitfor as waiting
+from ..cli import test_advise_ttl as advise_ttl
 from . import test_floods as floods
 from . import test_liars as liars
 from . import test_names as names
 from . import test_parsers as parsers
 from . import test_rogue_redis as rogue_redis
+from . import test_rogue_servers as rogue_servers
 from . import test_salted as salts
 from . import test_urls as urls
 
@@ -308,6 +313,30 @@ MUTANTS = {
         "except UNREADABLE as error:",
         "except ProtocolError as error:",
         rogue_redis.maps_in_asyncio_are_told_quietly,
+    ),
+    "fence --apply: MySQL may greet as slowly as it likes": Mutant(
+        fence,
+        fence,
+        "_mysql",
+        "connection.deadline = boot_time() + _LOGIN",
+        "connection.deadline = boot_time() + 7",
+        lambda: rogue_servers.triggers("slowly"),
+    ),
+    "advise ttl: an exporter may dribble": Mutant(
+        observed,
+        observed,
+        "_fetched",
+        "told.result(_PATIENCE)",
+        "told.result()",
+        lambda: advise_ttl.dribbled(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"),
+    ),
+    "deadlocks: who leaves one line leaves the others as well": Mutant(
+        waitfor,
+        waitfor.WaitGraph,
+        "_stuck",
+        "lines += stands[owner]",
+        "pass",
+        waiting.test_who_goes_on_leaves_every_line_that_they_stand_in,
     ),
     "a password that is shown": Mutant(
         secret,
