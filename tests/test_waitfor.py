@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
+import pytest
+
 from holdfast.claim import Holding, Snapshot, Waiting
 from holdfast.rule import admit
 from holdfast.waitfor import WaitGraph
@@ -75,6 +80,38 @@ def test_a_deadlock_is_found_exactly_when_somebody_waits_for_ever(snapshots: lis
         assert [edge.holder for edge in cycle] == [*(edge.waiter for edge in cycle[1:]), cycle[0].waiter]
 
 
+def line(length: int) -> list[Snapshot]:
+    """Of one lock."""
+    waiters = tuple(Waiting(f"w{number}", 1, 0.0, 9.0) for number in range(length))
+    return [Snapshot("hot", 1, (Holding("h", 1, 1, 0.0, 9.0),), waiters)]
+
+
+def chain(length: int) -> list[Snapshot]:
+    """Each waits for the next."""
+    return [
+        Snapshot(f"n{at}", 1, (Holding(f"o{at + 1}", 1, 1, 0.0, 9.0),), (Waiting(f"o{at}", 1, 0.0, 9.0),))
+        for at in range(length)
+    ]
+
+
+def crowd(length: int) -> list[Snapshot]:
+    """Writers who wait for readers."""
+    readers = tuple(Holding(f"r{at}", at + 1, 1, 0.0, 9.0) for at in range(length))
+    return [Snapshot("page", 2**20, readers, tuple(Waiting(f"w{at}", 2**20, 0.0, 9.0) for at in range(length)))]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("world", [line, chain, crowd])
+def test_a_line_as_long_as_strangers_make_it_is_looked_through_in_a_moment(
+    world: Callable[[int], list[Snapshot]],
+) -> None:
+    """Looked through anew for each who can go on, it would take an hour."""
+    length = 5000
+    began = time.process_time()
+    assert WaitGraph(world(length)).deadlocks() == ()
+    assert time.process_time() - began < 5
+
+
 def test_who_waits_for_themselves_is_a_deadlock_of_one() -> None:
     snapshot = Snapshot("x", 1, (Holding("a", 1, 1, 0.0, 9.0),), (Waiting("a", 1, 0.0, 9.0),))
     ((edge,),) = WaitGraph([snapshot]).deadlocks()
@@ -104,3 +141,11 @@ def test_an_unfair_waiter_passes_a_stuck_one_and_a_fair_one_does_not() -> None:
 
     assert world(fair=False).deadlocks() == ()
     assert len(world(fair=True).deadlocks()) == 1
+
+
+def test_who_goes_on_leaves_every_line_that_they_stand_in() -> None:
+    """Tasks of one thread go by one name."""
+    one = Snapshot("x", 1, (Holding("h", 1, 1, 0.0, 9.0),), (Waiting("a", 1, 0.0, 9.0),))
+    another = Snapshot("y", 1, (), (Waiting("a", 1, 0.0, 9.0), Waiting("b", 1, 0.0, 9.0)))
+    for snapshots in ([one, another], [another, one]):
+        assert WaitGraph(snapshots)._stuck() == set()

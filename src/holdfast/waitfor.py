@@ -6,10 +6,11 @@ into, not a proof; the names in it say where to look.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from .claim import Snapshot
+from .claim import Snapshot, Waiting
 
 
 class Edge(NamedTuple):
@@ -30,17 +31,20 @@ class WaitGraph:
         self.snapshots = tuple(snapshots)
 
     def __repr__(self) -> str:
-        return f"<WaitGraph of {len(self.snapshots)} locks: {len(self.edges)} wait, {len(self.deadlocks())} deadlocks>"
+        waits = sum(len(one.waiters) * len(one.holders) for one in self.snapshots)
+        return f"<WaitGraph of {len(self.snapshots)} locks: {waits} wait, {len(self.deadlocks())} deadlocks>"
 
     @property
     def edges(self) -> tuple[Edge, ...]:
         """Who waits for whom, and for which lock."""
-        return tuple(
-            Edge(waiting.owner, holding.owner, snapshot.name)
-            for snapshot in self.snapshots
-            for waiting in snapshot.waiters
-            for holding in snapshot.holders
-        )
+        return tuple(self.each_edge())
+
+    def each_edge(self) -> Iterator[Edge]:
+        """One after the other: of a thousand writers who wait for a thousand readers there are a million."""
+        for snapshot in self.snapshots:
+            for waiting in snapshot.waiters:
+                for holding in snapshot.holders:
+                    yield Edge(waiting.owner, holding.owner, snapshot.name)
 
     def deadlocks(self) -> tuple[tuple[Edge, ...], ...]:
         """The cycles in which nobody can go on, each as its edges in order.
@@ -48,29 +52,40 @@ class WaitGraph:
         Exact for several units too: everybody who can go on is assumed to finish and give back what they hold, again and
         again, until nothing changes. Whoever is then left cannot be helped by waiting.
         """
-        stuck = {waiting.owner for snapshot in self.snapshots for waiting in snapshot.waiters}
-        while freed := {owner for owner in stuck if self._could_go_on(owner, stuck)}:
-            stuck -= freed
-        return self._cycles(stuck)
+        return self._cycles(self._stuck())
 
-    def _could_go_on(self, owner: str, stuck: set[str]) -> bool:
-        """Would everything this owner waits for be granted, if all who are not stuck gave back what they hold?"""
-        for snapshot in self.snapshots:
-            kept = sum(holding.units for holding in snapshot.holders if holding.owner in stuck)
-            ahead = False
-            for waiting in snapshot.waiters:
-                if waiting.owner == owner:
-                    if kept + waiting.units > snapshot.capacity or (ahead and waiting.fair):
-                        return False
-                    break
-                ahead = ahead or waiting.owner in stuck
-        return True
+    def _stuck(self) -> set[str]:
+        """In the time that it takes to read it once: strangers make lines as long as they like."""
+        stuck = {waiting.owner for snapshot in self.snapshots for waiting in snapshot.waiters}
+        lines = [_Line(snapshot, stuck) for snapshot in self.snapshots if snapshot.waiters]
+        hindered: Counter[str] = Counter()  # by so many things
+        held: dict[str, list[tuple[_Line, int]]] = {}
+        stands: dict[str, list[_Line]] = {}
+        for line in lines:
+            for holding in line.holders:
+                held.setdefault(holding.owner, []).append((line, holding.units))
+            for waiting in line.waiters:
+                hindered[waiting.owner] += 1 + waiting.fair
+                stands.setdefault(waiting.owner, []).append(line)
+        while lines:
+            for owner in lines.pop().let_go(stuck):
+                hindered[owner] -= 1
+                if hindered[owner]:
+                    continue
+                stuck.remove(owner)
+                lines += stands[owner]
+                for line, units in held.get(owner, ()):
+                    line.free += units
+                    lines.append(line)
+        return stuck
 
     def _cycles(self, stuck: set[str]) -> tuple[tuple[Edge, ...], ...]:
-        after: dict[str, list[Edge]] = {}
-        for edge in self.edges:
-            if edge.waiter in stuck and edge.holder in stuck:
-                after.setdefault(edge.waiter, []).append(edge)
+        after: dict[str, Edge] = {}
+        for snapshot in self.snapshots:
+            holder = next((holding.owner for holding in snapshot.holders if holding.owner in stuck), None)
+            for waiting in snapshot.waiters if holder is not None else ():
+                if waiting.owner in stuck:
+                    after.setdefault(waiting.owner, Edge(waiting.owner, str(holder), snapshot.name))
         found: dict[frozenset[str], tuple[Edge, ...]] = {}
         seen: set[str] = set()
         for start in sorted(after):
@@ -78,10 +93,39 @@ class WaitGraph:
             here = start
             while here in after and here not in seen:
                 seen.add(here)
-                path.append(after[here][0])
+                path.append(after[here])
                 here = path[-1].holder
             owners = [edge.waiter for edge in path]
             if here in owners:
                 cycle = tuple(path[owners.index(here) :])
                 found[frozenset(owners[owners.index(here) :])] = cycle
         return tuple(found.values())
+
+
+class _Line:
+    """Of one lock. Two things may hinder who stands in it: too little is free, and, if they are fair, who stands before them."""
+
+    def __init__(self, snapshot: Snapshot, stuck: set[str]) -> None:
+        self.holders = [holding for holding in snapshot.holders if holding.owner in stuck]
+        self.free = snapshot.capacity - sum(holding.units for holding in self.holders)
+        first: dict[str, Waiting] = {}
+        for waiting in snapshot.waiters:
+            first.setdefault(waiting.owner, waiting)
+        self.waiters = tuple(first.values())
+        self._by_units = sorted(self.waiters, key=lambda waiting: -waiting.units)
+        self._front = 0
+        self._told = -1
+
+    def let_go(self, stuck: set[str]) -> Iterator[str]:
+        """Whom one thing less hinders than when this was asked before."""
+        while self._by_units and self._by_units[-1].units <= self.free:
+            yield self._by_units.pop().owner
+        while self._front < len(self.waiters):
+            waiting = self.waiters[self._front]
+            if self._told < self._front:
+                self._told = self._front
+                if waiting.fair:
+                    yield waiting.owner
+            if waiting.owner in stuck:
+                return
+            self._front += 1

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast import rule, secret
+from holdfast import rule, secret, waitfor
+from holdfast.advice import observed
+from holdfast.cli import fence
 from holdfast.stores.consul import book, replies, sessions
 from holdfast.stores.consul import keys as consul_keys
 from holdfast.stores.etcd import channel, frames
@@ -22,11 +24,14 @@ from holdfast.stores.redis import connection as redis_connection
 from holdfast.stores.redis import replies as redis
 from holdfast.stores.zookeeper import line as zookeeper
 
+from .. import test_waitfor as waiting
+from ..cli import test_advise_ttl as advise_ttl
 from . import test_floods as floods
 from . import test_liars as liars
 from . import test_names as names
 from . import test_parsers as parsers
 from . import test_rogue_redis as rogue_redis
+from . import test_rogue_servers as rogue_servers
 from . import test_salted as salts
 from . import test_urls as urls
 
@@ -184,24 +189,24 @@ MUTANTS = {
     "PostgreSQL: a login is hashed as often as they say": Mutant(
         salted,
         salted,
-        "_check_rounds",
-        "or int(found[1]) > MOST_ROUNDS",
+        "_read",
+        " or int(found[1]) > MOST_ROUNDS",
         "",
         lambda: salts.test_a_number_is_one_in_plain_digits(salts.OFTEN[0]),
     ),
     "PostgreSQL: numbers are read as libpq does not": Mutant(
         salted,
         salted,
-        "_check_rounds",
+        "_read",
         "found is None or int(found[1]) > MOST_ROUNDS",
         "found is not None and int(found[1]) > MOST_ROUNDS",
         lambda: salts.test_a_number_is_one_in_plain_digits(salts.OFTEN[1]),
     ),
     "PostgreSQL: a login is read in pieces": Mutant(
         salted,
-        salted,
-        "missing",
-        "return end - len(said)",
+        salted.Login,
+        "listen",
+        "return end",
         "return 0",
         salts.test_until_it_is_whole_something_is_missing,
     ),
@@ -217,33 +222,49 @@ MUTANTS = {
         salted,
         salted.Login,
         "is_whole",
-        "lacking = self._listen(said)",
-        "lacking = 0 * self._listen(said)",
-        lambda: salts.pieces("sslmode=disable", None),
-    ),
-    "PostgreSQL: the last word is not looked at": Mutant(
-        salted,
-        salted,
-        "missing",
-        'if kind == _SALT or (kind == _LAST and said[at + 9 : at + 11] == b"r="):',
-        "if kind == _SALT:",
-        lambda: salts.hidden("as the last word", "threads"),
+        "lacking = self.listen(said)",
+        "lacking = 0 * self.listen(said)",
+        salts.test_what_comes_slowly_is_waited_for,
     ),
     "PostgreSQL: whoever was answered may ask for something else": Mutant(
         salted,
         salted.Login,
-        "_listen",
-        "if not _belongs(said):",
+        "listen",
+        "if kind not in _AFTER.get(last, ()):",
         "if False:",
-        lambda: salts.hidden("behind another word", "threads"),
+        lambda: salts.test_who_was_answered_does_not_ask_again(salts.MECHANISMS, salts.MD5),
+    ),
+    "PostgreSQL: a word may be longer than libpq reads it": Mutant(
+        salted,
+        salted,
+        "_read",
+        ".fullmatch(body) if",
+        ".match(body) if",
+        salts.test_nor_hides_something_behind_what_libpq_reads_only_to_its_middle,
+    ),
+    "PostgreSQL: what is no word of a login is libpq's affair": Mutant(
+        salted,
+        salted,
+        "_read",
+        'if said[0] not in b"RvE":\n        raise _strange(said)',
+        'if said[0] not in b"RvE":\n        return _ERROR, len(said)',
+        lambda: salts.misled("behind the no", "threads"),
     ),
     "PostgreSQL: a rest is taken for an error": Mutant(
         salted,
         salted,
-        "_belongs",
-        'said[1:2] == b"\\0" and said[5:7] != b"r="',
-        "True",
-        lambda: salts.test_who_was_answered_does_not_ask_again(salts.MD5, b"E" + salts.SALT[5:]),
+        "_read",
+        "length >= 1 << 16 or not said[5:6].isupper()",
+        "False",
+        lambda: salts.test_the_rest_of_a_word_is_none(salts.MECHANISMS),
+    ),
+    "PostgreSQL: who has hung up is looked at all the time": Mutant(
+        salted,
+        salted.Login,
+        "is_whole",
+        "if lacking and _has_hung_up(line):",
+        "if False:",
+        salts.hung_up_in_a_word,
     ),
     "Redis: what cannot be read is not looked for": Mutant(
         redis_connection,
@@ -292,6 +313,30 @@ MUTANTS = {
         "except UNREADABLE as error:",
         "except ProtocolError as error:",
         rogue_redis.maps_in_asyncio_are_told_quietly,
+    ),
+    "fence --apply: MySQL may greet as slowly as it likes": Mutant(
+        fence,
+        fence,
+        "_mysql",
+        "connection.deadline = boot_time() + _LOGIN",
+        "connection.deadline = boot_time() + 7",
+        lambda: rogue_servers.triggers("slowly"),
+    ),
+    "advise ttl: an exporter may dribble": Mutant(
+        observed,
+        observed,
+        "_fetched",
+        "told.result(_PATIENCE)",
+        "told.result()",
+        lambda: advise_ttl.dribbled(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"),
+    ),
+    "deadlocks: who leaves one line leaves the others as well": Mutant(
+        waitfor,
+        waitfor.WaitGraph,
+        "_stuck",
+        "lines += stands[owner]",
+        "pass",
+        waiting.test_who_goes_on_leaves_every_line_that_they_stand_in,
     ),
     "a password that is shown": Mutant(
         secret,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import ctypes
 import hashlib
 import hmac
+import select
 import socket
 import ssl
 import struct
@@ -106,6 +108,74 @@ HIDDEN: dict[str, Callable[[bytes], bytes]] = {
     "as the last word": lambda salt: said(b"R", struct.pack(">I", 12) + salt[9:]),
     "behind another word": lambda salt: said(b"R", struct.pack(">I", 5) + b"md5!" + salt),
 }
+
+
+class Misleading(Salting):
+    """Has libpq begin to read something that we do not see, and then says what goes on from there."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(OFTEN[0])
+        self._how = how
+
+    def _converse(self, line: socket.socket) -> None:
+        line.recv(65536)
+        unseen, seen, then = MISLEADING[self._how]
+        if unseen:
+            line.sendall(b"N" + unseen)  # no TLS here
+            line.recv(65536)
+        line.sendall(seen)
+        nonce = line.recv(65536).partition(b"r=")[2]
+        line.sendall(then(salt(nonce, self._rounds)) + bytes(512))
+        while line.recv(65536):
+            pass
+
+
+MD5_BEGINS = b"R\0\0\0\x0c\0\0\0\x05"
+# What is sent behind the no; what we look at first, and libpq answers; and what the salt is hidden in.
+MISLEADING: dict[str, tuple[bytes, bytes, Callable[[bytes], bytes]]] = {
+    "behind the no": (MECHANISMS + b"R", b"\0", lambda salt: salt[2:]),
+    "in the end of the list, and then as an error": (
+        b"",
+        said(b"R", MECHANISMS[5:] + MD5_BEGINS),
+        lambda salt: b"E\0\0\0" + salt,
+    ),
+    "in the end of the list, and then as the last word": (
+        b"",
+        said(b"R", MECHANISMS[5:] + MD5_BEGINS),
+        lambda salt: b"R\0\0\1R\0\0\0\x0c\0\0\0\x05salt" + salt,
+    ),
+}
+
+
+def misled(how: str, world: str) -> None:
+    with rogue(Misleading(how), speaks_first=True) as address:
+        started = time.monotonic()
+        mode = "prefer" if MISLEADING[how][0] else "disable"
+        assert "hung up" in str(WORLDS[world](f"{URL.format(address)}&sslmode={mode}"))
+        assert time.monotonic() - started < 5
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("how", MISLEADING)
+def test_who_has_libpq_read_what_we_do_not_see_is_hung_up_on(how: str, world: str) -> None:
+    misled(how, world)
+
+
+def hung_up_in_a_word() -> None:
+    def answer(line: socket.socket) -> None:
+        line.recv(65536)
+        line.sendall(MECHANISMS[:7])
+        line.shutdown(socket.SHUT_WR)
+        line.recv(65536)
+
+    with rogue(answer, speaks_first=True) as address, pytest.raises(Unavailable, match="in the middle of a word"):
+        PostgresWard(parse(f"{URL.format(address)}&sslmode=disable"))
+
+
+@pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="elsewhere it is noticed at the deadline")
+def test_who_hangs_up_in_the_middle_of_a_word_is_not_looked_at_all_the_time() -> None:
+    hung_up_in_a_word()
 
 
 def way(how: str, certificate: Path) -> tuple[str, Path | None]:
@@ -237,76 +307,117 @@ def test_a_real_server_with_many_rounds_is_logged_in_to() -> None:
 # ---- what is said, without a server
 
 
+def missing(said: bytes, after: bytes = b"") -> int:
+    login = salted.Login()
+    assert login.listen(after) == 0
+    return login.listen(said)
+
+
+MD5 = said(b"R", struct.pack(">I", 5) + b"salt")
+SALT = salt(b"nonce", b"4096")
+LESS = said(b"v", struct.pack(">II", 3 << 16, 1) + b"_pq_.x\0")  # that version, and not this option
+KERBEROS = said(b"R", struct.pack(">I", 7))
+FAILED = said(b"E", b"SFATAL\0C28P01\0\0")
+
+
 @pytest.mark.parametrize("rounds", OFTEN)
 def test_a_number_is_one_in_plain_digits(rounds: bytes) -> None:
-    with pytest.raises(salted.Unhashable):
-        salted.missing(salt(b"nonce", rounds))
+    with pytest.raises(salted.Unhashable, match="hashed"):
+        missing(salt(b"nonce", rounds), MECHANISMS)
 
 
 @pytest.mark.parametrize("rounds", [b"1", b"4096", b"600000", b"1000000"])
 def test_numbers_that_are_hashed(rounds: bytes) -> None:
-    assert salted.missing(salt(b"nonce", rounds)) == 0
+    assert missing(salt(b"nonce", rounds), MECHANISMS) == 0
 
 
 @examples(200)
-@given(before=st.sampled_from([b"", MECHANISMS, said(b"v", bytes(8))]), cut=st.integers(0, 200))
+@given(before=st.sampled_from([MECHANISMS, LESS + MECHANISMS]), cut=st.integers(0, 200))
 def test_until_it_is_whole_something_is_missing(before: bytes, cut: int) -> None:
     whole = before + salt(b"nonce", b"2000000000")
     piece = whole[:cut]
     if len(piece) == len(whole):
         with pytest.raises(salted.Unhashable):
-            salted.missing(piece)
-    elif len(piece) in (0, len(before)):
-        assert salted.missing(piece) == 0
+            missing(piece)
+    elif len(piece) in (0, len(before), before.find(MECHANISMS)):
+        assert missing(piece) == 0
     else:
-        assert 0 < salted.missing(piece) <= len(whole) - len(piece)
+        assert 0 < missing(piece) <= len(whole) - len(piece)
 
 
 @examples(300)
-@given(said=st.binary(max_size=200))
-def test_whatever_is_said_it_is_looked_at(said: bytes) -> None:
-    try:
-        assert 0 <= salted.missing(said) <= 8192
-    except salted.Unhashable:
-        assert b"R" in said
+@given(said=st.binary(max_size=200), letter=st.sampled_from([b"", b"R\0\0\0", b"E\0\0\0", b"v\0\0\0"]))
+def test_whatever_is_said_it_is_looked_at(said: bytes, letter: bytes) -> None:
+    with contextlib.suppress(salted.Unhashable):
+        assert 0 <= missing(letter + said) <= 2000
 
 
-MD5 = said(b"R", struct.pack(">I", 5) + b"salt")
-SALT = salt(b"nonce", b"4096")
+LOGINS = {
+    "no password": [HELLO],
+    "MD5": [MD5, HELLO],
+    "SCRAM": [MECHANISMS, SALT],
+    "SCRAM, and an older version": [LESS + MECHANISMS, SALT],
+    "Kerberos": [KERBEROS, said(b"R", struct.pack(">I", 8) + b"`token") + HELLO],
+    "refused": [FAILED],
+    "refused at last": [MD5, FAILED],
+    "refused after the first word": [MECHANISMS, FAILED],
+}
 
 
-@pytest.mark.parametrize(
-    "then",
-    [MD5, MECHANISMS, said(b"v", bytes(8)), SALT[1:], SALT[9:], b"N" + SALT[1:], b"E" + SALT[5:], b"Rr=nonce,s=x,i=1"],
-)
-@pytest.mark.parametrize("first", [MD5, MECHANISMS])
+@pytest.mark.parametrize("login", LOGINS)
+def test_what_belongs_to_a_login_is_heard_once_it_is_whole(login: str) -> None:
+    for number, word in enumerate(LOGINS[login]):
+        for length in range(1, len(word)):
+            heard = salted.Login()
+            for before in LOGINS[login][:number]:
+                assert heard.listen(before) == 0
+            assert 0 <= heard.listen(word[:length]) <= len(word) - length
+
+
+@pytest.mark.parametrize("then", [MD5, MECHANISMS, LESS, KERBEROS, SALT[1:], SALT[9:], b"N" + SALT[1:]])
+@pytest.mark.parametrize("first", [MD5, MECHANISMS, LESS + MECHANISMS])
 def test_who_was_answered_does_not_ask_again(first: bytes, then: bytes) -> None:
-    """Nor goes on with what libpq may have read the beginning of, between our look and its own."""
-    login = salted.Login()
-    assert login._listen(first) == 0
     with pytest.raises(salted.Unhashable):
-        login._listen(then)
+        missing(then, first)
 
 
-@pytest.mark.parametrize("then", [SALT, HELLO, said(b"E", b"SFATAL\0C28P01\0\0")])
-@pytest.mark.parametrize("first", [MD5, MECHANISMS, said(b"v", bytes(8)) + MECHANISMS])
-def test_what_belongs_to_the_answer_is_heard_once_it_is_whole(first: bytes, then: bytes) -> None:
-    for length in range(1, len(then)):
-        login = salted.Login()
-        assert login._listen(first) == 0
-        assert 0 <= login._listen(then[:length]) <= len(then) - length
-        assert login._listen(then) == 0
+def test_nor_hides_something_behind_what_libpq_reads_only_to_its_middle() -> None:
+    for body in (MECHANISMS[5:] + b"R\0", MD5[5:] + b"R\0", HELLO[5:9] + b"R\0", KERBEROS[5:] + b"R\0"):
+        with pytest.raises(salted.Unhashable):
+            missing(said(b"R", body))
+    for names in (b"", b"_pq_.x\0R\0", b"_pq_.x\0\0", b"\0"):
+        with pytest.raises(salted.Unhashable):
+            missing(said(b"v", struct.pack(">II", 3 << 16, 1) + names))
+
+
+# What libpq may have begun to read without our seeing it, how much of the next word goes with that, and what that begins with.
+LURES = [b"R\0\0\0", b"R\0\0\1", b"E\0\0\0", b"E\0\0\1", b"v\0\0\0", b"v\0\0\1", b"Esor", b"R\0\0R", b"E\0\0R"]
+
+
+@pytest.mark.parametrize("last", [MECHANISMS, LESS, KERBEROS, b""])
+def test_the_rest_of_a_word_is_none(last: bytes) -> None:
+    """Between our look and libpq's the first bytes may have come; then libpq takes them with what we see next."""
+    often = salt(b"nonce", OFTEN[0])
+    hidden = [often, b"R" + struct.pack(">II", 8 + len(often) - 9, 12) + often[9:]]
+    hidden += [MD5 + often, MD5 + MD5 + often]
+    for stream in hidden:
+        for cut in range(1, stream.index(b"nonce") + 1):
+            # Of MD5's salt, which may be anything, so many bytes are to come.
+            free = len(MD5) - cut if stream.startswith(MD5) and len(MD5_BEGINS) <= cut < len(MD5) else 0
+            for lure in LURES if free else [b""]:
+                with pytest.raises(salted.Unhashable):
+                    missing(lure[:free] + stream[cut + free :] + bytes(2000), last)
 
 
 def test_another_host_is_met_anew() -> None:
     login = salted.Login()
     for host in ("one", "another"):
         login._meet(host)
-        assert login._listen(MECHANISMS) == 0
+        assert login.listen(MECHANISMS) == 0
 
 
 def test_after_the_login_nothing_is_looked_for() -> None:
-    assert salted.missing(HELLO + b"R\0\0") == 0
+    assert missing(HELLO + b"R\0\0") == 0
 
 
 def test_what_psycopg_has_loaded_can_be_asked() -> None:

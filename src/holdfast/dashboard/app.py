@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from starlette.applications import Starlette
@@ -264,7 +265,7 @@ class Dashboard:
             told.append(
                 {
                     "store": store,
-                    "edges": [edge._asdict() for edge in graph.edges[:500]],
+                    "edges": [edge._asdict() for edge in islice(graph.each_edge(), 500)],
                     "deadlocks": [[edge._asdict() for edge in cycle] for cycle in graph.deadlocks()],
                 }
             )
@@ -328,17 +329,17 @@ class Dashboard:
             return refusal(400, str(error))
         self.start()
         taken = found[: self._bound.take(len(found))]
-        by_store: dict[str, list[Change]] = {}
+        by_system: dict[str, list[Change]] = {}
         for system, change in taken:
-            by_store.setdefault(self._store_of(system), []).append(change)
-        for store, some in by_store.items():
-            await run_in_threadpool(self.history.add, store, some)
+            by_system.setdefault(system, []).append(change)
+        for system, some in by_system.items():
+            await run_in_threadpool(self.history.add, self._store_of(system), some)
         return json_answer({"taken": len(taken), "dropped": len(found) - len(taken)})
 
     def _store_of(self, system: str) -> str:
         """The one that is of this kind; where there are several, or none, it stays open which it is."""
-        stores = [facts["id"] for facts in self.board.since(0)["stores"] if facts["system"] == system]
-        return str(stores[0]) if len(stores) == 1 else system
+        stores = self.board.of_system(system)
+        return stores[0] if len(stores) == 1 else system
 
     def _asked(self, body: dict[str, Any]) -> Looking:
         found = self._looking.get(str(body.get("store")))

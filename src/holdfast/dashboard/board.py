@@ -142,6 +142,11 @@ class Board:
                 ],
             }
 
+    def of_system(self, system: str) -> list[str]:
+        """The stores of this kind."""
+        with self._mutex:
+            return [store for store, (_, facts) in self._stores.items() if facts["system"] == system]
+
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
         """Be called, from any thread, when there is something newer; returns what ends it."""
         with self._mutex:

@@ -3,6 +3,11 @@
 With SCRAM the server says how often the password is to be hashed, and libpq believes it, in one go: two thousand million times
 if it is told so, a quarter of an hour in which no thread of this process runs, nor its event loop. And that is said before
 anybody has shown who they are.
+
+libpq reads all that has come: also what came after we looked, and what was sent behind the "no" to its question for TLS. And it
+does not read every word to its end: what stands there is the next word. So it may have the beginning of something that
+we never saw. Hence the rule: each word is the next one of a login, and has, to the byte, the form that PostgreSQL gives it. Such
+a word is no rest of another: libpq takes it for the same as we, or gives up.
 """
 
 from __future__ import annotations
@@ -11,19 +16,46 @@ import ctypes
 import functools
 import os
 import re
+import select
 import socket
 import sys
 from typing import Any
 
 from psycopg import pq
 
+from ...claim import printable
+
 MOST_ROUNDS = 1_000_000  # half a second; PostgreSQL itself has 4096, unless scram_iterations says otherwise
-_OK, _SALT, _LAST = 0, 11, 12  # AuthenticationOk, AuthenticationSASLContinue and -Final
 _LONGEST = 8192  # of what libpq reads in a login it takes 2000 bytes at a time
-_IN_LOGIN = b"Rv"  # else it is an error, and the end of it
-_NEXT = (_OK, 8, _SALT, _LAST)  # after what we answered; 8: of GSSAPI
-_SHORTEST = 9
-_ROUNDS = re.compile(rb"i=([0-9]{1,9})")  # no space and no sign, which libpq would pass over
+_LONGEST_WORD = 2000
+_HEAD = 9  # a letter, the length, and what is asked for
+
+# What is asked for by the words that begin with an R.
+_OK, _PASSWORD, _MD5, _GSS, _GSS_MORE, _SSPI, _MECHANISMS, _SALT = 0, 3, 5, 7, 8, 9, 10, 11
+_BEGIN, _VERSION, _ERROR = "begin", "version", "error"  # nothing was said; words of other letters
+_FIRST = (_OK, _PASSWORD, _MD5, _GSS, _SSPI, _MECHANISMS, _ERROR)
+_AFTER: dict[object, tuple[object, ...]] = {
+    _BEGIN: (*_FIRST, _VERSION),
+    _VERSION: _FIRST,
+    _PASSWORD: (_OK, _ERROR),
+    _MD5: (_OK, _ERROR),
+    _GSS: (_GSS_MORE, _OK, _ERROR),
+    _GSS_MORE: (_GSS_MORE, _OK, _ERROR),
+    _SSPI: (_GSS_MORE, _OK, _ERROR),
+    _MECHANISMS: (_SALT, _ERROR),
+}
+_FORMS = {
+    _OK: re.compile(rb""),
+    _PASSWORD: re.compile(rb""),
+    _MD5: re.compile(rb".{4}", re.DOTALL),
+    _GSS: re.compile(rb""),
+    _GSS_MORE: re.compile(rb"[^\0].*", re.DOTALL),
+    _SSPI: re.compile(rb""),
+    _MECHANISMS: re.compile(rb"([A-Z0-9_-]{1,20}\0)+\0"),
+    # A number has no space and no sign, which libpq would pass over.
+    _SALT: re.compile(rb"r=[!-+\--~]+,s=[A-Za-z0-9+/=]+,i=([0-9]{1,9})"),
+}
+_NAMES = re.compile(rb"([^\0]+\0)*")
 _WANT_READ = 2
 
 
@@ -32,13 +64,11 @@ class Unhashable(Exception):
 
 
 class Login:
-    """What has been said in one. libpq reads all that has come, also what came after we looked, and not every word to its end. So
-    whoever has asked for something is heard again only with what belongs to it: other words would hide what is behind them.
-    """
+    """What has been said in one."""
 
     def __init__(self) -> None:
         self._with: object = None
-        self._asked = self._salted = False
+        self._last: object = _BEGIN
 
     def is_whole(self, pgconn: pq.abc.PGconn) -> bool:
         """May libpq go on and read? False: what is said has not come whole, wait for more. Unhashable: no."""
@@ -47,7 +77,7 @@ class Login:
         with _borrowed(pgconn.socket) as line:
             try:
                 self._meet(line.getsockname() if sys.platform == "win32" else os.fstat(line.fileno()).st_ino)
-                if self._salted:  # which libpq does once
+                if self._last in (_SALT, _ERROR):  # libpq hashes once, and goes on after no error
                     return True
                 if pgconn.ssl_in_use:
                     return self._is_whole_in_tls(pgconn)
@@ -56,14 +86,16 @@ class Login:
                 return False
             except OSError:
                 return True  # libpq will find out
-            lacking = self._listen(said)
+            lacking = self.listen(said)
+            if lacking and _has_hung_up(line):  # and would wake us all the time
+                raise Unhashable("it hung up in the middle of a word")
             if sys.platform != "win32":  # wake us then; Windows wakes us all the time
                 line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(said) + lacking if lacking else 1)
             return not lacking
 
     def _is_whole_in_tls(self, pgconn: pq.abc.PGconn) -> bool:
         said = _peeked_through_tls(pgconn)
-        if said and self._listen(said):  # and the rest is not to be seen before this is read
+        if said and self.listen(said):  # and the rest is not to be seen before this is read
             raise Unhashable("it speaks of the login in pieces")
         return said != b""
 
@@ -71,64 +103,63 @@ class Login:
         """libpq may go on to another host, or begin again without TLS."""
         if whom != self._with:
             self._with = whom
-            self._asked = self._salted = False
+            self._last = _BEGIN
 
-    def _listen(self, said: bytes) -> int:
-        """How many bytes are missing."""
-        if self._asked and said:
-            if len(said) < _SHORTEST:
-                return _SHORTEST - len(said)
-            if not _belongs(said):
+    def listen(self, said: bytes) -> int:
+        """How many bytes at least are missing, until it is whole; 0: it is to be handed to libpq."""
+        last, at = self._last, 0
+        while at < len(said):
+            if last in (_OK, _SALT, _ERROR) and at:  # what comes then is of no login
+                break
+            kind, end = _read(said[at:])
+            if kind is None:
+                return end
+            if kind not in _AFTER.get(last, ()):
                 raise Unhashable("it asks for one thing after the other")
-        kinds: list[int] = []
-        lacking = missing(said, kinds)
-        if not lacking and kinds:
-            self._asked = True
-            self._salted = kinds[0] == _SALT
-        return lacking
+            last, at = kind, at + end
+        self._last = last
+        return 0
 
 
-def _belongs(said: bytes) -> bool:
-    """To what we have answered; and it is no rest of something of which libpq has read the beginning."""
-    if said[:1] == b"E":
-        return said[1:2] == b"\0" and said[5:7] != b"r="
-    return said[:3] == b"R\0\0" and int.from_bytes(said[5:9], "big") in _NEXT
-
-
-def missing(said: bytes, kinds: list[int] | None = None) -> int:
-    """How many bytes at least, until what is said of the login is whole. Unhashable: it is too much to ask.
-
-    Into `kinds` goes what is asked for.
-    """
-    at = 0
-    while at < len(said) and said[at] in _IN_LOGIN:
-        if len(said) < at + 5:
-            return at + 5 - len(said)
-        end = at + 1 + int.from_bytes(said[at + 1 : at + 5], "big")
-        if not at + 9 <= end <= at + _LONGEST // 2:
-            return 0  # which libpq refuses
-        if len(said) < end:
-            return end - len(said)
-        if said[at] == _IN_LOGIN[0]:
-            kind = int.from_bytes(said[at + 5 : at + 9], "big")
-            if kinds is not None:
-                kinds.append(kind)
-            if kind == _OK:
-                return 0
-            # libpq hashes what comes in place of the salt, also if it is called the last word.
-            if kind == _SALT or (kind == _LAST and said[at + 9 : at + 11] == b"r="):
-                _check_rounds(said[at + 9 : end])
-        at = end
-    return 0
-
-
-def _check_rounds(salted: bytes) -> None:
-    """`r=…,s=…,i=4096`"""
-    third = (*salted.split(b","), b"", b"", b"")[2]
-    found = _ROUNDS.fullmatch(third)
-    if found is None or int(found[1]) > MOST_ROUNDS:
-        wanted = third.removeprefix(b"i=")[:20].decode("ascii", "replace")
+def _read(said: bytes) -> tuple[object, int]:
+    """What the first word is, and where it ends. None: it is not whole, so many bytes at least are missing."""
+    if said[0] not in b"RvE":
+        raise _strange(said)
+    if len(said) < _HEAD:
+        return None, _HEAD - len(said)
+    length = int.from_bytes(said[1:5], "big")
+    if said[:1] == b"E":  # the end, for libpq, whether it is whole or not
+        if length >= 1 << 16 or not said[5:6].isupper():
+            raise _strange(said)
+        return _ERROR, len(said)
+    if not 8 <= length <= _LONGEST_WORD:
+        raise _strange(said)
+    if len(said) <= length:
+        return None, length + 1 - len(said)
+    kind, body = int.from_bytes(said[5:9], "big"), said[_HEAD : length + 1]
+    if said[:1] == b"v":
+        number = int.from_bytes(body[:4], "big")
+        if kind >> 16 != 3 or len(body) < 4 or number != body.count(b"\0", 4) or not _NAMES.fullmatch(body, 4):
+            raise _strange(said)
+        return _VERSION, length + 1
+    found = _FORMS[kind].fullmatch(body) if kind in _FORMS else None
+    if kind == _SALT and (found is None or int(found[1]) > MOST_ROUNDS):
+        wanted = body.rpartition(b",i=")[2][:20].decode("ascii", "replace")
         raise Unhashable(f"it wants the login hashed {wanted!r} times; {MOST_ROUNDS:,} are the most that we do")
+    if found is None:
+        raise _strange(said)
+    return kind, length + 1
+
+
+def _strange(said: bytes) -> Unhashable:
+    # Also what PostgreSQL says when it cannot even start a process: an E, and text.
+    return Unhashable(f"it does not speak of a login as PostgreSQL does: {printable(said.decode('latin-1'), 200)!r}")
+
+
+def _has_hung_up(line: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(line, getattr(select, "POLLRDHUP", 0))
+    return bool(poll.poll(0))
 
 
 class _borrowed:
