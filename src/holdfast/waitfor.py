@@ -6,7 +6,8 @@ into, not a proof; the names in it say where to look.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from .claim import Snapshot
@@ -32,15 +33,19 @@ class WaitGraph:
     def __repr__(self) -> str:
         return f"<WaitGraph of {len(self.snapshots)} locks: {len(self.edges)} wait, {len(self.deadlocks())} deadlocks>"
 
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        """Who waits for whom, and for which lock."""
-        return tuple(
+    def __iter__(self) -> Iterator[Edge]:
+        """The edges, one by one: where a thousand wait for a thousand readers there are a million."""
+        return (
             Edge(waiting.owner, holding.owner, snapshot.name)
             for snapshot in self.snapshots
             for waiting in snapshot.waiters
             for holding in snapshot.holders
         )
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """Who waits for whom, and for which lock."""
+        return tuple(self)
 
     def deadlocks(self) -> tuple[tuple[Edge, ...], ...]:
         """The cycles in which nobody can go on, each as its edges in order.
@@ -48,29 +53,37 @@ class WaitGraph:
         Exact for several units too: everybody who can go on is assumed to finish and give back what they hold, again and
         again, until nothing changes. Whoever is then left cannot be helped by waiting.
         """
-        stuck = {waiting.owner for snapshot in self.snapshots for waiting in snapshot.waiters}
-        while freed := {owner for owner in stuck if self._could_go_on(owner, stuck)}:
-            stuck -= freed
-        return self._cycles(stuck)
+        return self._cycles(self._stuck())
 
-    def _could_go_on(self, owner: str, stuck: set[str]) -> bool:
-        """Would everything this owner waits for be granted, if all who are not stuck gave back what they hold?"""
-        for snapshot in self.snapshots:
-            kept = sum(holding.units for holding in snapshot.holders if holding.owner in stuck)
-            ahead = False
-            for waiting in snapshot.waiters:
-                if waiting.owner == owner:
-                    if kept + waiting.units > snapshot.capacity or (ahead and waiting.fair):
-                        return False
-                    break
-                ahead = ahead or waiting.owner in stuck
-        return True
+    def _stuck(self) -> set[str]:
+        """Each place in a line is looked at when it comes to the front, and when it fits: a long line takes no longer, in
+        proportion, than a short one."""
+        lines = [_Line(snapshot) for snapshot in self.snapshots if snapshot.waiters]
+        stuck = {owner for line in lines for owner in line.owners}
+        unmet = Counter(owner for line in lines for owner in line.wishes())
+        gives: dict[str, list[tuple[_Line, int]]] = {owner: [] for owner in stuck}
+        for line in lines:
+            for owner, units in line.held_by(stuck):
+                gives[owner].append((line, units))
+        todo = lines[:]
+        while todo:
+            for owner in todo.pop().met(stuck):
+                unmet[owner] -= 1
+                if not unmet[owner]:
+                    stuck.discard(owner)
+                    for line, units in gives[owner]:
+                        line.kept -= units
+                        todo.append(line)
+        return stuck
 
     def _cycles(self, stuck: set[str]) -> tuple[tuple[Edge, ...], ...]:
-        after: dict[str, list[Edge]] = {}
-        for edge in self.edges:
-            if edge.waiter in stuck and edge.holder in stuck:
-                after.setdefault(edge.waiter, []).append(edge)
+        after: dict[str, Edge] = {}
+        for snapshot in self.snapshots:
+            held = next((one.owner for one in snapshot.holders if one.owner in stuck), None)
+            if held is not None:
+                for waiting in snapshot.waiters:
+                    if waiting.owner in stuck:
+                        after.setdefault(waiting.owner, Edge(waiting.owner, held, snapshot.name))
         found: dict[frozenset[str], tuple[Edge, ...]] = {}
         seen: set[str] = set()
         for start in sorted(after):
@@ -78,10 +91,51 @@ class WaitGraph:
             here = start
             while here in after and here not in seen:
                 seen.add(here)
-                path.append(after[here][0])
+                path.append(after[here])
                 here = path[-1].holder
             owners = [edge.waiter for edge in path]
             if here in owners:
                 cycle = tuple(path[owners.index(here) :])
                 found[frozenset(owners[owners.index(here) :])] = cycle
         return tuple(found.values())
+
+
+class _Line:
+    """The line of one lock, while those who can go on finish one after the other. Who waits here wishes to fit beside those
+    who are stuck inside, and, if fair, that nobody who is stuck is ahead: by their first place, if they have several."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.owners = [waiting.owner for waiting in snapshot.waiters]
+        self.kept = 0  # units, by those who are stuck
+        self._snapshot = snapshot
+        self._first = {waiting.owner: waiting for waiting in reversed(snapshot.waiters)}
+        self._large = sorted(self._first.values(), key=lambda waiting: -waiting.units)
+        self._front = 0
+        self._fair = {owner for owner, waiting in self._first.items() if waiting.fair}
+
+    def wishes(self) -> Iterator[str]:
+        """The owners, once for each thing they wish."""
+        yield from self._first
+        yield from self._fair
+
+    def held_by(self, stuck: set[str]) -> Iterator[tuple[str, int]]:
+        """What the stuck have here: their units, which are kept, and their place, which is in the way."""
+        for owner in self._first:
+            yield owner, 0
+        for holding in self._snapshot.holders:
+            if holding.owner in stuck:
+                self.kept += holding.units
+                yield holding.owner, holding.units
+
+    def met(self, stuck: set[str]) -> Iterator[str]:
+        """Those of whom one wish more has come true."""
+        while self._large and self.kept + self._large[-1].units <= self._snapshot.capacity:
+            yield self._large.pop().owner
+        while self._front < len(self.owners):
+            owner = self.owners[self._front]
+            if owner in self._fair:
+                self._fair.discard(owner)
+                yield owner
+            if owner in stuck:
+                return
+            self._front += 1
