@@ -149,3 +149,37 @@ def test_who_goes_on_leaves_every_line_that_they_stand_in() -> None:
     another = Snapshot("y", 1, (), (Waiting("a", 1, 0.0, 9.0), Waiting("b", 1, 0.0, 9.0)))
     for snapshots in ([one, another], [another, one]):
         assert WaitGraph(snapshots)._stuck() == set()
+
+
+def test_a_long_line_and_many_lines_are_looked_through_at_once() -> None:
+    """Each of these took minutes of the processor, in the thread of the dashboard or the loop of a program."""
+    alone = (Holding("a", 1, 1, 0.0, 9.0),)
+    long = [Snapshot("x", 1, alone, tuple(Waiting(f"w{number}", 1, 0.0, 9.0) for number in range(3000)))]
+    many = [
+        Snapshot(f"n{number}", 1, (Holding(f"h{number}", 1, 1, 0.0, 9.0),), (Waiting(f"w{number}", 1, 0.0, 9.0),))
+        for number in range(3000)
+    ]
+    chain = [
+        Snapshot(f"n{number}", 1, (Holding(f"o{number}", 1, 1, 0.0, 9.0),), (Waiting(f"o{number + 1}", 1, 0.0, 9.0),))
+        for number in range(3000)
+    ]
+    began = time.process_time()
+    assert [WaitGraph(world).deadlocks() for world in (long, many, chain)] == [(), (), ()]
+    closed = [*chain, Snapshot("last", 1, (Holding("o3000", 1, 1, 0.0, 9.0),), (Waiting("o0", 1, 0.0, 9.0),))]
+    (cycle,) = WaitGraph(closed).deadlocks()
+    assert len(cycle) == 3001
+    assert time.process_time() - began < 5
+
+
+def test_a_million_edges_are_not_made_to_find_a_deadlock_among_them() -> None:
+    readers = tuple(Holding(f"r{number}", number + 1, 1, 0.0, 9.0) for number in range(2000))
+    writers = tuple(Waiting(f"w{number}", 2000, 0.0, 9.0) for number in range(2000))
+    world = [
+        Snapshot("x", 2000, readers, writers),
+        Snapshot("y", 1, (Holding("w9", 1, 1, 0.0, 9.0),), (Waiting("r7", 1, 0.0, 9.0),)),
+    ]
+    began = time.process_time()
+    (cycle,) = WaitGraph(world).deadlocks()
+    assert {edge.waiter for edge in cycle} == {"w9", "r7"}
+    assert next(WaitGraph(world).each_edge()) == ("w0", "r0", "x")
+    assert time.process_time() - began < 2

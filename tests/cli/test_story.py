@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.claim import Holding, Snapshot
+from holdfast.claim import Holding, Snapshot, Waiting
 from holdfast.cli import story
 from holdfast.stores.mysql.store import _snapshot as of_mysql
 from holdfast.waitfor import WaitGraph
@@ -68,3 +68,15 @@ def test_what_an_older_holdfast_wrote_tells_no_ttl(tmp_path: Path) -> None:
             older.execute("UPDATE holdfast_claims SET bell = NULL")
         assert locks.inspect("x").holders[0].ttl == 0
         lease.release()
+
+
+def test_holders_that_wait_are_told_in_few_sentences_however_many_they_are() -> None:
+    """A thousand readers of x, who all wait for y, which a thousand others read."""
+    readers = tuple(Holding(f"r{number}", number + 1, 1, 1.0, 9.0) for number in range(1000))
+    others = tuple(Holding(f"o{number}", number + 1, 1, 1.0, 9.0) for number in range(1000))
+    inside = Snapshot("x", 1000, readers)
+    world = [inside, Snapshot("y", 1000, others, tuple(Waiting(one.owner, 1000, 1.0, 9.0) for one in readers))]
+    said = story.tell(inside, WaitGraph(world))
+    assert "r0 itself waits for y, which o0, o1, o2, o3, o4 and 995 more hold." in said
+    assert "And so on: 980 more of them wait." in said
+    assert len(said) < 50

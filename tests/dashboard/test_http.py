@@ -399,9 +399,15 @@ def test_a_store_that_fails_is_told_and_the_others_go_on(locks: holdfast.Locks, 
 
 def test_the_history_outlives_the_dashboard_in_a_file(url: str, locks: holdfast.Locks, tmp_path: Path) -> None:
     file = tmp_path / "history.db"
-    with Served(url, history=str(file)) as served, httpx.Client(base_url=served.url) as page, locks.lock("once"):
-        until(lambda: page.get("/api/history?q=once").json()["events"], "the event")
-    assert file.stat().st_mode & 0o077 == 0
+    with locks.lock("once"):
+        with Served(url, history=str(file)) as served, httpx.Client(base_url=served.url) as page:
+            until(lambda: page.get("/api/history?q=once").json()["events"], "the event")
+        assert file.stat().st_mode & 0o077 == 0
+        [lease] = locks.inspect("once").holders
+        with Served(url, history=str(file)) as served, httpx.Client(base_url=served.url) as page:  # it is held still
+            until(lambda: page.get("/api/state").json()["locks"], "a look")
+            found = page.get("/api/history?q=once").json()["events"]
+            assert [(one["event"], one["token"]) for one in found] == [("acquired", lease.token)]
     with Served(url, history=str(file)) as served, httpx.Client(base_url=served.url) as page:
         lines = [json.loads(line) for line in page.get("/api/history.jsonl").text.splitlines()]
     assert ("acquired", "once") in [(one["event"], one["name"]) for one in lines]

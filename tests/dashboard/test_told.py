@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -74,6 +75,20 @@ def test_a_refusal_is_on_the_page_of_its_lock_whatever_the_store(url: str) -> No
         until(lambda: seen(served, event="refused"), "the refusal")
         found = httpx.get(f"{served.url}/api/history?store=sqlite&name=invoice:7").json()["events"]
         assert [(one["event"], one["token"], one["detail"]) for one in found] == [("refused", 3, "seen 5")]
+
+
+def test_of_two_stores_of_one_kind_the_one_that_has_the_name_is_meant_or_none(tmp_path: Path) -> None:
+    urls = [f"sqlite://{tmp_path}/{one}.db" for one in ("one", "two")]
+    with Served(*urls) as served, holdfast.connect(urls[1]) as second:
+        httpx.get(served.url)
+        until(lambda: len(served.app.board.of_kind("sqlite")) == 2, "the first looks")
+        with second.lock("mine"):
+            until(lambda: served.app._looking["sqlite 2"].seen("mine"), "the lock to be seen")
+            post(served, [{**EVENT, "name": "mine"}, {**EVENT, "name": "whose"}])
+        assert {one["store"] for one in seen(served, event="lost", name="mine")} == {"sqlite 2"}
+        assert {one["store"] for one in seen(served, event="lost", name="whose")} == {"sqlite ?"}
+        for store in ("sqlite", "sqlite 2"):  # so it is on the page of both: it may be of either
+            assert [one["event"] for one in served.app.history.find(store=store, name="whose")] == ["over", "lost"]
 
 
 def test_a_short_process_has_told_all_when_it_ends(url: str) -> None:

@@ -117,9 +117,20 @@ FIRES = {
     "HoldfastStoreErrors": [f'lock_store_errors_total{{{LABELS},operation="claim"}}: 0 0 20 40 60 80'],
     "HoldfastReleaseFailed": [f"lock_release_failures_total{{{LABELS}}}: 0 0 1 1 1 1"],
 }
+# A process that had just begun, and lost it before it was scraped for the first time.
+FIRES_AT_ONCE = {
+    "HoldfastLockLost": [f"lock_losses_total{{{LABELS}}}: _ _ 1 1 1 1"],
+    "HoldfastRenewalLate": [f'lock_renewals_total{{{LABELS},outcome="failed"}}: _ _ 1 1 1 1'],
+    "HoldfastReleaseFailed": [f"lock_release_failures_total{{{LABELS}}}: _ _ 1 1 1 1"],
+}
 QUIET = {
-    "HoldfastLockLost": [f"lock_losses_total{{{LABELS}}}: 7 7 7 7 7 7"],
-    "HoldfastRenewalLate": [f'lock_renewals_total{{{LABELS},outcome="renewed"}}: 0 10 20 30 40 50'],
+    "HoldfastLockLost": [f"lock_losses_total{{{LABELS}}}: 7x20"],
+    "HoldfastFenceRefused": ['lock_fence_refusals_total{lock_name="report"}: 7x20'],
+    "HoldfastRenewalLate": [
+        f'lock_renewals_total{{{LABELS},outcome="renewed"}}: 0+10x20',
+        f'lock_renewals_total{{{LABELS},outcome="late"}}: 7x20',
+    ],
+    "HoldfastReleaseFailed": [f"lock_release_failures_total{{{LABELS}}}: 7x20"],
     "HoldfastHeldUnusuallyLong": [
         f"lock_oldest_hold_seconds{{{LABELS}}}: 0 0 100 160 220 280",
         f'lock_hold_duration_seconds_bucket{{{LABELS},outcome="released",le="120.0"}}: 0 0 0 0 0 0',
@@ -138,7 +149,9 @@ def rule_test(series: list[str], alert: str, query: str) -> str:
     test = {
         "interval": "1m",
         "input_series": given,
-        "promql_expr_test": [{"expr": asked, "eval_time": "5m", "exp_samples": samples}],
+        "promql_expr_test": [
+            {"expr": asked, "eval_time": "20m" if "x20" in series[0] else "5m", "exp_samples": samples}
+        ],
     }
     return json.dumps({"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": [test]})  # JSON is YAML
 
@@ -147,6 +160,7 @@ def rule_test(series: list[str], alert: str, query: str) -> str:
     ("alert", "series", "expected"),
     [
         *((alert, series, "fires") for alert, series in FIRES.items()),
+        *((alert, series, "fires") for alert, series in FIRES_AT_ONCE.items()),
         *((alert, series, "is quiet") for alert, series in QUIET.items()),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from ..claim import Holding, Snapshot
 from ..waitfor import Edge, WaitGraph
 from .table import is_rwlock, share
@@ -9,6 +11,7 @@ from .text import ago, line
 
 _LATE = 1.0  # seconds that a renewal may take on a busy machine
 _MANY = 5  # holders or waiters are named up to here, then counted
+_LONG = 20  # sentences of who waits for whom
 
 
 def tell(snapshot: Snapshot, graph: WaitGraph, url: str | None = None, file: str | None = None) -> list[str]:
@@ -79,19 +82,29 @@ def _waiters(snapshot: Snapshot) -> list[str]:
 
 def _chains(snapshot: Snapshot, graph: WaitGraph) -> list[str]:
     """The holders of this lock may be waiting themselves: for what, and for whom?"""
+    waited_for: dict[str, list[Snapshot]] = {}
+    for one in graph.snapshots:
+        for owner in {waiting.owner for waiting in one.waiters} if one.holders else ():
+            waited_for.setdefault(owner, []).append(one)
     told = []
     seen: set[str] = set()
-    ahead = [one.owner for one in snapshot.holders]
+    ahead = deque(one.owner for one in snapshot.holders)
     while ahead:
-        owner = ahead.pop(0)
+        owner = ahead.popleft()
         if owner in seen:
             continue
         seen.add(owner)
-        for edge in graph.edges:
-            if edge.waiter == owner:
-                told.append(f"{line(owner)} itself waits for {line(edge.name)}, which {line(edge.holder)} holds.")
-                ahead.append(edge.holder)
-    return told
+        for other in waited_for.get(owner, ()):
+            told.append(f"{line(owner)} itself waits for {line(other.name)}, which {_held_by(other)}.")
+            ahead.extend(one.owner for one in other.holders)
+    return told if len(told) <= _LONG else [*told[:_LONG], f"And so on: {len(told) - _LONG} more of them wait."]
+
+
+def _held_by(snapshot: Snapshot) -> str:
+    """Who holds it, by name if they are few."""
+    names = ", ".join(line(one.owner) for one in snapshot.holders[:_MANY])
+    others = len(snapshot.holders) - _MANY
+    return f"{names}{f' and {others} more' if others > 0 else ''} {'hold' if len(snapshot.holders) > 1 else 'holds'}"
 
 
 def cycle(edges: tuple[Edge, ...]) -> str:

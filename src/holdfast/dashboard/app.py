@@ -21,18 +21,20 @@ from ..doctor import examine
 from ..errors import HoldfastError, Misuse
 from ..observe.changes import Change
 from ..secret import Secret
+from ..waitfor import WaitGraph
 from .access import COOKIE, HEADER, LIFETIME, Access
 from .answers import HEADERS, dumped, file_answer, json_answer, refusal
 from .board import Board
-from .history import History
+from .history import History, one_of
 from .looking import Looking, named
 from .told import MOST_BODY, Bound, changes
 
 INTERVAL = 1.0
-_BEAT = 15.0  # seconds: a word now and then, so that nobody in between takes the stream for dead
+_BEAT = 5.0  # seconds: a word now and then, so that the page, and whoever is in between, knows that the stream lives
 _WRONG_TOKEN = 0.5  # seconds to think about it
 _MOST_BODY = 8192
 _MOST_STREAMS = 100  # pages open at once
+_MOST_EDGES = 60  # drawn of one store: more are a knot
 _MODULES = ("dashboard", "elements", "graph", "history", "lock", "overview", "past", "pieces", "state", "stores")
 _FILES = {
     "dashboard.css": "text/css",
@@ -247,29 +249,20 @@ class Dashboard:
                 if not self.access.may_look(request):  # logged out, or for too long in: it is told nothing more
                     return
                 if not news.is_set():
-                    yield b": still here\n\n"
+                    yield _event("beat", {"looked": self.board.looked()})
                     continue
                 news.clear()
                 told = self.board.since(version)
                 if told["version"] == version and not first:
                     continue
                 version, kind, first = told["version"], "all" if told.pop("whole") else "some", False
-                yield f"event: {kind}\ndata: {dumped({**told, 'now': _now()})}\n\n".encode()
+                yield _event(kind, told)
         finally:
             end()
 
     async def _graph(self, request: Request) -> Response:
-        told = []
-        for store, one in self._looking.items():
-            graph = one.graph()
-            told.append(
-                {
-                    "store": store,
-                    "edges": [edge._asdict() for edge in islice(graph.each_edge(), 500)],
-                    "deadlocks": [[edge._asdict() for edge in cycle] for cycle in graph.deadlocks()],
-                }
-            )
-        return json_answer(told)
+        looked_at = list(self._looking.items())
+        return json_answer(await run_in_threadpool(lambda: [_drawn(store, one.graph()) for store, one in looked_at]))
 
     async def _find(self, request: Request) -> Response:
         asked = request.query_params
@@ -329,23 +322,42 @@ class Dashboard:
             return refusal(400, str(error))
         self.start()
         taken = found[: self._bound.take(len(found))]
-        by_system: dict[str, list[Change]] = {}
+        by_store: dict[str, list[Change]] = {}
         for system, change in taken:
-            by_system.setdefault(system, []).append(change)
-        for system, some in by_system.items():
-            await run_in_threadpool(self.history.add, self._store_of(system), some)
+            by_store.setdefault(self._store_of(system, change.name), []).append(change)
+        for store, some in by_store.items():
+            await run_in_threadpool(self.history.add, store, some)
         return json_answer({"taken": len(taken), "dropped": len(found) - len(taken)})
 
-    def _store_of(self, system: str) -> str:
-        """The one that is of this kind; where there are several, or none, it stays open which it is."""
-        stores = self.board.of_system(system)
-        return stores[0] if len(stores) == 1 else system
+    def _store_of(self, system: str, name: str) -> str:
+        """The one that is of this kind, or of several the one that has this name in use; else it stays open which it is."""
+        stores = self.board.of_kind(system)
+        if len(stores) > 1:
+            stores = [store for store in stores if self._looking[store].seen(name)]
+        return stores[0] if len(stores) == 1 else one_of(system)
 
     def _asked(self, body: dict[str, Any]) -> Looking:
         found = self._looking.get(str(body.get("store")))
         if found is None:
             raise Misuse("there is no such store here")
         return found
+
+
+def _drawn(store: str, graph: WaitGraph) -> dict[str, Any]:
+    """Deadlocks first: of thousands who wait, only some can be shown."""
+    deadlocks = graph.deadlocks()
+    stuck = dict.fromkeys(edge for cycle in deadlocks for edge in cycle)
+    shown = [*stuck, *islice((edge for edge in graph.each_edge() if edge not in stuck), _MOST_EDGES)][:_MOST_EDGES]
+    return {
+        "store": store,
+        "edges": [edge._asdict() for edge in shown],
+        "waits": sum(len(one.waiters) * len(one.holders) for one in graph.snapshots),
+        "deadlocks": [[edge._asdict() for edge in cycle] for cycle in deadlocks],
+    }
+
+
+def _event(kind: str, told: dict[str, Any]) -> bytes:
+    return f"event: {kind}\ndata: {dumped({**told, 'now': _now()})}\n\n".encode()
 
 
 def _now() -> float:

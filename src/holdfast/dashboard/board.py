@@ -46,6 +46,7 @@ class Board:
         self._seen: dict[tuple[str, str], Seen] = {}
         self._lefts: dict[tuple[str, str], tuple[float, dict[int, float], list[float]]] = {}
         self._stores: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._looked: dict[str, float] = {}
         self._watchers: list[Callable[[], None]] = []
 
     # ---- those who look at stores
@@ -60,6 +61,7 @@ class Board:
 
     def put(self, store: str, now: Locks, happened: list[Change], at: float) -> None:
         """The locks of a store as they are, at this moment of the wall clock."""
+        self._looked[store] = round(at, 1)
         graph = WaitGraph(now.values())
         stuck = {edge.name for cycle in graph.deadlocks() for edge in cycle}
         with self._mutex:
@@ -135,6 +137,7 @@ class Board:
             return {
                 "version": self.version,
                 "whole": not version,
+                "looked": self.looked(),
                 "stores": [facts for at, facts in self._stores.values() if at > version],
                 "locks": [data for at, data in self._locks.values() if at > version and data is not None],
                 "gone": [
@@ -142,8 +145,11 @@ class Board:
                 ],
             }
 
-    def of_system(self, system: str) -> list[str]:
-        """The stores of this kind."""
+    def looked(self) -> dict[str, float]:
+        """When each store was last looked at, by the wall clock. It is no news, or there would be some every second."""
+        return dict(self._looked)
+
+    def of_kind(self, system: str) -> list[str]:
         with self._mutex:
             return [store for store, (_, facts) in self._stores.items() if facts["system"] == system]
 

@@ -28,9 +28,15 @@ _READ = f"SELECT id, {', '.join(_FIELDS)} FROM events ORDER BY id DESC LIMIT {MO
 _WRITE = f"INSERT INTO events ({', '.join(_FIELDS)}) VALUES ({', '.join(f':{one}' for one in _FIELDS)})"  # noqa: S608
 _FORGET = f"DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - {MOST}"  # noqa: S608
 _BUSY = 0.5  # seconds that somebody else's write may hold up what is shown
+_OPEN = " ?"
 _log = logging.getLogger("holdfast.dashboard")
 
 Event = dict[str, Any]
+
+
+def one_of(system: str) -> str:
+    """In the place of a store: it is of this kind, and which of several is not known."""
+    return f"{system}{_OPEN}"
 
 
 class History:
@@ -46,6 +52,8 @@ class History:
             self._file, kept = _opened(path)
             self._events.extend(kept)
             self._next = self._events[-1]["id"] + 1 if self._events else 1
+            for one in kept:  # and so it is no news what is still held
+                self._news.fresh(one["store"], [Change(one["event"], one["name"], one["owner"], one["token"])])
 
     def add(self, store: str, some: list[Change]) -> None:
         now = round(time.time(), 3)
@@ -88,8 +96,9 @@ class History:
         for event in reversed(events):
             if len(found) >= most:
                 break
-            # A refusal knows the name, and not which store keeps the lock.
-            elsewhere = store and event["store"] != store and event["event"] != REFUSED
+            # A refusal knows the name, and not which store keeps the lock; others, perhaps, its kind only.
+            is_open = event["event"] == REFUSED or event["store"].endswith(_OPEN)
+            elsewhere = store and event["store"] != store and not is_open
             if elsewhere or (name is not None and event["name"] != name):
                 continue
             if not wanted or any(

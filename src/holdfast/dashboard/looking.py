@@ -58,6 +58,7 @@ class Looking:
             "traits": {},
             "error": "",
             "partly": "",
+            "every": interval,
         }
         board.store(store, dict(self._facts))
         self._thread = start(self._run, f"holdfast-dashboard-{store}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import islice
 from textwrap import fill
 from typing import TYPE_CHECKING, ClassVar
 
@@ -161,11 +162,11 @@ class One(Screen[None]):
         graph = self._looking.graph()
         _part(text, "Who waits for whom")
         about = {one.owner for one in snapshot.holders} | {one.owner for one in snapshot.waiters}
-        edges = [edge for edge in graph.edges if edge.name == self._called or {edge.waiter, edge.holder} & about]
-        for edge in edges[:_EDGES]:
+        edges = (edge for edge in graph.each_edge() if edge.name == self._called or {edge.waiter, edge.holder} & about)
+        for edge in islice(edges, _EDGES):
             self._add(text, f"{line(edge.waiter)} waits for {line(edge.name)}, which {line(edge.holder)} holds")
-        if len(edges) > _EDGES:
-            text.append(f"  … and {len(edges) - _EDGES} more\n", _DIM)
+        if next(edges, None) is not None:
+            text.append("  … and more\n", _DIM)
         for cycle in graph.deadlocks():
             if any(edge.name == self._called for edge in cycle):
                 self._add(text, story.cycle(cycle), Style(color="red", bold=True))

@@ -4,33 +4,47 @@ import { graph } from "./graph.js";
 import { history } from "./history.js";
 import { oneLock } from "./lock.js";
 import { overview } from "./overview.js";
-import { ask, keyOf, locks, now, page, redraw, stores } from "./state.js";
+import { act, ask, keyOf, locks, now, old, page, redraw, stores } from "./state.js";
 import { storeView } from "./stores.js";
 
 const TICK = 500;
+const SILENT = 15000; // the server says something every five seconds: a network that is gone says nothing, and closes nothing
+let source, heard = 0;
 
 // ---- what the server tells
 
 function listen() {
-  const source = new EventSource("api/events");
-  source.addEventListener("all", (event) => { stores.clear(); locks.clear(); take(JSON.parse(event.data)); });
-  source.addEventListener("some", (event) => take(JSON.parse(event.data)));
-  source.onopen = () => status("live", false);
-  source.onerror = () => {
-    status("not connected: what is shown may be old", true);
-    if (source.readyState === EventSource.CLOSED) {
-      setTimeout(() => { ask("api/session").then(listen, listen); }, 2000);
+  const mine = source = new EventSource("api/events");
+  heard = performance.now();
+  mine.addEventListener("all", (event) => { stores.clear(); locks.clear(); take(JSON.parse(event.data)); });
+  mine.addEventListener("some", (event) => take(JSON.parse(event.data)));
+  mine.addEventListener("beat", (event) => { hear(JSON.parse(event.data)); redraw(); });
+  mine.onopen = () => { heard = performance.now(); away(false); };
+  mine.onerror = () => {
+    away(true);
+    if (mine.readyState === EventSource.CLOSED) {
+      setTimeout(() => { if (mine === source) ask("api/session").then(listen, listen); }, 2000);
     }
   };
 }
 
-function status(text, off) {
-  byId("status").textContent = text;
-  byId("status").classList.toggle("off", off);
+function away(is) {
+  if (page.away !== is || byId("status").textContent === "connecting …") {
+    byId("status").textContent = is ? "not connected: what is shown may be old" : "live";
+    byId("status").classList.toggle("off", is);
+  }
+  page.away = is;
+  redraw();
+}
+
+function hear(told) {
+  heard = performance.now();
+  page.skew = told.now - Date.now() / 1000;
+  page.looked = told.looked;
 }
 
 function take(told) {
-  page.skew = told.now - Date.now() / 1000;
+  hear(told);
   for (const one of told.stores) stores.set(one.id, one);
   for (const one of told.locks) locks.set(keyOf(one.store, one.name), one);
   for (const [store, name] of told.gone) locks.delete(keyOf(store, name));
@@ -40,11 +54,13 @@ function take(told) {
 
 function troubles() {
   const told = [...stores.values()].flatMap((one) => [
-    ...(one.error ? [`${one.id} (${plain(one.url)}): ${plain(one.error)}`] : []), ...(one.partly ? [`${one.id}: ${one.partly}`] : [])]);
+    ...(one.error ? [`${one.id} (${plain(one.url)}): ${plain(one.error)}`] : []), ...(one.partly ? [`${one.id}: ${one.partly}`] : []),
+    ...(old(one.id) && !one.error && !page.away ? [`${one.id} was last looked at more than ${old(one.id)} ago, and takes long to answer: what is shown may be old`] : [])]);
   const place = byId("troubles");
   if (place.dataset.told === JSON.stringify(told)) return;
   place.dataset.told = JSON.stringify(told);
   place.replaceChildren(...told.map((text) => el("p", {}, text)));
+  redraw();
 }
 
 // ---- which view
@@ -73,6 +89,8 @@ function show() {
 function tick() {
   const at = now();
   for (const call of page.ticks) call(at);
+  troubles();
+  if (source && performance.now() - heard > SILENT) { source.close(); away(true); listen(); }
 }
 
 // ---- keys
@@ -96,4 +114,6 @@ document.addEventListener("keydown", (event) => {
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); byId("main").focus(); });
 window.addEventListener("hashchange", show);
 setInterval(tick, TICK);
-ask("api/session").then((told) => { page.session = told; }, () => {}).finally(() => { show(); listen(); });
+const out = byId("out");
+out.addEventListener("click", () => act("api/logout", {}).finally(() => location.assign("login")));
+ask("api/session").then((told) => { page.session = told; out.hidden = !told.login; }, () => {}).finally(() => { show(); listen(); });

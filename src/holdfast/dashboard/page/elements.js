@@ -42,6 +42,26 @@ export function short(text, most) {
   return text.length > most ? `${text.slice(0, most / 2 - 1)}…${text.slice(-most / 2)}` : text;
 }
 
+const keyed = (place) => [...place.querySelectorAll("[data-key]")];
+
+// In the place of what was there: whoever had the focus, or had scrolled, goes on where they were, by the key.
+export function refill(place, ...children) {
+  const focused = place.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  const scrolled = new Map(keyed(place).filter((one) => one.scrollLeft).map((one) => [one.dataset.key, one.scrollLeft]));
+  place.replaceChildren(...children);
+  for (const one of keyed(place)) {
+    if (scrolled.has(one.dataset.key)) one.scrollLeft = scrolled.get(one.dataset.key);
+    if (focused !== undefined && one.dataset.key === focused) one.focus({ preventScroll: true });
+  }
+}
+
+// Only what is not where it belongs is moved.
+export function arrange(body, rows) {
+  const wanted = new Set(rows);
+  for (const old of [...body.children]) if (!wanted.has(old)) old.remove();
+  rows.forEach((one, at) => { if (body.children[at] !== one) body.insertBefore(one, body.children[at] || null); });
+}
+
 export function set(place, text) {
   if (place.told !== text) { place.told = text; place.textContent = text; }
 }

@@ -1,5 +1,5 @@
 // Who waits for whom.
-import { el, plain, short, svg } from "./elements.js";
+import { el, plain, refill, short, svg } from "./elements.js";
 import { ask, page, stores, unknown } from "./state.js";
 
 export function graph(main) {
@@ -11,7 +11,7 @@ export function graph(main) {
     asked = true;
     try {
       const told = await ask("api/graph"), text = JSON.stringify([told, told.map((one) => unknown(one.store))]);
-      if (text !== last && page.current.view === "graph") { last = text; place.replaceChildren(...told.flatMap(drawGraph)); }
+      if (text !== last && page.current.view === "graph") { last = text; refill(place, ...told.flatMap(drawGraph)); }
     } finally { asked = false; }
   };
   live();
@@ -20,7 +20,7 @@ export function graph(main) {
 
 const sentence = (edge) => el("span", {}, plain(edge.waiter), " waits for ", el("strong", {}, plain(edge.name)), " of ", plain(edge.holder));
 
-function drawGraph({ store, edges, deadlocks }) {
+function drawGraph({ store, edges, waits, deadlocks }) {
   const told = stores.size > 1 ? [el("h3", {}, store)] : [];
   if (!edges.length) return [...told, el("p", {}, unknown(store) || "Nobody waits.")];
   const stuck = new Set(deadlocks.flat().map((edge) => JSON.stringify(edge)));
@@ -28,11 +28,10 @@ function drawGraph({ store, edges, deadlocks }) {
     told.push(el("p", {}, el("span", { class: "badge deadlock" }, "deadlock"),
       ...cycle.flatMap((edge, at) => [at ? ", " : "", sentence(edge)]), ". None of them can go on until one is put out or gives up."));
   }
-  const some = [...edges].sort((a, b) => stuck.has(JSON.stringify(b)) - stuck.has(JSON.stringify(a))).slice(0, 60);
   const depth = new Map();
-  for (const edge of some) { depth.set(edge.waiter, 0); depth.set(edge.holder, 0); }
+  for (const edge of edges) { depth.set(edge.waiter, 0); depth.set(edge.holder, 0); }
   for (let round = 0; round < 6; round += 1) {
-    for (const edge of some) if (depth.get(edge.waiter) <= depth.get(edge.holder)) depth.set(edge.waiter, Math.min(6, depth.get(edge.holder) + 1));
+    for (const edge of edges) if (depth.get(edge.waiter) <= depth.get(edge.holder)) depth.set(edge.waiter, Math.min(6, depth.get(edge.holder) + 1));
   }
   const columns = [...new Set(depth.values())].sort((a, b) => b - a), places = new Map(), filled = columns.map(() => 0);
   for (const [owner, deep] of depth) {
@@ -42,8 +41,8 @@ function drawGraph({ store, edges, deadlocks }) {
   }
   const width = columns.length * 330 + 120, height = Math.max(...filled) * 74 + (columns.length > 1 ? 37 : 0);
   const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `${depth.size} owners, ${some.length} waits, ${deadlocks.length} deadlocks; listed below` });
-  for (const edge of some) {
+    "aria-label": `${depth.size} owners, ${edges.length} waits, ${deadlocks.length} deadlocks; listed below` });
+  for (const edge of edges) {
     const bad = stuck.has(JSON.stringify(edge)) ? " stuck" : "", [fromX, fromY] = places.get(edge.waiter), [toX, toY] = places.get(edge.holder);
     const line = edgeLine(fromX, fromY + 17, toX, toY + 17);
     picture.append(svg("path", { d: line.path, class: `edge${bad}` }), svg("polygon", { points: line.tip, class: `head${bad}` }));
@@ -54,9 +53,9 @@ function drawGraph({ store, edges, deadlocks }) {
     picture.append(svg("rect", { x, y, width: 220, height: 34, rx: 6, class: `node${bad.has(owner) ? " stuck" : ""}` }));
     picture.append(svg("text", { x: x + 110, y: y + 22, "text-anchor": "middle" }, short(owner, 32)));
   }
-  told.push(el("div", { class: "figure", tabindex: "0", role: "group", "aria-label": "Graph" }, picture));
-  told.push(el("ul", {}, ...some.map((edge) => el("li", {}, sentence(edge)))));
-  if (edges.length > some.length) told.push(el("p", { class: "soft" }, `${edges.length - some.length} more are not drawn.`));
+  told.push(el("div", { class: "figure", tabindex: "0", role: "group", "aria-label": "Graph", "data-key": `graph ${store}` }, picture));
+  told.push(el("ul", {}, ...edges.map((edge) => el("li", {}, sentence(edge)))));
+  if (waits > edges.length) told.push(el("p", { class: "soft" }, `${waits - edges.length} more are not drawn.`));
   return told;
 }
 

@@ -1,5 +1,5 @@
 // One lock: who is inside, who waits, what happened; and how somebody is put out.
-import { ago, byId, el, plain } from "./elements.js";
+import { ago, byId, el, plain, refill } from "./elements.js";
 import { pastOf } from "./past.js";
 import { age, badges, ttlBar } from "./pieces.js";
 import { act, ask, keyOf, locks, now, page, unknown } from "./state.js";
@@ -7,18 +7,21 @@ import { act, ask, keyOf, locks, now, page, unknown } from "./state.js";
 export function oneLock(main, asked) {
   const store = asked.get("store") || "", name = asked.get("name") || "";
   const top = el("div", {}), past = el("div", {});
-  main.replaceChildren(el("h2", {}, plain(name)), top, past);
-  let version = "";
+  main.replaceChildren(el("h2", {}, plain(name)), el("p", { id: "done", role: "status" }), top, past);
+  let version = "", shown = null;
   const live = () => {
-    const lock = locks.get(keyOf(store, name));
-    page.ticks = [];
-    top.replaceChildren(...(lock ? present(lock) : [el("p", {}, unknown(store) || "It is free: nobody holds it, nobody waits.")]));
+    const lock = locks.get(keyOf(store, name)), nobody = unknown(store) || "It is free: nobody holds it, nobody waits.";
+    if (shown !== (lock || nobody)) { // other locks change all the time
+      shown = lock || nobody;
+      page.ticks = [];
+      refill(top, ...(lock ? present(lock) : [el("p", {}, nobody)]));
+    }
     const seen = JSON.stringify(lock ? [lock.holders.map((one) => one.token), lock.waiters.length] : 0);
     if (seen !== version) { version = seen; before(); }
   };
   async function before() {
     const told = await ask(`api/history?most=2000&store=${encodeURIComponent(store)}&name=${encodeURIComponent(name)}`);
-    if (page.current.view === "lock") past.replaceChildren(...pastOf(told.events.reverse(), locks.get(keyOf(store, name))));
+    if (page.current.view === "lock") refill(past, ...pastOf(told.events.reverse(), locks.get(keyOf(store, name))));
   }
   live();
   // Refusals and losses are told by processes, and change nothing in the store.
@@ -36,8 +39,8 @@ function present(lock) {
     el("tbody", {}, ...lock.holders.map((held) => el("tr", {},
       cell("Owner", el("span", {}, plain(held.owner), held.share ? el("span", { class: "soft" }, ` ${held.share}`) : null,
         held.note ? el("div", { class: "soft" }, `“${plain(held.note)}”`) : null)),
-      cell("Token", String(held.token)), cell("For", age(held.since)), cell("Time left", ttlBar(held)),
-      page.session.allow_evict ? cell("Act", el("button", { type: "button", on: { click: () => evict(lock, held) } }, "Put out …")) : null))))
+      cell("Token", String(held.token)), cell("For", age(held.since)), cell("Time left", ttlBar(lock.store, held)),
+      page.session.allow_evict ? cell("Act", el("button", { type: "button", "data-key": `out ${held.token}`, on: { click: () => evict(lock, held) } }, "Put out …")) : null))))
     : el("p", {}, "Nobody."));
   told.push(el("h3", {}, lock.waiters.length ? `In line: ${lock.waiters.length}` : "In line"));
   told.push(lock.waiters.length ? el("ol", {}, ...lock.waiters.slice(0, 100).map((one) =>
@@ -56,14 +59,19 @@ function evict(lock, held) {
       ago(now() - held.since), ` with token ${held.token}. If that grant is over by then, nothing happens.`),
     el("p", {}, "It is told at its next renewal. Only storage that checks tokens can stop what it writes until then.",
       lock.waiters.length ? ` Next in line is ${plain(lock.waiters[0].owner)}.` : ""));
-  typed.oninput = () => { go.disabled = typed.value !== lock.name; };
+  // What cannot be typed may be typed as it is shown.
+  typed.oninput = () => { go.disabled = ![lock.name, plain(lock.name)].includes(typed.value); };
   byId("evict-cancel").onclick = () => dialog.close();
+  dialog.onclose = () => (document.querySelector(`[data-key="out ${held.token}"]`) || byId("main")).focus({ preventScroll: true });
   byId("evict-form").onsubmit = async (event) => {
     event.preventDefault();
     go.disabled = true;
     try {
-      const done = await act("api/evict", { store: lock.store, name: lock.name, token: held.token, typed: typed.value });
-      if (done.released) dialog.close(); else said.textContent = "Nobody holds that token any more: nothing was done.";
+      const done = await act("api/evict", { store: lock.store, name: lock.name, token: held.token, typed: lock.name });
+      if (done.released) {
+        dialog.close();
+        byId("done").textContent = `Put out: ${plain(held.owner)}. Token ${done.new_token} outranks ${held.token}.`;
+      } else said.textContent = "Nobody holds that token any more: nothing was done.";
     } catch (error) { said.textContent = error.message; }
   };
   dialog.showModal();

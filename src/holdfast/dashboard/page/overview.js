@@ -1,5 +1,5 @@
 // All locks; what is off the screen is not drawn.
-import { el, plain, set } from "./elements.js";
+import { arrange, el, plain, set } from "./elements.js";
 import { age, badges, lockLink, spark, ttlBar } from "./pieces.js";
 import { keyOf, locks, page, stores, unknown } from "./state.js";
 
@@ -25,7 +25,8 @@ function wanted() {
   const column = COLUMNS.find((one) => one.by === sorting.by), sign = sorting.down ? -1 : 1;
   const keyed = found.map((one) => [column.of(one), one]);
   const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-  keyed.sort((a, b) => sign * order(a[0], b[0]) || order(a[1].name, b[1].name));
+  const names = sorting.by === "attention" ? sign : 1; // the column of the names
+  keyed.sort((a, b) => sign * order(a[0], b[0]) || names * order(a[1].name, b[1].name));
   return keyed.map((pair) => pair[1]);
 }
 
@@ -74,13 +75,6 @@ export function overview(main) {
   return live;
 }
 
-// Only what is not where it belongs is moved.
-function arrange(body, rows) {
-  const wanted = new Set(rows);
-  for (const old of [...body.children]) if (!wanted.has(old)) old.remove();
-  rows.forEach((one, at) => { if (body.children[at] !== one) body.insertBefore(one, body.children[at] || null); });
-}
-
 function row(one) {
   const held = one.holders[0], line = one.waiters.length;
   const link = lockLink(one.store, one.name);
@@ -92,7 +86,7 @@ function row(one) {
     cell("Lock", false, el("span", {}, ...badges(one), link, about ? el("div", { class: "soft" }, about) : null)),
     cell("Held by", false, ...(held ? [plain(held.owner) + (one.holders.length > 1 ? ` and ${one.holders.length - 1} more` : "")] : [])),
     cell("For", true, ...(held ? [age(oldest(one.holders))] : [])),
-    cell("Time left", false, ...(held ? [ttlBar(one.holders.reduce((a, b) => (a.ends < b.ends ? a : b)))] : [])),
+    cell("Time left", false, ...(held ? [ttlBar(one.store, one.holders.reduce((a, b) => (a.ends < b.ends ? a : b)))] : [])),
     cell("Token", true, ...(held ? [String(held.token)] : [])),
     cell("In line", true, ...(line ? [el("span", {}, `${line}, for `, age(oldest(one.waiters)))] : [])),
     cell("Last 10 min", false, ...(one.acquired.length ? [spark(one.acquired)] : [])));

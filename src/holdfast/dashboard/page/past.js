@@ -52,7 +52,7 @@ export function pastOf(events, lock) {
     const lane = owners.indexOf(owner);
     if (lane >= 0 && at > start) picture.append(svg("line", { x1: x(at), x2: x(at), y1: lane * 24 + 1, y2: lane * 24 + 23, class: "out" }));
   }
-  told.push(el("div", { class: "figure", tabindex: "0", role: "group", "aria-label": "Timeline" }, picture));
+  told.push(el("div", { class: "figure", tabindex: "0", role: "group", "aria-label": "Timeline", "data-key": "timeline" }, picture));
   told.push(el("p", { class: "soft" }, "Green: inside. Grey: in line. Red: put out by force, lost, or refused by the storage."));
   if (harm.length) {
     const refused = harm.filter((one) => one.event === "refused").length;

@@ -1,6 +1,6 @@
 // The pieces that move, and those that all views have.
 import { ago, el, plain, set, svg } from "./elements.js";
-import { now, page } from "./state.js";
+import { now, old, page } from "./state.js";
 
 export function age(since) {
   const place = el("span", {});
@@ -10,14 +10,14 @@ export function age(since) {
   return place;
 }
 
-export function ttlBar(holder) {
+export function ttlBar(store, holder) {
   const fill = el("i", {}), left = el("span", {});
   const move = (at) => {
     const rest = holder.ends - at, part = holder.ttl > 0 ? Math.min(1, Math.max(0, rest / holder.ttl)) : 0;
     fill.style.transform = `scaleX(${part.toFixed(3)})`;
     const kind = part > 0.5 ? "" : part > 0.25 ? "low" : "out";
     if (fill.className !== kind) fill.className = kind;
-    set(left, rest > 0 ? `${ago(rest)} left` : "run out");
+    set(left, rest > 0 ? `${ago(rest)} left` : old(store) ? "not looked at since" : "run out");
   };
   move(now());
   page.ticks.push(move);

@@ -2,10 +2,17 @@
 
 export const stores = new Map(), locks = new Map();
 const REDRAW = 250;
-let drawn = 0, pending = 0;
+const PRESS = 2000;
+let drawn = 0, pending = 0, pressed = -PRESS;
 
-// What the views set: whom to call at every tick, the view that is shown, this visitor's session, our clock against the server's.
-export const page = { ticks: [], current: { view: "", live: null }, session: { allow_evict: false, csrf: "", header: "" }, skew: 0 };
+// A click is a press and a release on one element: what may be pressed is not made anew meanwhile.
+addEventListener("pointerdown", () => { pressed = performance.now(); }, true);
+for (const over of ["pointerup", "pointercancel"]) addEventListener(over, () => { pressed = -PRESS; }, true);
+
+// What the views set: whom to call at every tick, the view that is shown, this visitor's session, our clock against the server's;
+// and whether the server is heard at all, and when it last looked at each store.
+export const page = { ticks: [], current: { view: "", live: null }, session: { allow_evict: false, csrf: "", header: "" }, skew: 0,
+  away: false, looked: {} };
 
 export const now = () => Date.now() / 1000 + page.skew;
 export const keyOf = (store, name) => JSON.stringify([store, name]);
@@ -13,10 +20,19 @@ export const keyOf = (store, name) => JSON.stringify([store, name]);
 // Why the absence of a lock means nothing here; "" if it means that the lock is free.
 export function unknown(store) {
   const one = stores.get(store);
+  if (page.away) return "Not known: the dashboard does not answer.";
   if (!one) return stores.size ? "There is no such store here." : "Nothing is known yet.";
   if (one.error) return "Not known: the store does not answer.";
   if (!one.system) return "Not known yet: the store is being asked.";
+  if (old(store)) return `Not known: the store was last looked at more than ${old(store)} ago.`;
   return one.partly ? "Not known: more names are in use than are looked at." : "";
+}
+
+// A look takes long where there are thousands of names and the store is far away; "" if the last one is new enough.
+const OLD = [[3600, "an hour"], [600, "10 min"], [120, "2 min"], [30, "30 s"], [10, "10 s"]];
+export function old(store) {
+  const seconds = now() - page.looked[store] - ((stores.get(store) || {}).every || 0);
+  return (OLD.find(([least]) => seconds > least) || [0, ""])[1];
 }
 
 export async function ask(path) {
@@ -39,6 +55,10 @@ export async function act(path, body) {
 
 export function redraw() {
   if (pending) return;
-  pending = setTimeout(() => { pending = 0; drawn = performance.now(); if (page.current.live) page.current.live(); },
-    Math.max(0, REDRAW - (performance.now() - drawn)));
+  pending = setTimeout(() => {
+    pending = 0;
+    if (performance.now() - pressed < PRESS) { redraw(); return; }
+    drawn = performance.now();
+    if (page.current.live) page.current.live();
+  }, Math.max(20, REDRAW - (performance.now() - drawn)));
 }
