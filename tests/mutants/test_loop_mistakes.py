@@ -83,8 +83,8 @@ MUTANTS = [
     ),
     Mutant(
         "PostgreSQL: an ear in a loop that is over is thought to listen",
-        "stores/postgresql/ear_aio.py",
-        ((" and not lane.loop.is_closed()", ""),),
+        "stores/postgresql/ear.py",
+        ((" and not connection.stranded", ""),),
         POSTGRESQL,
     ),
     Mutant(
@@ -95,8 +95,8 @@ MUTANTS = [
     ),
     Mutant(
         "PostgreSQL: a session lock of a loop that is over is hung up on, and then asked for",
-        "stores/postgresql/session_wire_aio.py",
-        (("return self.lane.loop.is_closed()", "return False"),),
+        "stores/postgresql/session_wire.py",
+        (("return self.connection.stranded", "return False"),),
         STRANDED,
     ),
 ]

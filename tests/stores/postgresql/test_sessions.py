@@ -13,7 +13,7 @@ import pytest
 from holdfast import LeaseLost, Unavailable, Unsupported, aio
 from holdfast.claim import Grant, Place
 from holdfast.stores.postgresql import session as session_store
-from holdfast.stores.postgresql import spare
+from holdfast.stores.postgresql import session_wire
 from holdfast.stores.postgresql.statements import long
 from holdfast.testing import servers
 from holdfast.testing.proxy import Proxy
@@ -285,7 +285,7 @@ def test_a_refusal_to_prepare_a_connection_is_told_in_our_words(
     postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(postgresql.url, SESSION)
-    monkeypatch.setattr(spare, "settings", lambda relaxed: "SELECT 1 / 0")
+    monkeypatch.setattr(session_wire, "settings", lambda relaxed: "SELECT 1 / 0")
     with pytest.raises(Unavailable, match="division by zero"):
         store.claim(claim_of("x"))
 

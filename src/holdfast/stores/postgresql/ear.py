@@ -1,4 +1,4 @@
-"""How threads hear bells from PostgreSQL: listening to the store's own channel. See ../ears.py for why none is lost.
+"""How a process hears bells from PostgreSQL: listening to the store's own channel. See ../kit/ear.py for why none is lost.
 
 A bell is a notification on the channel of the waiter's store, and names the waiter.
 
@@ -8,24 +8,17 @@ The ear holds an advisory lock of its own number for as long as it lives: so who
 from __future__ import annotations
 
 import os
-import select
-import time
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
-from ...drivers.base import boot_time
 from ...errors import Unavailable
-from .. import ears
+from ..kit import ear
 from . import migration
-from .connection import BlockingConnection, Broken
+from .connection import Broken
 from .replies import ServerError
+from .wires import ListeningConnection
 
 if TYPE_CHECKING:
     from .wire import Wire
-    from .wires import Connection
-
-AnyConnection = TypeVar("AnyConnection", bound="Connection")
-ASK_AFTER = 3.0  # seconds of silence; after as many again, the connection is taken for dead
 
 
 def new_number() -> int:
@@ -42,62 +35,45 @@ def listening(number: int, schema_name: str) -> str:
     )
 
 
-def key_of(channel: str, payload: str, number: int) -> str:
-    """Which bell it is: a seat's number, or a watched name in hex."""
-    return payload if channel == f"holdfast_{number}" else watch_key(payload)
-
-
 def watch_key(name_in_hex: str) -> str:
     return f"w{name_in_hex}"
 
 
-class Opening(ABC, Generic[AnyConnection]):
-    """What an ear is in both worlds: one connection that listens, opened anew by whoever needs it next."""
+class Ear(ear.Ear[str, ListeningConnection]):
+    """Opened by the first waiter, kept from then on; when it was lost, by whoever needs it next."""
 
-    def __init__(self, wire: Wire, kind: type[AnyConnection]) -> None:
+    def __init__(self, wire: Wire, kind: type[ListeningConnection]) -> None:
         self._wire = wire
         self._kind = kind
-        self._connection: AnyConnection | None = None
-        self._start()
+        super().__init__(wire.driver, read_by_waiters=not kind.shares)
 
-    def _start(self) -> None:
+    def _fresh(self) -> None:
+        super()._fresh()
         self.number = 0
         self._turns = self._wire.turns()
-        self._fresh()
-
-    @abstractmethod
-    def _fresh(self) -> None:
-        """Nobody waits."""
 
     @property
-    @abstractmethod
-    def is_open(self) -> bool: ...
-
-    @abstractmethod
-    def lose(self) -> None:
-        """The connection is no good: everybody looks for themselves."""
-
-    def forked(self) -> None:
-        if self._connection is not None:
-            self._connection.disown()
-        self._connection = None
-        self._start()
+    def is_open(self) -> bool:
+        connection = self._connection
+        return connection is not None and not connection.stranded
 
     async def open(self, within: float) -> None:
         """Connected and listening, or an error. With a new number each time: the old one may live on for a moment."""
-        deadline = boot_time() + within
+        deadline = self._driver.now() + within
         turn = self._turns.turn()
         try:
             if not await turn.come(deadline):
                 raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
             if self.is_open:
                 return
+            self.lose()  # one of a loop that is over
             connection, number = await self._wire.open(self._kind, deadline), new_number()
             connection.listens = True
             try:
                 await connection.tell(listening(number, self._wire.target.schema), deadline)
                 self.number = number
                 self._connection = connection
+                connection.attend(self.heard, self.lost)
                 if self._wire.closed:  # meanwhile, when there was nothing to close yet
                     self.lose()
                     raise Unavailable("this connection was closed")
@@ -110,41 +86,19 @@ class Opening(ABC, Generic[AnyConnection]):
         finally:
             turn.over()
 
-    def close(self) -> None:
-        self.lose()
+    def heard(self, channel: str, payload: str) -> None:
+        """Which bell it is: a seat's number, or a watched name in hex."""
+        self.ring(payload if channel == f"holdfast_{self.number}" else watch_key(payload))
 
+    def lost(self, connection: ListeningConnection) -> None:
+        if self._connection is connection:
+            self.lose()
 
-ThreadBell = ears.ThreadBell[str]
+    def _read(self, connection: ListeningConnection, mine: ear.Bell[str], within: float) -> None:
+        connection.read(mine, self._driver.now() + within)
 
-
-class ThreadEar(ears.ThreadEar[str, BlockingConnection], Opening[BlockingConnection]):
-    def __init__(self, wire: Wire) -> None:
-        Opening.__init__(self, wire, BlockingConnection)
-
-    def wake_all(self) -> None:
-        self.lose()  # nothing else wakes the one who reads
-
-    # ---- in the thread that listens
-
-    def _read(self, connection: BlockingConnection, mine: ThreadBell, deadline: float) -> None:
-        poll = select.poll()
-        poll.register(connection.fileno(), select.POLLIN)
-        heard, asked = time.monotonic(), False
-        while True:
-            for channel, payload in connection.bells():
-                self.ring(key_of(channel, payload, self.number))
-            if mine.rung or (now := time.monotonic()) >= deadline:
-                return
-            if now - heard > ASK_AFTER:
-                if asked:
-                    raise Unavailable("PostgreSQL has fallen silent")
-                heard, asked = now, True
-                connection.say("")
-            if poll.poll(max(0.0, min(deadline, heard + ASK_AFTER + 0.01) - now) * 1000):
-                try:
-                    connection.take()
-                    if asked and connection.rows([]) is None:
-                        continue
-                except ServerError as error:
-                    raise Unavailable(str(error)) from error
-                heard, asked = time.monotonic(), False
+    def forked(self) -> None:
+        if self._connection is not None:
+            self._connection.disown()
+        self._connection = None
+        self._fresh()
