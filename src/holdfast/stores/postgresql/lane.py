@@ -19,6 +19,7 @@ from psycopg import pq
 
 from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
+from ...drivers.polling import has_failed
 from ...errors import Unavailable
 from .connection import ASK_AFTER, FEW, Broken, LibpqConnection
 from .replies import ServerError
@@ -56,10 +57,12 @@ class Lane(LibpqConnection):
         self._writing = False
         self._number = -1
         self._unasked = 0  # how often something came, since it was asked anything
+        self._told_once = False  # of a reset, with what came before it: see polling.py
 
     def start(self) -> None:
         self._number = self.fileno()  # libpq forgets it when the connection breaks, but the loop has to
         self.loop.add_reader(self._number, self._readable)
+        self._told_once = not isinstance(self.loop, asyncio.SelectorEventLoop)
 
     async def until_ready(self, what: int, deadline: float) -> bool:
         """While it is connecting."""
@@ -143,6 +146,11 @@ class Lane(LibpqConnection):
             self.fail(error)
 
     def _readable(self) -> None:
+        self._take_in()
+        if self._told_once and self.open and has_failed(self._number):
+            self.fail(self.broken(Exception("it was reset")))
+
+    def _take_in(self) -> None:
         refused: ServerError | None = None
         try:
             rows = self.rows(self._found, take=True)
