@@ -3,15 +3,21 @@
 A bell is a notification on the channel of the waiter's store, and names the waiter.
 
 The ear holds an advisory lock of its own number for as long as it lives: so whoever rings can see that it is gone.
+
+PostgreSQL has one queue of notifications, for all that listen: who does not read what it is told keeps everything in it, until
+nobody can notify, or release a lock that somebody waits for, any more. A loop reads always; threads only while one of them
+waits. So there an ear at which nobody waits is closed after a while.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
 from ...errors import Unavailable
 from ..kit import ear
+from ..kit.alarm import NEVER, Alarm
 from . import migration
 from .connection import Broken
 from .replies import ServerError
@@ -19,6 +25,9 @@ from .wires import ListeningConnection
 
 if TYPE_CHECKING:
     from .wire import Wire
+
+
+_UNREAD = 10.0  # seconds: so long an ear that nobody reads is kept for the next who waits
 
 
 def new_number() -> int:
@@ -40,7 +49,7 @@ def watch_key(name_in_hex: str) -> str:
 
 
 class Ear(ear.Ear[str, ListeningConnection]):
-    """Opened by the first waiter, kept from then on; when it was lost, by whoever needs it next."""
+    """Opened by the first waiter; when it was lost, or closed, by whoever needs it next."""
 
     def __init__(self, wire: Wire, kind: type[ListeningConnection]) -> None:
         self._wire = wire
@@ -51,6 +60,8 @@ class Ear(ear.Ear[str, ListeningConnection]):
         super()._fresh()
         self.number = 0
         self._turns = self._wire.turns()
+        self._unread_since = 0.0
+        self._alarm = Alarm(self._driver, "holdfast-ear", _UNREAD, self._due, self._close_if_unread)
 
     @property
     def is_open(self) -> bool:
@@ -74,6 +85,7 @@ class Ear(ear.Ear[str, ListeningConnection]):
                 self.number = number
                 self._connection = connection
                 connection.attend(self.heard, self.lost)
+                self._expect_nobody()
                 if self._wire.closed:  # meanwhile, when there was nothing to close yet
                     self.lose()
                     raise Unavailable("this connection was closed")
@@ -94,8 +106,29 @@ class Ear(ear.Ear[str, ListeningConnection]):
         if self._connection is connection:
             self.lose()
 
+    def forget(self, bell: ear.Bell[str]) -> None:
+        super().forget(bell)
+        self._expect_nobody()
+
+    def _expect_nobody(self) -> None:
+        if self._read_by_waiters and not self._bells:
+            self._unread_since = self._driver.now()
+            with contextlib.suppress(RuntimeError):  # no thread to be had: the next who leaves tries again
+                self._alarm.expect(self._unread_since + _UNREAD)
+
+    def _due(self) -> float:
+        return NEVER if self._bells or self._connection is None else self._unread_since + _UNREAD
+
+    async def _close_if_unread(self) -> None:
+        if self._due() <= self._driver.now():
+            self.lose()
+
     def _read(self, connection: ListeningConnection, mine: ear.Bell[str], within: float) -> None:
         connection.read(mine, self._driver.now() + within)
+
+    def close(self) -> None:
+        self.lose()
+        self._alarm.close()
 
     def forked(self) -> None:
         if self._connection is not None:

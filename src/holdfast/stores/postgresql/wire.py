@@ -368,6 +368,7 @@ class Wire:
     async def close(self) -> None:
         self.closed = True
         self.reset()
+        self.ear.close()
 
 
 def _note(params: Params) -> None:
