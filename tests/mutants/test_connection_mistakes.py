@@ -19,6 +19,20 @@ ALARM, AGAIN, ALARMS = "stores/kit/alarm.py", "stores/kit/again.py", "tests/stor
 
 MUTANTS = [
     Mutant(
+        "PostgreSQL: an ear that no thread reads is kept, and with it all that anybody is told",
+        "stores/postgresql/ear.py",
+        (("if self._due() <= self._driver.now():", "if False:"),),
+        "tests/stores/postgresql/test_trouble.py::"
+        "test_an_ear_that_nobody_reads_keeps_nothing_in_the_queue_of_notifications[threads]",
+    ),
+    Mutant(
+        "PostgreSQL: an ear is closed while somebody waits there",
+        "stores/postgresql/ear.py",
+        (("NEVER if self._bells or self._connection is None", "NEVER if self._connection is None"),),
+        "tests/stores/postgresql/test_trouble.py::"
+        "test_an_ear_that_nobody_reads_keeps_nothing_in_the_queue_of_notifications[threads]",
+    ),
+    Mutant(
         "who comes while the deadlines are looked at is slept through",
         ALARM,
         (

@@ -83,8 +83,8 @@ MUTANTS = [
     ),
     Mutant(
         "PostgreSQL: an ear in a loop that is over is thought to listen",
-        "stores/postgresql/ear_aio.py",
-        ((" and not lane.loop.is_closed()", ""),),
+        "stores/postgresql/ear.py",
+        ((" and not connection.stranded", ""),),
         POSTGRESQL,
     ),
     Mutant(
@@ -95,9 +95,16 @@ MUTANTS = [
     ),
     Mutant(
         "PostgreSQL: a session lock of a loop that is over is hung up on, and then asked for",
-        "stores/postgresql/session_wire_aio.py",
-        (("return self.lane.loop.is_closed()", "return False"),),
+        "stores/postgresql/session_wire.py",
+        (("return self.connection.stranded", "return False"),),
         STRANDED,
+    ),
+    Mutant(
+        "PostgreSQL: on uvloop a reset that comes with an answer is not noticed",
+        "stores/postgresql/lane.py",
+        (("if self._told_once and self.open", "if False"),),
+        "tests/stores/postgresql/test_sessions.py::"
+        "test_on_uvloop_a_reset_that_comes_with_an_answer_is_a_loss_told_at_once",
     ),
 ]
 

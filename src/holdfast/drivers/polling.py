@@ -34,3 +34,10 @@ class BySelect:
 
 
 poll: Any = getattr(select, "poll", BySelect)
+
+
+def has_failed(number: int) -> bool:
+    """Was that connection reset? uvloop tells whoever reads it once, together with what had come before, and then never again."""
+    found = poll()
+    found.register(number, 0)
+    return bool(found.poll(0))

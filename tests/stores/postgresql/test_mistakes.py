@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Unavailable
-from holdfast.stores.postgresql import session_wire, session_wire_aio, store
+from holdfast.stores.postgresql import lane, session_wire, store
 from holdfast.stores.postgresql.released import Released
 from holdfast.stores.postgresql.session import SessionStore
 from holdfast.stores.postgresql.statements import Row, SessionStatements, Statement, Statements
@@ -28,7 +28,7 @@ def test_found_a_late_answer_taken_for_a_loss(
     postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_wire, "SILENCE", 0.1)
-    monkeypatch.setattr(session_wire_aio.WatchedLane, "patient", False)
+    monkeypatch.setattr(lane.WatchedLane, "patient", False)
     with pytest.raises(FOUND):
         trouble.test_one_stuck_connection_makes_its_own_session_lock_unknown_and_a_late_answer_keeps_it(
             postgresql, proxy, opened
@@ -146,7 +146,6 @@ def test_found_silence_that_is_no_loss(
 ) -> None:
     monkeypatch.setattr(trouble, "SILENT", 8.0)
     monkeypatch.setattr(session_wire, "SILENCE", 1000.0)
-    monkeypatch.setattr(session_wire_aio, "SILENCE", 1000.0)
     with pytest.raises(FOUND):
         trouble.test_a_session_that_falls_silent_is_a_loss_long_before_its_ttl(postgresql, proxy, opened)
 
@@ -162,7 +161,7 @@ def test_found_a_silent_host_that_uses_up_the_time_of_all(
 def test_found_a_watch_that_cannot_be_woken_before_it_listens(
     postgresql: PostgreSQL, proxy: Proxy, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store.PostgresStore, "wake_waiters", lambda self: self._wire.ear.wake_all())
+    monkeypatch.setattr(store.PostgresStore, "wake_waiters", lambda self: self._wire.ear.wake_waiters())
     monkeypatch.setattr(trouble, "SOON", 3.0)
     with pytest.raises((*FOUND, TimeoutError)):
         trouble.test_a_watch_that_is_only_about_to_listen_is_woken(postgresql, proxy, opened)

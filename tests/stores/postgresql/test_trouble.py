@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +22,7 @@ import pytest
 from holdfast import Unavailable
 from holdfast.claim import Claim, Grant, Place, new_holder
 from holdfast.drivers.base import finish
+from holdfast.stores.postgresql import ear
 from holdfast.stores.postgresql import store as postgresql_store
 from holdfast.testing.alarms import alarms
 from holdfast.testing.proxy import Proxy
@@ -388,6 +390,29 @@ def test_an_ear_that_opens_while_all_is_closed_is_closed_too(
     proxy.flow()
     assert isinstance(watching.exception(SOON), Unavailable)
     until(lambda: proxy.connections == 0)
+
+
+def test_an_ear_that_nobody_reads_keeps_nothing_in_the_queue_of_notifications(
+    postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one queue for all: when it is full, nobody can notify any more. It was kept full by whoever had waited once."""
+    monkeypatch.setattr(ear, "_UNREAD", 0.3)
+    store = opened(postgresql.url)
+    held = store.grant(claim_of("x"))
+    place = store.claim(claim_of("x"))
+    ears = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%LISTEN%' AND pid <> pg_backend_pid()"
+    time.sleep(0.9)
+    assert postgresql.query(ears) == [("1",)]  # somebody waits
+    assert store.release(place.claim)
+    postgresql.query(
+        "SELECT pg_notify('holdfast_watch_holdfast', n || repeat('0', 300)) FROM generate_series(1, 60000) n"
+    )
+    until(lambda: postgresql.query("SELECT pg_notification_queue_usage()") == [("0",)])
+    again = store.claim(claim_of("x"))  # which opens another
+    waiting = store.begin(partial(_wait, again))
+    assert store.release(held.claim)
+    waiting.result(SOON)
+    assert isinstance(store.claim(again.claim), Grant)
 
 
 @MODES

@@ -16,9 +16,18 @@ async def _nothing() -> None:
 
 class Alarm:
     def __init__(
-        self, driver: Driver, name: str, idle: float, due: Callable[[], float], work: Callable[[], Awaitable[None]]
+        self,
+        driver: Driver,
+        name: str,
+        idle: float,
+        due: Callable[[], float],
+        work: Callable[[], Awaitable[None]],
+        bell: Callable[[], Bell] | None = None,
     ) -> None:
-        """`work()` does what is due, `due()` is when the next is, or NEVER; after `idle` seconds of that, it goes home."""
+        """`work()` does what is due, `due()` is when the next is, or NEVER; after `idle` seconds of that, it goes home.
+
+        `bell()`: what it sleeps on, if other things than this alarm are to wake it.
+        """
         self.closed = False
         self.at_home: Callable[[], Awaitable[None]] = _nothing  # done last, before it goes home
         self._driver = driver
@@ -26,6 +35,7 @@ class Alarm:
         self._idle = idle
         self._due = due
         self._work = work
+        self._new_bell = bell or driver.bell
         self._mutex = driver.mutex()
         self._bell: Bell | None = None  # there while it is at work
         self._wake_at = NEVER
@@ -37,7 +47,7 @@ class Alarm:
         with self._mutex:
             self._wake_at = deadline
             if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
-                self._bell = bell = self._driver.bell()
+                self._bell = bell = self._new_bell()
                 try:
                     self._driver.spawn(lambda: self._run(bell), self._name, lambda: self._needed(bell))
                 except BaseException:  # no more threads to be had: the next one tries again
@@ -66,6 +76,7 @@ class Alarm:
                         break
                     wake_at = self._wake_at = min(self._wake_at, due, now + self._idle)
                 await bell.wait(max(0.0, wake_at - self._driver.now()))
+            bell.close()
             if not self.closed:
                 await self.at_home()
         finally:

@@ -11,6 +11,7 @@ from typing import Any
 from ...drivers.aio import LoopBell, bury
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
+from ...drivers.polling import has_failed
 from ...drivers.sockets import void
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
@@ -241,7 +242,7 @@ class AioConnection:
 
         def look() -> None:
             try:
-                ended = watching.recv(1, socket.MSG_PEEK) == b""
+                ended = watching.recv(1, socket.MSG_PEEK) == b"" or has_failed(watching.fileno())
             except BlockingIOError:
                 return
             except OSError:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...drivers.base import Driver
 from ...errors import NotInstalled
 from ..base import Store
 from .url import Target, parse
+
+if TYPE_CHECKING:
+    from .wires import Kinds
 
 __all__ = ["open_store", "schema"]
 
@@ -21,11 +24,14 @@ def open_store(url: str, driver: Driver) -> Store:
     except ImportError as error:
         raise NotInstalled(f"PostgreSQL needs psycopg ({error}): pip install 'holdfast[postgresql]'") from None
     target = parse(url)
-    asynchronous = isinstance(driver, Asyncio)
-    return (_session if target.mode == "session" else _lease)(target, driver, asynchronous)
+    if isinstance(driver, Asyncio):
+        from .lane import KINDS
+    else:
+        from .watched import KINDS
+    return (_session if target.mode == "session" else _lease)(target, driver, KINDS)
 
 
-def _lease(target: Target, driver: Driver, asynchronous: bool) -> Store:
+def _lease(target: Target, driver: Driver, kinds: Kinds) -> Store:
     from .greeting import Greeting
     from .released import Released
     from .statements import Statements
@@ -34,36 +40,20 @@ def _lease(target: Target, driver: Driver, asynchronous: bool) -> Store:
 
     statements = Statements(target.schema)
     greeting = Greeting(target, statements)
-    if asynchronous:
-        from .ear_aio import LoopEar
-        from .lane import Lane
-
-        wire = Wire(target, greeting, Released(statements.release), driver, Lane, LoopEar)
-    else:
-        from .connection import BlockingConnection
-        from .ear import ThreadEar
-
-        wire = Wire(target, greeting, Released(statements.release), driver, BlockingConnection, ThreadEar)
+    wire = Wire(target, greeting, Released(statements.release), driver, kinds)
     return PostgresStore(target, wire, greeting, statements, driver)
 
 
-def _session(target: Target, driver: Driver, asynchronous: bool) -> Store:
+def _session(target: Target, driver: Driver, kinds: Kinds) -> Store:
     from .greeting import Greeting
     from .released import Released
     from .session import SessionStore
+    from .session_wire import SessionWire
     from .statements import SessionStatements
 
     statements = SessionStatements(target.schema)
     greeting = Greeting(target, statements)
-    wire: Any
-    if asynchronous:
-        from .session_wire_aio import AioSessionWire
-
-        wire = AioSessionWire(target, greeting, Released(None), driver)
-    else:
-        from .session_wire import BlockingSessionWire
-
-        wire = BlockingSessionWire(target, greeting, Released(None), driver)
+    wire = SessionWire(target, greeting, Released(None), driver, kinds)
     return SessionStore(target, wire, greeting, statements, driver)
 
 

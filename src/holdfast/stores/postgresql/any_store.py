@@ -12,13 +12,12 @@ from .replies import ServerError
 from .statements import SessionStatements, Statements
 from .url import Target
 from .wire import Wire
-from .wires import SessionWire
 
 SWEEP_EVERY = 64  # releases
 SECOND = 1_000_000
 LEAST = 0.1  # seconds: a look takes a moment
 
-W = TypeVar("W", Wire, SessionWire)
+W = TypeVar("W", bound=Wire)
 S = TypeVar("S", Statements, SessionStatements)
 
 

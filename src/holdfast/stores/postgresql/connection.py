@@ -26,6 +26,7 @@ from . import salted
 from .replies import ServerError
 from .statements import Params, Row, Statement, transposed
 from .url import Target
+from .wires import Heard, Rung
 
 _GRACE = 1.0  # interrupted in mid-conversation, wait so long for the answer: what was asked is then known to be over
 _BINARY = tuple([1] * n for n in range(16))
@@ -35,6 +36,9 @@ _COPIES = (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOT
 _MOST_RESULTS = 1000  # to one question: of ours the longest creates the schema, and has some dozens
 _MANY = 100_000
 FEW = 1000
+ASK_AFTER = (
+    3.0  # seconds of silence in which an ear is asked whether it is there; after as many again, it is taken for dead
+)
 
 
 class Broken(Unavailable):
@@ -43,6 +47,8 @@ class Broken(Unavailable):
 
 class LibpqConnection:
     """What is sent is answered by rows, by a ServerError, or not at all: then the connection is of no more use."""
+
+    stranded = False  # its event loop is over: it is connected, and cannot be asked
 
     def __init__(self, pgconn: pq.abc.PGconn, where: str) -> None:
         self.pgconn = pgconn
@@ -53,6 +59,7 @@ class LibpqConnection:
         self.listens = False  # what is told to all is for us
         self.most_pieces = _MANY  # of an answer, as they come in: of a long list of names, or of a short word
         self._pieces = 0
+        self.mutex = threading.RLock()  # of those who share it, if any do
         self._ending = (
             threading.Lock()
         )  # hung up by one thread and closed by another: the number may be somebody else's by then
@@ -274,6 +281,37 @@ class BlockingConnection(LibpqConnection):
     def is_stale(self) -> bool:
         """Did the server close it, or say something unasked, while it lay idle?"""
         return self.is_ready(select.POLLIN, 0.0)
+
+
+class EarConnection(BlockingConnection):
+    """Listens, and is read by whoever waits. In silence it is asked whether it is still there."""
+
+    _asked = False
+    _heard: Heard
+
+    def attend(self, heard: Heard, lost: Callable[[Any], None]) -> None:
+        self._heard = heard  # its end is found by who reads
+
+    def read(self, mine: Rung, deadline: float) -> None:
+        since = boot_time()
+        while True:
+            for bell in self.bells():
+                self._heard(*bell)
+            if mine.rung or (now := boot_time()) >= deadline:
+                return
+            if now - since > ASK_AFTER:
+                if self._asked:
+                    raise Unavailable("PostgreSQL has fallen silent")
+                since, self._asked = now, True
+                self.say("")
+            if self._readable(max(0.0, min(deadline, since + ASK_AFTER + 0.01) - now) * 1000):
+                try:
+                    self.take()
+                    if self._asked and self.rows([]) is None:
+                        continue
+                except ServerError as error:
+                    raise Unavailable(str(error)) from error
+                since, self._asked = boot_time(), False
 
 
 _inherited: list[LibpqConnection] = []  # kept: what libpq does when they are collected is the parent's business

@@ -1,31 +1,33 @@
-"""How threads hear bells from PostgreSQL: listening to the store's own channel. See ../ears.py for why none is lost.
+"""How a process hears bells from PostgreSQL: listening to the store's own channel. See ../kit/ear.py for why none is lost.
 
 A bell is a notification on the channel of the waiter's store, and names the waiter.
 
 The ear holds an advisory lock of its own number for as long as it lives: so whoever rings can see that it is gone.
+
+PostgreSQL has one queue of notifications, for all that listen: who does not read what it is told keeps everything in it, until
+nobody can notify, or release a lock that somebody waits for, any more. A loop reads always; threads only while one of them
+waits. So there an ear at which nobody waits is closed after a while.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import select
-import time
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
-from ...drivers.base import boot_time
 from ...errors import Unavailable
-from .. import ears
+from ..kit import ear
+from ..kit.alarm import NEVER, Alarm
 from . import migration
-from .connection import BlockingConnection, Broken
+from .connection import Broken
 from .replies import ServerError
+from .wires import ListeningConnection
 
 if TYPE_CHECKING:
     from .wire import Wire
-    from .wires import Connection
 
-AnyConnection = TypeVar("AnyConnection", bound="Connection")
-ASK_AFTER = 3.0  # seconds of silence; after as many again, the connection is taken for dead
+
+_UNREAD = 10.0  # seconds: so long an ear that nobody reads is kept for the next who waits
 
 
 def new_number() -> int:
@@ -42,62 +44,48 @@ def listening(number: int, schema_name: str) -> str:
     )
 
 
-def key_of(channel: str, payload: str, number: int) -> str:
-    """Which bell it is: a seat's number, or a watched name in hex."""
-    return payload if channel == f"holdfast_{number}" else watch_key(payload)
-
-
 def watch_key(name_in_hex: str) -> str:
     return f"w{name_in_hex}"
 
 
-class Opening(ABC, Generic[AnyConnection]):
-    """What an ear is in both worlds: one connection that listens, opened anew by whoever needs it next."""
+class Ear(ear.Ear[str, ListeningConnection]):
+    """Opened by the first waiter; when it was lost, or closed, by whoever needs it next."""
 
-    def __init__(self, wire: Wire, kind: type[AnyConnection]) -> None:
+    def __init__(self, wire: Wire, kind: type[ListeningConnection]) -> None:
         self._wire = wire
         self._kind = kind
-        self._connection: AnyConnection | None = None
-        self._start()
+        super().__init__(wire.driver, read_by_waiters=not kind.shares)
 
-    def _start(self) -> None:
+    def _fresh(self) -> None:
+        super()._fresh()
         self.number = 0
         self._turns = self._wire.turns()
-        self._fresh()
-
-    @abstractmethod
-    def _fresh(self) -> None:
-        """Nobody waits."""
+        self._unread_since = 0.0
+        self._alarm = Alarm(self._driver, "holdfast-ear", _UNREAD, self._due, self._close_if_unread)
 
     @property
-    @abstractmethod
-    def is_open(self) -> bool: ...
-
-    @abstractmethod
-    def lose(self) -> None:
-        """The connection is no good: everybody looks for themselves."""
-
-    def forked(self) -> None:
-        if self._connection is not None:
-            self._connection.disown()
-        self._connection = None
-        self._start()
+    def is_open(self) -> bool:
+        connection = self._connection
+        return connection is not None and not connection.stranded
 
     async def open(self, within: float) -> None:
         """Connected and listening, or an error. With a new number each time: the old one may live on for a moment."""
-        deadline = boot_time() + within
+        deadline = self._driver.now() + within
         turn = self._turns.turn()
         try:
             if not await turn.come(deadline):
                 raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
             if self.is_open:
                 return
+            self.lose()  # one of a loop that is over
             connection, number = await self._wire.open(self._kind, deadline), new_number()
             connection.listens = True
             try:
                 await connection.tell(listening(number, self._wire.target.schema), deadline)
                 self.number = number
                 self._connection = connection
+                connection.attend(self.heard, self.lost)
+                self._expect_nobody()
                 if self._wire.closed:  # meanwhile, when there was nothing to close yet
                     self.lose()
                     raise Unavailable("this connection was closed")
@@ -110,41 +98,40 @@ class Opening(ABC, Generic[AnyConnection]):
         finally:
             turn.over()
 
+    def heard(self, channel: str, payload: str) -> None:
+        """Which bell it is: a seat's number, or a watched name in hex."""
+        self.ring(payload if channel == f"holdfast_{self.number}" else watch_key(payload))
+
+    def lost(self, connection: ListeningConnection) -> None:
+        if self._connection is connection:
+            self.lose()
+
+    def forget(self, bell: ear.Bell[str]) -> None:
+        super().forget(bell)
+        self._expect_nobody()
+
+    def _expect_nobody(self) -> None:
+        if self._read_by_waiters and not self._bells:
+            self._unread_since = self._driver.now()
+            with contextlib.suppress(RuntimeError):  # no thread to be had: the next who leaves tries again
+                self._alarm.expect(self._unread_since + _UNREAD)
+
+    def _due(self) -> float:
+        return NEVER if self._bells or self._connection is None else self._unread_since + _UNREAD
+
+    async def _close_if_unread(self) -> None:
+        if self._due() <= self._driver.now():
+            self.lose()
+
+    def _read(self, connection: ListeningConnection, mine: ear.Bell[str], within: float) -> None:
+        connection.read(mine, self._driver.now() + within)
+
     def close(self) -> None:
         self.lose()
+        self._alarm.close()
 
-
-ThreadBell = ears.ThreadBell[str]
-
-
-class ThreadEar(ears.ThreadEar[str, BlockingConnection], Opening[BlockingConnection]):
-    def __init__(self, wire: Wire) -> None:
-        Opening.__init__(self, wire, BlockingConnection)
-
-    def wake_all(self) -> None:
-        self.lose()  # nothing else wakes the one who reads
-
-    # ---- in the thread that listens
-
-    def _read(self, connection: BlockingConnection, mine: ThreadBell, deadline: float) -> None:
-        poll = select.poll()
-        poll.register(connection.fileno(), select.POLLIN)
-        heard, asked = time.monotonic(), False
-        while True:
-            for channel, payload in connection.bells():
-                self.ring(key_of(channel, payload, self.number))
-            if mine.rung or (now := time.monotonic()) >= deadline:
-                return
-            if now - heard > ASK_AFTER:
-                if asked:
-                    raise Unavailable("PostgreSQL has fallen silent")
-                heard, asked = now, True
-                connection.say("")
-            if poll.poll(max(0.0, min(deadline, heard + ASK_AFTER + 0.01) - now) * 1000):
-                try:
-                    connection.take()
-                    if asked and connection.rows([]) is None:
-                        continue
-                except ServerError as error:
-                    raise Unavailable(str(error)) from error
-                heard, asked = time.monotonic(), False
+    def forked(self) -> None:
+        if self._connection is not None:
+            self._connection.disown()
+        self._connection = None
+        self._fresh()

@@ -12,15 +12,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import select
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from psycopg import pq
 
+from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
+from ...drivers.polling import has_failed
 from ...errors import Unavailable
-from .connection import FEW, Broken, LibpqConnection
+from .connection import ASK_AFTER, FEW, Broken, LibpqConnection
 from .replies import ServerError
 from .statements import Params, Row, Statement
+from .wires import Heard, Kinds, Rung, WatchersBell
 
 AT_ONCE = 128  # so that the first of a batch does not wait long for the last
 NEVER = float("inf")
@@ -53,10 +57,12 @@ class Lane(LibpqConnection):
         self._writing = False
         self._number = -1
         self._unasked = 0  # how often something came, since it was asked anything
+        self._told_once = False  # of a reset, with what came before it: see polling.py
 
     def start(self) -> None:
         self._number = self.fileno()  # libpq forgets it when the connection breaks, but the loop has to
         self.loop.add_reader(self._number, self._readable)
+        self._told_once = not isinstance(self.loop, asyncio.SelectorEventLoop)
 
     async def until_ready(self, what: int, deadline: float) -> bool:
         """While it is connecting."""
@@ -140,6 +146,11 @@ class Lane(LibpqConnection):
             self.fail(error)
 
     def _readable(self) -> None:
+        self._take_in()
+        if self._told_once and self.open and has_failed(self._number):
+            self.fail(self.broken(Exception("it was reset")))
+
+    def _take_in(self) -> None:
         refused: ServerError | None = None
         try:
             rows = self.rows(self._found, take=True)
@@ -199,6 +210,13 @@ class Lane(LibpqConnection):
 
     # ---- the end
 
+    @property
+    def stranded(self) -> bool:  # type: ignore[override]
+        return self.loop.is_closed()
+
+    def hang_up(self) -> None:
+        """Nobody but the loop reads it, and who closes it tells the loop."""
+
     def fail(self, error: Unavailable) -> None:
         """Everybody who waits for an answer is told, and the connection closed."""
         if not self.open:
@@ -232,6 +250,98 @@ class Lane(LibpqConnection):
         """In a forked child, where the loop is the parent's: do not touch it."""
         self.open = False
         super().disown()
+
+
+class LaneBell(LoopBell):
+    __slots__ = ()
+
+    def disown(self) -> None:
+        """In a forked child: there is nothing of it."""
+
+
+class EarLane(Lane):
+    """Listens. In silence it is asked whether it is still there."""
+
+    _heard: Heard | None = None
+    _lost: Callable[[Any], None]
+    _asking: asyncio.TimerHandle | None = None
+
+    def attend(self, heard: Heard, lost: Callable[[Any], None]) -> None:
+        self._heard, self._lost = heard, lost
+        if self.open:
+            self._ask_later()
+        else:
+            lost(self)  # it has ended in the meantime
+
+    def read(self, mine: Rung, deadline: float) -> None:
+        """The loop does."""
+
+    def _ask_later(self) -> None:
+        self._asking = self.loop.call_later(ASK_AFTER, self._ask)
+
+    def _ask(self) -> None:
+        if self.open:
+            self.tell("", boot_time() + ASK_AFTER).add_done_callback(_seen)
+            self._ask_later()
+
+    def _readable(self) -> None:
+        super()._readable()
+        if self.open and self._heard is not None:
+            for bell in self.bells():
+                self._heard(*bell)
+
+    def fail(self, error: Unavailable) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+        was_open = self.open
+        super().fail(error)
+        if was_open and self._heard is not None:
+            self._lost(self)
+
+
+class WatchedLane(Lane):
+    """Tells of its end. An answer that comes late is trouble, and no reason to end it: a lock lives with it."""
+
+    patient = True
+
+    def __init__(self, pgconn: pq.abc.PGconn, where: str) -> None:
+        super().__init__(pgconn, where)
+        self.most_pieces = FEW
+        self.ended: Callable[[], None] = lambda: None
+
+    @staticmethod
+    def watching(connections: object) -> WatchersBell:
+        return LaneBell()
+
+    def post(self, statement: Statement, params: Params, then: Callable[[Any], object]) -> asyncio.Future[list[Row]]:
+        """Ask, and go on."""
+        answer = self.ask(statement, params, NEVER)
+        answer.add_done_callback(_seen)
+        answer.add_done_callback(then)
+        return answer
+
+    def bell(self, answer: asyncio.Future[list[Row]]) -> WatchersBell:
+        bell = LaneBell()
+        answer.add_done_callback(lambda _: bell.ring())
+        return bell
+
+    def look(self) -> None:
+        """The loop does."""
+
+    def fail(self, error: Unavailable) -> None:
+        was_open = self.open
+        super().fail(error)
+        if was_open:
+            self.ended()
+
+
+KINDS = Kinds(Lane, EarLane, WatchedLane)
+
+
+def _seen(answer: asyncio.Future[list[Row]]) -> None:
+    """Else the loop would complain of an error that nobody has looked at."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _tell(ready: asyncio.Future[bool], what: bool) -> None:

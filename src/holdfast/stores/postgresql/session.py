@@ -22,10 +22,10 @@ from ..kit.wary import wary
 from .any_store import LEAST, SECOND, SWEEP_EVERY, AnyStore
 from .greeting import Greeting
 from .replies import ServerError
+from .session_wire import Session, SessionWire
 from .snapshots import snapshot
 from .statements import TRUE, Params, Row, SessionStatements, Statement, long, read, whole
 from .url import Target
-from .wires import Session, SessionWire
 
 _FOREIGN = b"\xff"  # what names begin with in the table
 _LOOK_AGAIN = 10.0

@@ -185,7 +185,7 @@ class PostgresStore(Repeats, AnyStore[Wire, Statements]):
     def wake_waiters(self) -> None:
         """End every wait and watch that is under way, from any thread."""
         self._wakes += 1
-        self._wire.ear.wake_all()
+        self._wire.ear.wake_waiters()
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
         deadline = self._driver.now() + ROUND

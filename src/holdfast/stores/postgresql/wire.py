@@ -18,12 +18,13 @@ from ..kit.hands import NOTHING, Hand, Pool
 from ..kit.turns import Turns
 from . import replies
 from .connection import Broken
+from .ear import Ear
 from .greeting import SHARING, Greeting, is_lent
 from .released import Conversation, Released
 from .replies import ServerError
 from .statements import Once, Params, Row, Statement, long
 from .url import Target
-from .wires import Connection, Ear
+from .wires import Connection, Kinds
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
 _ANY_PORT = 5432  # names are looked up with one, and it does not matter which
@@ -44,20 +45,19 @@ class Wire:
         greeting: Greeting,
         released: Released,
         driver: Driver,
-        kind: type[Connection],
-        ear: Callable[[Wire], Ear],
+        kinds: Kinds,
     ) -> None:
         self.target = target
         self.where = target.where
         self.greeting = greeting
         self.released = released
         self.driver = driver
-        self.shares = kind.shares  # several ask on one connection, and nobody may wait there for a row
+        self.shares = kinds.plain.shares  # several ask on one connection, and nobody may wait there for a row
         self.closed = False
-        self._kind = kind
+        self._kind = kinds.plain
         self._now = driver.now
         self._fresh()
-        self.ear = ear(self)
+        self.ear = Ear(self, kinds.listening)
 
     def _fresh(self) -> None:
         self._everything: weakref.WeakSet[Any] = weakref.WeakSet()  # also those that are being talked on, or dialled

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
+from ...drivers.base import Bell
 from .statements import Params, Row, Statement
 from .url import Target
 
+Heard = Callable[[str, str], None]  # channel and payload of a notification
 
-class Ear(Protocol):
-    """Hears bells. Opened by the first waiter, kept from then on."""
 
-    number: int
-
-    @property
-    def is_open(self) -> bool: ...
-    async def open(self, within: float) -> None: ...
-    def expect(self, what: str) -> Any: ...
-    def forget(self, bell: Any) -> None: ...
-    async def hear(self, bell: Any, timeout: float) -> None: ...
-    def wake_all(self) -> None:
-        """From any thread."""
-        ...
-
-    def lose(self) -> None: ...
-    def forked(self) -> None: ...
-    def close(self) -> None: ...
+class Rung(Protocol):
+    rung: bool
 
 
 class Connection(Protocol):
@@ -47,61 +34,61 @@ class Connection(Protocol):
     def ask(self, statement: Statement, params: Params, deadline: float) -> Awaitable[list[Row]]: ...
     def tell(self, sql: str, deadline: float) -> Awaitable[list[Row]]: ...
     def is_stale(self) -> bool: ...
-    def close(self) -> None: ...
-    def disown(self) -> None: ...
-
-
-class Session(Protocol):
-    """One dedicated connection. `ask` is a bounded conversation, `begin` one that may take long."""
-
-    @property
-    def pid(self) -> int:
-        """Of the backend, whatever a pooler in between says."""
-        ...
-
-    @property
-    def alive(self) -> bool: ...
     @property
     def stranded(self) -> bool:
         """Its event loop is over: it is connected, and cannot be asked."""
         ...
 
-    async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]: ...
-    def begin(self, statement: Statement, params: Params) -> None: ...
-    def outcome(self) -> list[Row] | None:
-        """Of what was begun; None: not yet."""
-        ...
-
-    async def until(self, timeout: float) -> None: ...
-    def expire_at(self, deadline: float, token: int, lost: Callable[[], None]) -> None:
-        """Hang up then; and call `lost` whenever, and however, it ends.
-
-        Until then ask now and then whether it is there (saying the token, for whoever reads along), if it has one.
-        """
-        ...
-
+    def hang_up(self) -> None: ...
     def close(self) -> None: ...
     def disown(self) -> None: ...
 
 
-class SessionWire(Protocol):
-    @property
-    def where(self) -> str: ...
-    async def ask(self, statement: Statement, params: Params, within: float) -> list[Row]: ...
-    async def sweep(self, statement: Statement, deadline: float) -> None: ...
-    async def session(self, within: float) -> Session:
-        """From those that are free, or a new one."""
+class ListeningConnection(Connection, Protocol):
+    def attend(self, heard: Heard, lost: Callable[[Any], None]) -> None:
+        """From now on say what is heard; and, if nobody has to read for that, that it is lost."""
         ...
 
-    async def hear_from(self, sessions: Sequence[Any], within: float) -> Sequence[bool]:
-        """Ask all of them at once whether they are there: which have answered what was asked after this call began."""
+    def read(self, mine: Rung, deadline: float) -> None:
+        """Until then, or until that has rung. Unavailable: it is no good any more."""
         ...
 
-    def free(self, session: Any) -> None: ...
-    def wake_all(self) -> None:
-        """End every `until`, from any thread."""
+
+class WatchersBell(Bell, Protocol):
+    def disown(self) -> None:
+        """In a forked child."""
         ...
 
-    async def is_shared(self, within: float) -> bool: ...
-    def forked(self) -> None: ...
-    async def close(self) -> None: ...
+
+class Answer(Protocol):
+    def done(self) -> bool: ...
+    def result(self) -> list[Row]: ...
+
+
+class WatchedConnection(Connection, Protocol):
+    """A lock lives with it. Only `ask` waits; what is posted may take as long as it likes."""
+
+    mutex: Any  # of whoever uses it and the watcher; who has it may take it again
+    ended: Callable[[], None]  # called whenever, and however, it ends
+
+    def post(self, statement: Statement, params: Params, then: Callable[[Any], object]) -> Answer: ...
+    def look(self) -> None:
+        """Read what has come, if no loop does."""
+        ...
+
+    def bell(self, answer: Any) -> WatchersBell:
+        """Rung, too, when that may be there."""
+        ...
+
+    @staticmethod
+    def watching(connections: Callable[[], Iterable[Any]]) -> WatchersBell:
+        """Rung, too, when there is something to look at, if no loop does."""
+        ...
+
+
+class Kinds(NamedTuple):
+    """Of connections, in threads or in asyncio."""
+
+    plain: type[Connection]
+    listening: type[ListeningConnection]
+    watched: type[WatchedConnection]

@@ -1,4 +1,4 @@
-"""How threads hear bells from Redis: subscribed to the store's own channel. See ../ears.py for why none is lost.
+"""How threads hear bells from Redis: subscribed to the store's own channel. See ../kit/ear.py for why none is lost.
 
 A bell is a message on the channel of the waiter's store, and names the place that is rung.
 """
@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 
 from ...drivers.base import finish
+from ...drivers.threads import Threads
 from ...errors import Unavailable
-from .. import ears
+from ..kit import ear
 from .connection import Connection, Dialler
 from .keys import pack
 from .replies import Reply, ReplyError, explained, heard
@@ -21,14 +22,14 @@ _PING = pack("PING")
 _NOBODY: tuple[object, float] = (None, 0.0)
 
 
-ThreadBell = ears.ThreadBell[bytes]
+Bell = ear.Bell[bytes]
 
 
-class ThreadEar(ears.ThreadEar[bytes, Connection]):
+class ThreadEar(ear.Ear[bytes, Connection]):
     def __init__(self, dial: Callable[[float], Connection], prefix: str) -> None:
         self._dial = dial
         self._prefix = prefix
-        super().__init__()
+        super().__init__(Threads(), read_by_waiters=True)
 
     def _fresh(self) -> None:
         """With another channel: the old one is the parent's."""
@@ -72,22 +73,23 @@ class ThreadEar(ears.ThreadEar[bytes, Connection]):
             raise
         return connection
 
-    async def follow(self, bell: ThreadBell, within: float) -> None:
+    async def follow(self, bell: Bell, within: float) -> None:
         """Subscribe to the channel that the bell is called like; returns when that is confirmed."""
         deadline = time.monotonic() + within
         await self.open(within)
         self._send(pack("SUBSCRIBE", bell.what))
         await self.hear(bell, deadline - time.monotonic())
 
-    def unfollow(self, bell: ThreadBell) -> None:
+    def unfollow(self, bell: Bell) -> None:
         self.forget(bell)
         if bell.what not in self._bells:
             self._send(pack("UNSUBSCRIBE", bell.what))
 
-    # ---- in the thread that listens
+    # ---- in the thread that reads
 
-    def _read(self, connection: Connection, mine: ThreadBell, deadline: float) -> None:
+    def _read(self, connection: Connection, mine: Bell, within: float) -> None:
         heard, pinged = time.monotonic(), False
+        deadline = heard + within
         while not mine.rung and (now := time.monotonic()) < deadline:
             if now - heard > PING_AFTER:
                 if pinged:

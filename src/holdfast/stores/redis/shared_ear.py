@@ -1,4 +1,4 @@
-"""How tasks hear bells from Redis: subscribed to the store's own channel. See ../ears.py for why none is lost."""
+"""How tasks hear bells from Redis: subscribed to the store's own channel. See ../kit/ear.py for why none is lost."""
 
 from __future__ import annotations
 

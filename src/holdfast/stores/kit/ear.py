@@ -1,7 +1,7 @@
-"""How threads hear bells: one connection a store that listens, read by whoever waits. What is read, a store's own ear knows.
+"""How a process hears bells: one connection a store that listens. What is said there, a store's own ear knows.
 
-Of the threads that wait, one reads the connection, wakes the others whose bells it hears, and hands the reading on when it
-leaves: a process with one waiter needs no second thread, and one with a thousand no second connection.
+An event loop reads it by itself. Of threads that wait, one reads it, wakes the others whose bells it hears, and hands the
+reading on when it leaves: a process with one waiter needs no second thread, and one with a thousand no second connection.
 
 No wake-up is lost: an ear is open (listening is confirmed) before a claim says where to ring, a bell that rings before the
 wait is remembered, and when the connection breaks or falls silent, every waiter is woken to look for itself.
@@ -9,13 +9,12 @@ wait is remembered, and when the connection breaks or falls silent, every waiter
 
 from __future__ import annotations
 
-import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import Generic, Protocol, TypeVar
 
-from ..errors import Unavailable
+from ...drivers import base
+from ...errors import Unavailable
 
 
 class Connection(Protocol):
@@ -29,52 +28,48 @@ What = TypeVar("What", bound=Hashable)  # which bell it is, in the words of the 
 AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
 
-class ThreadBell(Generic[What]):
-    """One waiter's. The lock is held while there is nothing to wake for."""
+class Bell(Generic[What]):
+    """One waiter's."""
 
-    __slots__ = ("lock", "rung", "waiting", "what")
+    __slots__ = ("nudge", "rung", "wait", "waiting", "what")
 
-    def __init__(self, what: What) -> None:
+    def __init__(self, what: What, bell: base.Bell) -> None:
         self.what: What = what
         self.rung = False
         self.waiting = False
-        self.lock = threading.Lock()
-        self.lock.acquire()
+        self.nudge = bell.ring  # without having rung: to look whether anybody reads
+        self.wait = bell.wait
 
     def ring(self) -> None:
         self.rung = True
         self.nudge()
 
-    def nudge(self) -> None:
-        try:
-            self.lock.release()
-        except RuntimeError:
-            return  # nudged already, and not yet awake
 
-
-class ThreadEar(ABC, Generic[What, AnyConnection]):
+class Ear(ABC, Generic[What, AnyConnection]):
     """The ear of one store."""
 
-    def __init__(self) -> None:
+    def __init__(self, driver: base.Driver, *, read_by_waiters: bool) -> None:
+        self._driver = driver
+        self._read_by_waiters = read_by_waiters
         self._connection: AnyConnection | None = None
         self._fresh()
 
     def _fresh(self) -> None:
-        self._bells: dict[What, list[ThreadBell[What]]] = {}
-        self._mutex = threading.Lock()
-        self._listener: ThreadBell[What] | None = None  # whose thread reads the connection
+        self._bells: dict[What, list[Bell[What]]] = {}
+        self._mutex = self._driver.mutex()
+        self._reader: Bell[What] | None = None  # whose thread reads the connection
 
     @property
     def is_open(self) -> bool:
         return self._connection is not None
 
-    def expect(self, what: What) -> ThreadBell[What]:
-        bell = ThreadBell(what)
+    def expect(self, what: What) -> Bell[What]:
+        bell = Bell(what, self._driver.bell())
         with self._mutex:
             self._bells[what] = [*self._bells.get(what, ()), bell]
         return bell
 
-    def forget(self, bell: ThreadBell[What]) -> None:
+    def forget(self, bell: Bell[What]) -> None:
         with self._mutex:
             others = tuple(one for one in self._bells.get(bell.what, ()) if one is not bell)
             if others:
@@ -82,22 +77,24 @@ class ThreadEar(ABC, Generic[What, AnyConnection]):
             else:
                 self._bells.pop(bell.what, None)
 
-    async def hear(self, bell: ThreadBell[What], timeout: float) -> None:
+    async def hear(self, bell: Bell[What], timeout: float) -> None:
         """Until it rings, or the connection breaks, or `timeout`."""
-        deadline = time.monotonic() + timeout
+        now = self._driver.now
+        deadline = now() + timeout
         try:
             bell.waiting = True
-            while not bell.rung and (left := deadline - time.monotonic()) > 0:
-                if self._connection is None:
+            while not bell.rung and (left := deadline - now()) > 0:
+                if not self.is_open:
                     break  # lost before we came: look again, which opens it anew
-                with self._mutex:
-                    if self._listener is None:
-                        self._listener = bell
-                if self._listener is bell:
-                    self._listen(bell, deadline)
-                    self._stop_listening(bell)
+                if self._read_by_waiters:
+                    with self._mutex:
+                        if self._reader is None:
+                            self._reader = bell
+                if self._reader is bell:
+                    self._listen(bell, left)
+                    self._stop_reading(bell)
                 else:
-                    bell.lock.acquire(timeout=left)
+                    await bell.wait(left)
             self._leave(bell)
         except BaseException:  # an interruption, at any line: also of the one above
             self._leave(bell)
@@ -115,27 +112,33 @@ class ThreadEar(ABC, Generic[What, AnyConnection]):
         if connection is not None:
             # A thread may be reading it: closed under its feet, the descriptor could become somebody else's.
             connection.hang_up()
-            if self._listener is None:
+            if self._reader is None:
                 connection.close()
             for bell in bells:
                 bell.ring()
 
     def wake_waiters(self) -> None:
-        """All who hear now, from any thread: whoever reads the connection can only be woken by its end."""
-        self.lose()
+        """All who hear now, from any thread. Whoever reads the connection can only be woken by its end."""
+        if self._read_by_waiters:
+            self.lose()
+            return
+        with self._mutex:
+            bells = [bell for some in self._bells.values() for bell in some]
+        for bell in bells:
+            bell.ring()
 
-    # ---- in the thread that listens
+    # ---- in the thread that reads
 
     @abstractmethod
-    def _read(self, connection: AnyConnection, mine: ThreadBell[What], deadline: float) -> None:
-        """Ring what is heard, until `mine` has rung or `deadline`; Unavailable if the connection is no good."""
+    def _read(self, connection: AnyConnection, mine: Bell[What], within: float) -> None:
+        """Ring what is heard, until `mine` has rung, or so many seconds; Unavailable if the connection is no good."""
 
-    def _listen(self, mine: ThreadBell[What], deadline: float) -> None:
+    def _listen(self, mine: Bell[What], within: float) -> None:
         connection = self._connection
         if connection is None:
             return
         try:
-            self._read(connection, mine, deadline)
+            self._read(connection, mine, within)
         except Unavailable:
             self.lose()
         except BaseException:  # Ctrl-C in mid-message: what was read of it is gone
@@ -145,16 +148,18 @@ class ThreadEar(ABC, Generic[What, AnyConnection]):
             if self._connection is not connection:
                 connection.close()
 
-    def _stop_listening(self, mine: ThreadBell[What]) -> None:
+    def _stop_reading(self, mine: Bell[What]) -> None:
         with self._mutex:
-            if self._listener is mine:
-                self._listener = None
+            if self._reader is mine:
+                self._reader = None
 
-    def _leave(self, mine: ThreadBell[What]) -> None:
-        """Somebody else has to listen, if anybody waits and nobody does."""
+    def _leave(self, mine: Bell[What]) -> None:
+        """Somebody else has to read, if anybody waits and nobody does."""
         mine.waiting = mine.rung = False
-        self._stop_listening(mine)
-        if self._listener is not None or (len(self._bells) == 1 and len(self._bells.get(mine.what, ())) <= 1):
+        if not self._read_by_waiters:
+            return
+        self._stop_reading(mine)
+        if self._reader is not None or (len(self._bells) == 1 and len(self._bells.get(mine.what, ())) <= 1):
             return
         with self._mutex:
             other = next((one for some in self._bells.values() for one in some if one.waiting), None)
