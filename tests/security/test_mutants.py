@@ -262,7 +262,7 @@ MUTANTS = {
         salted,
         salted.Login,
         "is_whole",
-        "if lacking and _has_hung_up(line):",
+        "if lacking and has_hung_up(line.fileno()):",
         "if False:",
         salts.hung_up_in_a_word,
     ),
