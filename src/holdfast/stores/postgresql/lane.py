@@ -53,10 +53,21 @@ class Lane(LibpqConnection):
         self._writing = False
         self._number = -1
         self._unasked = 0  # how often something came, since it was asked anything
+        self._errors: select.poll | None = None
 
     def start(self) -> None:
         self._number = self.fileno()  # libpq forgets it when the connection breaks, but the loop has to
-        self.loop.add_reader(self._number, self._readable)
+        if not isinstance(self.loop, asyncio.SelectorEventLoop):
+            self._errors = select.poll()
+            self._errors.register(self._number, 0)
+        self.loop.add_reader(self._number, self._heard)
+
+    def _heard(self) -> None:
+        """uvloop tells of a reset once, and never again; libpq sees it only when it has read what came before."""
+        if self.open:
+            self._readable()
+        if self.open and self._errors is not None and self._errors.poll(0):
+            self.loop.call_soon(self._heard)
 
     async def until_ready(self, what: int, deadline: float) -> bool:
         """While it is connecting."""
