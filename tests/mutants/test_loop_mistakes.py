@@ -99,13 +99,6 @@ MUTANTS = [
         (("return self.connection.stranded", "return False"),),
         STRANDED,
     ),
-    Mutant(
-        "PostgreSQL: on uvloop a reset that comes with an answer is not noticed",
-        "stores/postgresql/lane.py",
-        (("if self._told_once and self.open", "if False"),),
-        "tests/stores/postgresql/test_sessions.py::"
-        "test_on_uvloop_a_reset_that_comes_with_an_answer_is_a_loss_told_at_once",
-    ),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import uvloop
 
 from holdfast import Unavailable
 from holdfast.stores.postgresql import lane, session_wire, store
@@ -16,6 +17,7 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
 
 from ..hands import until
+from . import test_resets as resets
 from . import test_sessions as sessions
 from . import test_trouble as trouble
 from .stores import OpenStore
@@ -165,3 +167,11 @@ def test_found_a_watch_that_cannot_be_woken_before_it_listens(
     monkeypatch.setattr(trouble, "SOON", 3.0)
     with pytest.raises((*FOUND, TimeoutError)):
         trouble.test_a_watch_that_is_only_about_to_listen_is_woken(postgresql, proxy, opened)
+
+
+def test_found_a_reset_that_is_looked_for_once(
+    postgresql: PostgreSQL, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane.Lane, "_something_came", lambda self: self._readable())
+    with pytest.raises(FOUND):
+        resets.test_who_waits_for_an_answer_asks_again_at_once(postgresql, proxy, uvloop.new_event_loop)

@@ -61,8 +61,15 @@ class Lane(LibpqConnection):
 
     def start(self) -> None:
         self._number = self.fileno()  # libpq forgets it when the connection breaks, but the loop has to
-        self.loop.add_reader(self._number, self._readable)
+        self.loop.add_reader(self._number, self._something_came)
         self._told_once = not isinstance(self.loop, asyncio.SelectorEventLoop)
+
+    def _something_came(self) -> None:
+        """libpq sees a reset only when it has read what came before."""
+        if self.open:
+            self._readable()
+        if self.open and self._told_once and has_failed(self._number):
+            self.loop.call_soon(self._something_came)
 
     async def until_ready(self, what: int, deadline: float) -> bool:
         """While it is connecting."""
@@ -146,11 +153,6 @@ class Lane(LibpqConnection):
             self.fail(error)
 
     def _readable(self) -> None:
-        self._take_in()
-        if self._told_once and self.open and has_failed(self._number):
-            self.fail(self.broken(Exception("it was reset")))
-
-    def _take_in(self) -> None:
         refused: ServerError | None = None
         try:
             rows = self.rows(self._found, take=True)
