@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,6 +17,7 @@ import holdfast
 from holdfast import Locks, NotAcquired
 from holdfast.asking import Ask
 from holdfast.drivers.base import finish
+from holdfast.drivers.threads import Flag
 from holdfast.lease import RELEASED, Lease
 from holdfast.leaving import Leaving
 from holdfast.renewal import Renewer
@@ -171,3 +173,48 @@ def test_a_release() -> None:
                 pass
             lease = None
             is_free(other, interruption)
+
+
+def test_a_lock_that_stays() -> None:
+    with holdfast.connect("memory://interrupted keeper") as locks, holdfast.connect("memory://interrupted keeper") as other:
+        for interruption in everywhere():
+            try:
+                with interruption, locks.lock("x", ttl=600, keep=0.001, timeout=1):
+                    pass
+            except Stop:
+                pass
+            is_free(other, interruption)
+
+
+def test_whoever_waits_for_a_loss_stops_nobody_who_tells_of_it() -> None:
+    """Here it broke: the mutex of threading.Event stayed locked, and the renewer would have hung in telling of the loss."""
+    for interruption in everywhere():
+        with holdfast.connect("memory://interrupted loss") as locks, locks.lock("x", ttl=600) as lease:
+            loss = lease.lost
+            try:
+                with interruption:
+                    loss.wait(0.001)
+            except Stop:
+                pass
+            told = threading.Thread(target=loss.over, daemon=True)
+            told.start()
+            told.join(5)
+            assert not told.is_alive(), f"stuck, after an interruption at {interruption.where}"
+
+
+def test_a_flag_is_seen_by_whoever_waits_before_and_after() -> None:
+    flag = Flag()
+    assert not flag.wait(0)
+    seen: list[bool] = []
+    waiters = [threading.Thread(target=lambda: seen.append(flag.wait(30)), daemon=True) for _ in range(3)]
+    for one in waiters:
+        one.start()
+    until(lambda: len(flag._waiting) == 3)
+    flag.set()
+    for one in waiters:
+        one.join(5)
+    assert seen == [True] * 3
+    assert flag.wait()
+    assert flag._waiting == []
+    flag.clear()
+    assert not flag.wait(0)

@@ -33,7 +33,8 @@ class Watcher:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._heard = threading.Condition(threading.Lock())
+        self._hearing = threading.Lock()
+        self._heard = threading.Condition(self._hearing)
         self._watched: set[BlockingSession] = set()
         self._thread: threading.Thread | None = None
         self._wake: tuple[int, int] | None = None  # there while it runs
@@ -65,12 +66,12 @@ class Watcher:
 
     def tell(self) -> None:
         """Something was heard from one, or it has ended."""
-        with self._heard:
+        with self._hearing:
             self._heard.notify_all()
 
     def wait_for(self, condition: Callable[[], bool], within: float) -> None:
         self._nudge()
-        with self._heard:
+        with self._hearing:
             self._heard.wait_for(condition, max(0.0, within))
 
     def _nudge(self) -> None:
