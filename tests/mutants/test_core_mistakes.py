@@ -61,16 +61,27 @@ MUTANTS = [
             ),
             (
                 "        self._connection, self._cursor = connection, cursor\n",
-                "        self._connection, self._cursor = connection, cursor\n        print(end='')\n        self._closing = closing\n",
+                "        self._connection, self._cursor = connection, cursor\n        len('')\n        self._closing = closing\n",
             ),
         ),
-        "tests/stores/test_sqlite_file.py::test_an_interruption_while_it_is_opened_leaves_nothing_that_cannot_be_closed",
+        INTERRUPTED + "test_an_sqlite_file_that_is_being_opened",
     ),
     Mutant(
         "a claim that was not answered is made again, although the connection was closed meanwhile",
         "engine.py",
-        (("                if self.closed:  # meanwhile: what would be granted now", "                if False:  # meanwhile: what"),),
+        (
+            (
+                "                if self.closed:  # meanwhile: what would be granted now",
+                "                if False:  # meanwhile: what",
+            ),
+        ),
         "tests/test_engine.py::test_a_claim_that_was_not_answered_is_not_made_again_once_the_connection_is_closed",
+    ),
+    Mutant(
+        "what a thread was to do, whose start was interrupted, is kept by its own traceback",
+        "drivers/starting.py",
+        (("            del cause  # else", "            pass  # else"),),
+        INTERRUPTED + "test_a_lock_that_stays",
     ),
     Mutant(
         "a lease that was dropped, and whose bell was not rung since somebody interrupted that",
