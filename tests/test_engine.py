@@ -426,3 +426,21 @@ def test_who_would_wait_for_itself_is_refused_at_once(driver: Manual, locks: Loc
         driver.myself = driver
     with election.lead():
         pass
+
+
+def test_a_claim_that_was_not_answered_is_not_made_again_once_the_connection_is_closed(
+    driver: Manual, locks: Locks
+) -> None:
+    """Whatever would be granted then, nobody could give back: and whoever asked is told now, not after another round."""
+    hand = tamper(locks)
+
+    def closed_meanwhile(method: str) -> None:
+        if method == "claim":
+            locks._engine.closed = True
+            raise Unavailable("no answer")
+
+    hand.before = closed_meanwhile
+    with pytest.raises(Misuse, match="was closed"):
+        locks.lock("x").acquire()
+    assert hand.calls.count("claim") == 1
+    assert "release" in hand.calls  # the first one may have arrived

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import sqlite3
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -15,11 +18,13 @@ import pytest
 import holdfast
 from holdfast import Locks, NotAcquired
 from holdfast.asking import Ask
-from holdfast.drivers.base import finish
+from holdfast.drivers.base import boot_time, finish
+from holdfast.drivers.threads import Flag, Threads
 from holdfast.lease import RELEASED, Lease
 from holdfast.leaving import Leaving
 from holdfast.renewal import Renewer
 from holdfast.staying import Stay
+from holdfast.stores.sqlite.database import Database
 
 from .interrupting import Interruption, Stop
 from .test_leaving import until
@@ -171,3 +176,71 @@ def test_a_release() -> None:
                 pass
             lease = None
             is_free(other, interruption)
+
+
+def test_a_lock_that_stays() -> None:
+    with (
+        holdfast.connect("memory://interrupted keeper") as locks,
+        holdfast.connect("memory://interrupted keeper") as other,
+    ):
+        for interruption in everywhere():
+            try:
+                with interruption, locks.lock("x", ttl=600, keep=0.001, timeout=1):
+                    pass
+            except Stop:
+                pass
+            is_free(other, interruption)
+
+
+def test_whoever_waits_for_a_loss_stops_nobody_who_tells_of_it() -> None:
+    """Here it broke: the mutex of threading.Event stayed locked, and the renewer would have hung in telling of the loss."""
+    for interruption in everywhere():
+        with holdfast.connect("memory://interrupted loss") as locks, locks.lock("x", ttl=600) as lease:
+            loss = lease.lost
+            try:
+                with interruption:
+                    loss.wait(0.001)
+            except Stop:
+                pass
+            told = threading.Thread(target=loss.over, daemon=True)
+            told.start()
+            told.join(5)
+            assert not told.is_alive(), f"stuck, after an interruption at {interruption.where}"
+
+
+def test_a_flag_is_seen_by_whoever_waits_before_and_after() -> None:
+    flag = Flag()
+    assert not flag.wait(0)
+    seen: list[bool] = []
+    waiters = [threading.Thread(target=lambda: seen.append(flag.wait(30)), daemon=True) for _ in range(3)]
+    for one in waiters:
+        one.start()
+    until(lambda: len(flag._waiting) == 3)
+    flag.set()
+    for one in waiters:
+        one.join(5)
+    assert seen == [True] * 3
+    assert flag.wait()
+    assert flag._waiting == []
+    flag.clear()
+    assert not flag.wait(0)
+
+
+@pytest.mark.parametrize("state", ["new", "known"])
+def test_an_sqlite_file_that_is_being_opened(tmp_path: Path, state: str) -> None:
+    """Here it broke: close() said AttributeError; and whoever kept the exception, kept the file locked."""
+    for number, interruption in enumerate(everywhere(lambda code: code is Database.open.__code__)):
+        file = tmp_path / ("known" if state == "known" else f"{number}")
+        one = Database(str(file), Threads(), boot_time, "boot")
+        kept: list[BaseException] = []
+        try:
+            with interruption:
+                one.open()
+        except Stop as stop:
+            kept.append(stop)
+        one.close()
+        if file.exists():
+            other = sqlite3.connect(file, timeout=0, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            other.close()
+        assert bool(kept) == bool(interruption.where), interruption.where

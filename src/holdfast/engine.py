@@ -155,6 +155,9 @@ class Engine:
                 answer = await self.store.claim(claim, within)
             except Unavailable as error:  # once more: the answer may have been lost, and repeating finds it
                 self._store_failed("claim", claim, error)
+                if self.closed:  # meanwhile: what would be granted now, nobody could give back
+                    self._under_way[claim.holder] = True
+                    raise self._closed(name) from error
                 # A round of its own where the caller has the time: an election of the store's leader takes about that long.
                 left = ROUND if timeout is None else min(ROUND, started + timeout + FIND_OUT - now())
                 if left <= 0:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
@@ -19,7 +18,7 @@ from .asking import Ask, GiveUp
 from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_ttl
 from .decorating import Key
 from .drivers.base import finish
-from .drivers.threads import Threads
+from .drivers.threads import Flag, Threads
 from .electing import Leader
 from .engine import CLOSING, Engine
 from .errors import LeaseLost, NotAcquired, Unavailable
@@ -54,7 +53,7 @@ class Loss(CoreLoss):
     """Set when the lease is lost: `is_set()`, `wait(timeout)`, or just its truth value."""
 
     def __init__(self, lease: Lease) -> None:
-        self._event = threading.Event()
+        self._event = Flag()
         super().__init__(lease)
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -40,6 +40,50 @@ MUTANTS = [
         "tests/test_dropped.py::test_a_signal_handler_that_raises_while_a_lease_is_dropped_keeps_no_lock",
     ),
     Mutant(
+        "whoever waits for a loss, and is interrupted, leaves a mutex locked that the renewer needs",
+        "sync.py",
+        (("        self._event = Flag()\n", "        self._event = __import__('threading').Event()\n"),),
+        INTERRUPTED + "test_whoever_waits_for_a_loss_stops_nobody_who_tells_of_it",
+    ),
+    Mutant(
+        "a condition is entered, and a signal handler that raises there leaves it locked for ever",
+        "stores/zookeeper/sessions.py",
+        (("        with self._mutex:  # under one lock", "        with self._condition:  # under one lock"),),
+        "tests/drivers/test_mutexes.py::test_nobody_enters_a_condition",
+    ),
+    Mutant(
+        "SQLite: a connection that can be used before it can be closed",
+        "stores/sqlite/database.py",
+        (
+            (
+                "        self._identity, self._closing = (status.st_dev, status.st_ino), closing\n",
+                "        self._identity = (status.st_dev, status.st_ino)\n",
+            ),
+            (
+                "        self._connection, self._cursor = connection, cursor\n",
+                "        self._connection, self._cursor = connection, cursor\n        len('')\n        self._closing = closing\n",
+            ),
+        ),
+        INTERRUPTED + "test_an_sqlite_file_that_is_being_opened",
+    ),
+    Mutant(
+        "a claim that was not answered is made again, although the connection was closed meanwhile",
+        "engine.py",
+        (
+            (
+                "                if self.closed:  # meanwhile: what would be granted now",
+                "                if False:  # meanwhile: what",
+            ),
+        ),
+        "tests/test_engine.py::test_a_claim_that_was_not_answered_is_not_made_again_once_the_connection_is_closed",
+    ),
+    Mutant(
+        "what a thread was to do, whose start was interrupted, is kept by its own traceback",
+        "drivers/starting.py",
+        (("            del cause  # else", "            pass  # else"),),
+        INTERRUPTED + "test_a_lock_that_stays",
+    ),
+    Mutant(
         "a lease that was dropped, and whose bell was not rung since somebody interrupted that",
         "lease.py",
         (("                self._engine.renewer.ring()\n", "                pass\n"),),

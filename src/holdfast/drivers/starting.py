@@ -27,9 +27,14 @@ def start(work: Callable[[], None], name: str) -> threading.Thread:
         # It may also say RuntimeError, since the mutex that it waited with is not locked; or KeyError, since the thread was
         # quicker to strike itself off: tell what really happened.
         cause = error.__context__
-        if isinstance(error, RuntimeError | KeyError) and cause is not None and cause is not before:
-            raise cause from None
-        raise
+        try:
+            if isinstance(error, RuntimeError | KeyError) and cause is not None and cause is not before:
+                raise cause from None
+            raise
+        finally:
+            del (
+                cause
+            )  # else this frame, and what was to be done, would be kept by its own traceback, until somebody collects
 
 
 def _work_off(todo: list[Callable[[], None]]) -> None:

@@ -42,6 +42,36 @@ class ThreadBell:
         pass
 
 
+class Flag:
+    """As threading.Event, but nothing is locked: when a signal handler raises in `wait`, others can still set it.
+
+    An event's mutex is then never let go of, and whoever sets it, the renewer say, would hang for ever.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._waiting: list[ThreadBell] = []
+
+    def set(self) -> None:
+        self._set = True
+        for bell in tuple(self._waiting):
+            bell.ring()
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        bell = ThreadBell()
+        try:
+            self._waiting.append(bell)  # before the look: whoever sets it after that rings
+            if not self._set:
+                finish(bell.wait(FOREVER if timeout is None else timeout))
+        finally:
+            with contextlib.suppress(ValueError):  # interrupted before it stood there
+                self._waiting.remove(bell)
+        return self._set
+
+
 def _run(main: Main, needed: Callable[[], bool]) -> None:
     while True:
         try:

@@ -118,18 +118,19 @@ class ThreadGate(Gate):
     def __init__(self, *, patience: float = PATIENCE, **limits: Any) -> None:
         super().__init__(**limits)
         self._patience = patience
-        self._changed = threading.Condition()
+        self._mutex = threading.RLock()
+        self._changed = threading.Condition(self._mutex)
 
     def acquire(self, mark: Mark, vouched: bool = True) -> Callable[[], None]:
         """Wait to be let in; returns what leaves."""
-        with self._changed:
+        with self._mutex:
             if not self._changed.wait_for(lambda: self.enter(mark, vouched), self._patience):
                 raise _too_long(mark, self._patience)
         left = False
 
         def leave() -> None:
             nonlocal left
-            with self._changed:
+            with self._mutex:
                 if not left:
                     left = True
                     if self.leave(mark):

@@ -19,12 +19,13 @@ class Crew:
         self._size = size
         self._name = name
         self._ready: deque[Callable[[], None]] = deque()
-        self._wake = threading.Condition(threading.Lock())
+        self._mutex = threading.Lock()
+        self._wake = threading.Condition(self._mutex)
         self._threads: set[threading.Thread] = set()
         self._idle = 0
 
     def submit(self, work: Callable[[], None]) -> None:
-        with self._wake:
+        with self._mutex:
             self._ready.append(work)
             self._call_somebody()
 
@@ -38,7 +39,7 @@ class Crew:
         _mine.crew = self
         me = threading.current_thread()
         while True:
-            with self._wake:
+            with self._mutex:
                 if me not in self._threads:  # its start was interrupted
                     return
                 while not self._ready:
@@ -63,12 +64,12 @@ def waiting() -> Iterator[None]:
     if crew is None:
         yield
         return
-    with crew._wake:
+    with crew._mutex:
         crew._size += 1
         if crew._ready:
             crew._call_somebody()
     try:
         yield
     finally:
-        with crew._wake:
+        with crew._mutex:
             crew._size -= 1

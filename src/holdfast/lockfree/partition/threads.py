@@ -12,6 +12,7 @@ from typing import Any
 from ...claim import valid_timeout
 from ...drivers.base import boot_time, finish
 from ...drivers.starting import start
+from ...drivers.threads import Flag
 from ...errors import HoldfastError, StaleToken
 from ..patience import Patience
 from .line import THREADS, Line
@@ -25,15 +26,16 @@ class Worker(AnyWorker):
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self._kicked = threading.Event()
-        self._changed = threading.Condition()
+        self._kicked = Flag()
+        self._mutex = threading.RLock()
+        self._changed = threading.Condition(self._mutex)
         self._stop = False
         self._thread: threading.Thread | None = None
         member.kick = self._kicked.set
 
     def ready(self, timeout: float | None = None) -> bool:
         """Wait until our share is in our hands, and nothing else. False: not within `timeout` seconds."""
-        with self._changed:
+        with self._mutex:
             self._changed.wait_for(lambda: self._stop or self._member.settled(), valid_timeout(timeout))
         return self._member.settled()
 
@@ -49,7 +51,7 @@ class Worker(AnyWorker):
         while not finish(self._member.depart()) and boot_time() < give_up:
             self._kicked.clear()
             self._kicked.wait(0.05)
-        with self._changed:
+        with self._mutex:
             self._changed.notify_all()
 
     def __enter__(self) -> Worker:
@@ -62,7 +64,7 @@ class Worker(AnyWorker):
         while not self._stop:
             with suppress(HoldfastError):  # the store is away: leases run out, and `working` knows
                 finish(self._member.look())
-            with self._changed:
+            with self._mutex:
                 self._changed.notify_all()
             self._kicked.wait(self._member.pause())
             self._kicked.clear()

@@ -39,7 +39,8 @@ class Errands:
     def forked(self) -> None:
         """In a forked child nothing is held, and the thread is the parent's."""
         self._asked: deque[Callable[[], None]] = deque()
-        self._changed = threading.Condition()
+        self._mutex = threading.RLock()
+        self._changed = threading.Condition(self._mutex)
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._ends: dict[str, float] = {}  # by holder: when to let go of what nobody has kept
@@ -96,12 +97,12 @@ class Errands:
         except Unavailable:
             self._ask(at_last)  # hanging up twice is harmless
         finally:
-            with self._changed:
+            with self._mutex:
                 self._stopping = True
                 self._changed.notify()
 
     def _ask(self, errand: Callable[[], None]) -> None:
-        with self._changed:
+        with self._mutex:
             self._stopping = False
             self._asked.append(errand)
             self._changed.notify()
@@ -116,7 +117,7 @@ class Errands:
         me = threading.current_thread()
         while True:
             wait = self._end_what_is_over()
-            with self._changed:
+            with self._mutex:
                 if self._thread is not me:  # its start was interrupted, and there is another by now
                     return
                 if not self._asked and not self._stopping:

@@ -391,12 +391,12 @@ class EtcdStore:
             session.confirm(done.header.term, sent)
             if not done.succeeded:
                 return None
-            entry.moving = False
             if not same:
                 if self._keys.inside(claim) != entry.at.inside:
                     entry.created = done.header.revision
                 entry.becomes(claim)
                 entry.session = session
+                entry.moving = False  # last: interrupted before, whoever leaves still looks wherever it may stand
             entry.deadline = sent + claim.ttl
             self._sweeper.alarm.expect(entry.deadline)
             if session.live_until >= sent + claim.ttl:

@@ -163,20 +163,21 @@ class Database:
             raise self._in_words(error) from None
         try:
             self._prepare(connection)
-        except sqlite3.Error as error:
+            status = os.stat(self.path)
+            cursor = connection.cursor()
+            # Forgotten by its user, it is closed without complaint. At exit lifecycle.py sees to it, before.
+            closing = weakref.finalize(self, connection.close)
+            closing.atexit = False
+        except (
+            BaseException
+        ) as error:  # also a signal handler's: else the file stays locked for as long as somebody has that
             connection.close()
-            if _is_busy(error):
-                raise
-            raise self._in_words(error) from None
-        except HoldfastError:
-            connection.close()
+            if isinstance(error, sqlite3.Error) and not _is_busy(error):
+                raise self._in_words(error) from None
             raise
-        status = os.stat(self.path)
-        self._identity = status.st_dev, status.st_ino
-        self._connection, self._cursor = connection, connection.cursor()
-        # Forgotten by its user, it is closed without complaint. At exit lifecycle.py sees to it, before.
-        self._closing = weakref.finalize(self, connection.close)
-        self._closing.atexit = False
+        # All at once, nothing is called here: no interruption leaves a connection that nobody can close.
+        self._identity, self._closing = (status.st_dev, status.st_ino), closing
+        self._connection, self._cursor = connection, cursor
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:

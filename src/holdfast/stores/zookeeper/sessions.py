@@ -54,7 +54,9 @@ class Sessions:
         """Start afresh. What was inherited is dropped as it is: its threads are the parent's, and so is its session."""
         self.records: dict[str, Record] = {}
         self._open: dict[float, Session] = {}
-        self._condition = threading.Condition()
+        # Entered by itself: a condition's own `with` is Python, and a signal handler that raises there leaves it locked for ever.
+        self._mutex = threading.RLock()
+        self._condition = threading.Condition(self._mutex)
         self._sweeping = threading.RLock()  # a record is either extended or taken away, never both
         self._housekeeper: threading.Thread | None = None
         self._wake_at = float("inf")
@@ -69,7 +71,7 @@ class Sessions:
         return await self._opened(connected[0] if connected else 12.0, give_up)
 
     async def _opened(self, seconds: float, give_up: float) -> Session:
-        with self._condition:  # under one lock with the end of those that are of no use: nobody gets one that is ending
+        with self._mutex:  # under one lock with the end of those that are of no use: nobody gets one that is ending
             session = self._open.get(seconds)
             if new := session is None or session.dead:
                 if self._closed:
@@ -169,7 +171,7 @@ class Sessions:
 
     async def close(self, within: float) -> None:
         """All sessions at once; one whose server is silent ends in the background."""
-        with self._condition:
+        with self._mutex:
             self._closed = True
             sessions = list(self._open.values())
             self._condition.notify()
@@ -185,7 +187,7 @@ class Sessions:
     # ---- the housekeeper
 
     def _mind(self, when: float) -> None:
-        with self._condition:
+        with self._mutex:
             self._wake_at = min(when, self._wake_at)
             if self._housekeeper is None and not self._closed:
                 self._housekeeper = start(self._run, "holdfast-zookeeper")
@@ -194,7 +196,7 @@ class Sessions:
 
     def _run(self) -> None:
         while True:
-            with self._condition:
+            with self._mutex:
                 if self._housekeeper is not threading.current_thread():  # its start was interrupted
                     return
                 if not self._closed:
@@ -206,14 +208,14 @@ class Sessions:
             with suppress(Exception):  # nothing may end it: the next round tries again
                 self._mind_sessions()
                 self._sweep(list(self.records.values()))
-            with self._condition:
+            with self._mutex:
                 soonest = min(
                     (max(one.until, one.retry_at) for one in list(self.records.values())), default=float("inf")
                 )
                 self._wake_at = min(self._wake_at, soonest, self._driver.now() + IDLE / 4)
 
     def _mind_sessions(self) -> None:
-        with self._condition:
+        with self._mutex:
             now = self._driver.now()
             busy = {id(record.session) for record in list(self.records.values())}
             for seconds, session in list(self._open.items()):
