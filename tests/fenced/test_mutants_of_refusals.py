@@ -26,6 +26,7 @@ from . import test_sql_autocommit as autocommit
 from . import test_sql_commit_inside as inside
 from . import test_sql_details as details
 from . import test_sql_interrupted as interrupted
+from . import test_sql_row_columns as columns
 from .sql_drivers import DRIVERS
 
 pytestmark = pytest.mark.server
@@ -120,8 +121,18 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         ),
     ),
     "a lost id is permission": (
-        place, place.Place, "accepted", "0 < outcome.last_id", "0 <= outcome.last_id",
+        place, place.Place, "accepted", "outcome.last_id == self.mark.token", "outcome.last_id in (0, self.mark.token)",
         lambda request: details.test_a_lost_last_insert_id_is_no_permission(),
+    ),
+    "what is kept is not looked at": (
+        place, place.Place, "accepted", "outcome.last_id == self.mark.token", "0 < outcome.last_id <= self.mark.token",
+        lambda request: columns.test_what_cannot_keep_a_token_lets_no_stale_one_in("pymysql", "fence FLOAT", "", request),
+    ),
+    "a table without transactions": (
+        place, place.Place, "__init__", 'texts(dialect)["flaw"]', '"SELECT 1 FROM dual WHERE FALSE"',
+        lambda request: columns.test_what_cannot_keep_a_token_lets_no_stale_one_in(
+            "pymysql", "fence BIGINT) ENGINE = MyISAM -- (", "", request
+        ),
     ),
     "a link is followed": (
         files, files, "_open_plain", "os.O_NOFOLLOW | ", "",

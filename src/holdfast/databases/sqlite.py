@@ -14,9 +14,7 @@ from .wire import NOTHING, Outcome, Queries, names_of, settle
 class SqliteWire(Queries):
     dialect = SQLITE
     style = QMARK
-    _before: tuple[object, str | None] | None = (
-        None  # `autocommit` (Python 3.12) and `isolation_level`, while they are ours
-    )
+    _before: tuple[Any, Any] | None = None  # `autocommit` (Python 3.12) and `isolation_level`, while they are ours
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
@@ -124,6 +122,7 @@ class SqliteWire(Queries):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         autocommit, level = self._before
-        self._before, connection.isolation_level = None, level
+        self._before = None
+        connection.isolation_level = level
         if autocommit is not None:
             connection.autocommit = autocommit  # type: ignore[attr-defined]
