@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -71,7 +72,8 @@ def sealed(connection: Any, table: str, token: int) -> None:
             pass
 
 
-def made(driver: str, column: str, mode: str, request: pytest.FixtureRequest) -> tuple[Any, str]:
+@contextlib.contextmanager
+def made(driver: str, column: str, mode: str, request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
     connection = DRIVERS[driver].connect(request.getfixturevalue(DRIVERS[driver].server))
     table = f"marked_{time.time_ns()}"
     if mode:
@@ -81,7 +83,11 @@ def made(driver: str, column: str, mode: str, request: pytest.FixtureRequest) ->
         say(connection, "CREATE DOMAIN fence_domain AS bigint CHECK (value > 0)")
     say(connection, f"CREATE TABLE {table} (id INT PRIMARY KEY, {column})")
     say(connection, f"INSERT INTO {table} (id) VALUES (1)")  # noqa: S608
-    return connection, table
+    try:
+        yield connection, table
+        say(connection, f"DROP TABLE {table}")
+    finally:
+        DRIVERS[driver].close(connection)
 
 
 @pytest.mark.parametrize(
@@ -91,38 +97,32 @@ def made(driver: str, column: str, mode: str, request: pytest.FixtureRequest) ->
 def test_what_cannot_keep_a_token_lets_no_stale_one_in(
     driver: str, column: str, mode: str, request: pytest.FixtureRequest
 ) -> None:
-    connection, table = made(driver, column, mode, request)
-    with contextlib.suppress(Exception):  # in SQLite the first one is kept, as text
-        sealed(connection, table, TOKEN + 5)
-    for token in (TOKEN + 4, TOKEN - 10**12, TOKEN + 6):  # the last one is no stale one; but who could know?
-        with pytest.raises(Exception, match=r"cannot keep the token|overflow") as caught:
-            sealed(connection, table, token)
-        assert isinstance(caught.value, Misuse) == ("numeric(" not in column)
-    say(connection, f"DROP TABLE {table}")
-    DRIVERS[driver].close(connection)
+    with made(driver, column, mode, request) as (connection, table):
+        with contextlib.suppress(Exception):  # in SQLite the first one is kept, as text
+            sealed(connection, table, TOKEN + 5)
+        for token in (TOKEN + 4, TOKEN - 10**12, TOKEN + 6):  # the last one is no stale one; but who could know?
+            with pytest.raises(Exception, match=r"cannot keep the token|overflow") as caught:
+                sealed(connection, table, token)
+            assert isinstance(caught.value, Misuse) == ("numeric(" not in column)
 
 
 @pytest.mark.server
 def test_text_does_not_compare_as_text(request: pytest.FixtureRequest) -> None:
-    connection, table = made("pymysql", "fence VARCHAR(40)", "", request)
-    for seen, stale in ((10, 9), (TOKEN, 10), (TOKEN + 5, TOKEN + 4)):
-        sealed(connection, table, seen)
-        with pytest.raises(Misuse, match="cannot keep"):
-            sealed(connection, table, stale)
-    say(connection, f"DROP TABLE {table}")
-    connection.close()
+    with made("pymysql", "fence VARCHAR(40)", "", request) as (connection, table):
+        for seen, stale in ((10, 9), (TOKEN, 10), (TOKEN + 5, TOKEN + 4)):
+            sealed(connection, table, seen)
+            with pytest.raises(Misuse, match="cannot keep"):
+                sealed(connection, table, stale)
 
 
 @pytest.mark.parametrize(
     ("driver", "column"), [pytest.param(*one, marks=() if one[0] == "sqlite3" else pytest.mark.server) for one in FIT]
 )
 def test_what_can_keep_a_token_is_taken_as_it_is(driver: str, column: str, request: pytest.FixtureRequest) -> None:
-    connection, table = made(driver, column, "", request)
-    for token in (9, 10, TOKEN, TOKEN, TOKEN + 5):
-        sealed(connection, table, token)
-    for token in (TOKEN + 4, 10, 9):
-        with pytest.raises(StaleToken) as caught:
+    with made(driver, column, "", request) as (connection, table):
+        for token in (9, 10, TOKEN, TOKEN, TOKEN + 5):
             sealed(connection, table, token)
-        assert caught.value.seen == TOKEN + 5
-    say(connection, f"DROP TABLE {table}")
-    DRIVERS[driver].close(connection)
+        for token in (TOKEN + 4, 10, 9):
+            with pytest.raises(StaleToken) as caught:
+                sealed(connection, table, token)
+            assert caught.value.seen == TOKEN + 5
