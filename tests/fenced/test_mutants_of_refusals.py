@@ -27,6 +27,7 @@ from . import test_sql_commit_inside as inside
 from . import test_sql_details as details
 from . import test_sql_interrupted as interrupted
 from . import test_sql_row_columns as columns
+from . import test_sql_sessions as sessions
 from .sql_drivers import DRIVERS
 
 pytestmark = pytest.mark.server
@@ -114,6 +115,18 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
             request.getfixturevalue("postgresql")
         ),
     ),
+    "a session of two databases": (
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_keep_to_one", "if connection is not ours:", "if False:",
+        lambda request: sessions.test_a_session_of_two_databases_changes_only_the_one_with_the_mark(
+            request.getfixturevalue("tmp_path"), "binds", "added"
+        ),
+    ),
+    "a second database that was swallowed": (
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_commit", "if self._strayed is not None:", "if False:",
+        lambda request: sessions.test_a_session_of_two_databases_changes_only_the_one_with_the_mark(
+            request.getfixturevalue("tmp_path"), "binds", "swallowed"
+        ),
+    ),
     "a pipeline is not waited for": (
         postgresql, postgresql.PsycopgWire, "run", "if self._connection.pgconn.pipeline_status:", "if False:",
         lambda request: details.test_a_users_own_pipeline_of_psycopg_is_told_the_truth(
@@ -197,7 +210,7 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         lambda request: inside.test_a_transaction_ended_by_a_statement_is_noticed(DRIVERS["asyncmy"], "COMMIT", request),
     ),
     "SQLAlchemy is not watched": (
-        sqlalchemy, sqlalchemy.SqlAlchemyWire, "end", "if watched:", "if False:",
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_commit", "if watched:", "if False:",
         lambda request: inside.test_a_transaction_ended_by_a_statement_is_noticed(
             DRIVERS["sqlalchemy pymysql"], "COMMIT", request
         ),
@@ -229,7 +242,7 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         lambda request: interrupted.test_what_was_cancelled_before_aiosqlite_began_it_is_undone_behind_it(request),
     ),
     "a commit that was cancelled": (
-        sqlalchemy, sqlalchemy.SqlAlchemyWire, "end", "await self._undo()\n            explain_end", "explain_end",
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_commit", "await self._undo()\n            explain_end", "explain_end",
         lambda request: cancelled("sqlalchemy AsyncConnection asyncpg", request),
     ),
     "any number is a database's": (
