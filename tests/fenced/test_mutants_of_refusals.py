@@ -109,6 +109,10 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         django, django.DjangoWire, "busy", "return not self._connection.get_autocommit() and", "return False and",
         lambda request: details.test_django_with_autocommit_off_is_refused("postgresql", request),
     ),
+    "Django is entered twice": (
+        django, django.DjangoWire, "busy", "if self._atomic is not None:", "if False:",
+        lambda request: inside.test_who_is_entered_twice_stays_entered_once(DRIVERS["django sqlite"], request),
+    ),
     "a session joins": (
         sqlalchemy, sqlalchemy.SqlAlchemyWire, "busy", "bool(bind.in_transaction())", "False",
         lambda request: details.test_a_session_on_a_connection_that_is_in_a_transaction_is_refused(
