@@ -12,7 +12,7 @@ from holdfast.fenced import redis as guarded_redis
 from holdfast.fenced.sql import core, place
 from holdfast.testing import guards
 
-from . import test_sql_details
+from . import test_sql_details, test_sql_row_columns
 from .sql_drivers import DRIVERS
 from .sql_under_test import SqlUnderTest
 from .test_redis import RedisUnderTest
@@ -80,6 +80,28 @@ def test_a_row_that_is_not_asked_whether_it_is_the_only_one_is_noticed(
     monkeypatch.setattr(place, "texts", lambda _: {**good, "seal_row": good["seal_row"].replace(what, "")})
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         test_sql_details.test_a_mark_in_a_row_belongs_to_one_row(driver, request)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("driver", "what", "column"),
+    [
+        ("sqlite3", "typeof({column}) = 'integer' AND ", "fence TEXT"),
+        (
+            "psycopg",
+            "\nAND CAST(pg_typeof({column} + 0) AS text) IN ('bigint', 'integer', 'smallint', 'numeric')",
+            "fence real",
+        ),
+    ],
+)
+def test_a_column_that_is_not_asked_what_it_keeps_is_noticed(
+    driver: str, what: str, column: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = place.texts("sqlite" if driver == "sqlite3" else "postgresql")
+    assert what in good["seal_row"]
+    monkeypatch.setattr(place, "texts", lambda _: {**good, "seal_row": good["seal_row"].replace(what, "")})
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        test_sql_row_columns.test_what_cannot_keep_a_token_lets_no_stale_one_in(driver, column, "", request)
 
 
 SPOILT_LUA = [

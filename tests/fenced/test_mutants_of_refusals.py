@@ -26,6 +26,8 @@ from . import test_sql_autocommit as autocommit
 from . import test_sql_commit_inside as inside
 from . import test_sql_details as details
 from . import test_sql_interrupted as interrupted
+from . import test_sql_row_columns as columns
+from . import test_sql_sessions as sessions
 from .sql_drivers import DRIVERS
 
 pytestmark = pytest.mark.server
@@ -107,10 +109,26 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         django, django.DjangoWire, "busy", "return not self._connection.get_autocommit() and", "return False and",
         lambda request: details.test_django_with_autocommit_off_is_refused("postgresql", request),
     ),
+    "Django is entered twice": (
+        django, django.DjangoWire, "busy", "if self._atomic is not None:", "if False:",
+        lambda request: inside.test_who_is_entered_twice_stays_entered_once(DRIVERS["django sqlite"], request),
+    ),
     "a session joins": (
         sqlalchemy, sqlalchemy.SqlAlchemyWire, "busy", "bool(bind.in_transaction())", "False",
         lambda request: details.test_a_session_on_a_connection_that_is_in_a_transaction_is_refused(
             request.getfixturevalue("postgresql")
+        ),
+    ),
+    "a session of two databases": (
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_keep_to_one", "if connection is not ours:", "if False:",
+        lambda request: sessions.test_a_session_of_two_databases_changes_only_the_one_with_the_mark(
+            request.getfixturevalue("tmp_path"), "binds", "added"
+        ),
+    ),
+    "a second database that was swallowed": (
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_commit", "if self._strayed is not None:", "if False:",
+        lambda request: sessions.test_a_session_of_two_databases_changes_only_the_one_with_the_mark(
+            request.getfixturevalue("tmp_path"), "binds", "swallowed"
         ),
     ),
     "a pipeline is not waited for": (
@@ -120,8 +138,18 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         ),
     ),
     "a lost id is permission": (
-        place, place.Place, "accepted", "0 < outcome.last_id", "0 <= outcome.last_id",
+        place, place.Place, "accepted", "outcome.last_id == self.mark.token", "outcome.last_id in (0, self.mark.token)",
         lambda request: details.test_a_lost_last_insert_id_is_no_permission(),
+    ),
+    "what is kept is not looked at": (
+        place, place.Place, "accepted", "outcome.last_id == self.mark.token", "0 < outcome.last_id <= self.mark.token",
+        lambda request: columns.test_what_cannot_keep_a_token_lets_no_stale_one_in("pymysql", "fence FLOAT", "", request),
+    ),
+    "a table without transactions": (
+        place, place.Place, "__init__", 'texts(dialect)["flaw"]', '"SELECT 1 FROM dual WHERE FALSE"',
+        lambda request: columns.test_what_cannot_keep_a_token_lets_no_stale_one_in(
+            "pymysql", "fence BIGINT) ENGINE = MyISAM -- (", "", request
+        ),
     ),
     "a link is followed": (
         files, files, "_open_plain", "os.O_NOFOLLOW | ", "",
@@ -186,7 +214,7 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         lambda request: inside.test_a_transaction_ended_by_a_statement_is_noticed(DRIVERS["asyncmy"], "COMMIT", request),
     ),
     "SQLAlchemy is not watched": (
-        sqlalchemy, sqlalchemy.SqlAlchemyWire, "end", "if watched:", "if False:",
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_commit", "if watched:", "if False:",
         lambda request: inside.test_a_transaction_ended_by_a_statement_is_noticed(
             DRIVERS["sqlalchemy pymysql"], "COMMIT", request
         ),
@@ -218,7 +246,7 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         lambda request: interrupted.test_what_was_cancelled_before_aiosqlite_began_it_is_undone_behind_it(request),
     ),
     "a commit that was cancelled": (
-        sqlalchemy, sqlalchemy.SqlAlchemyWire, "end", "await self._undo()\n            explain_end", "explain_end",
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_commit", "await self._undo()\n            explain_end", "explain_end",
         lambda request: cancelled("sqlalchemy AsyncConnection asyncpg", request),
     ),
     "any number is a database's": (

@@ -254,6 +254,25 @@ def test_savepoints_of_ones_own_go_on_working_inside(driver: Driver, request: py
     connected(driver, request.getfixturevalue(driver.server), work)
 
 
+@pytest.mark.parametrize("driver", params(ALL))
+def test_who_is_entered_twice_stays_entered_once(driver: Driver, request: pytest.FixtureRequest) -> None:
+    """One that is refused must not end what it found begun."""
+
+    async def work(module: Any, connection: Any) -> None:
+        wire, name = wire_for(connection, driver.world), f"twice {time.time_ns()}"
+        await table(connection, wire)
+        guard = module.transaction(connection, (name, 5))
+        enter, leave = (guard.__aenter__, guard.__aexit__) if module is aio else (guard.__enter__, guard.__exit__)
+        await settle(enter())
+        with pytest.raises(Misuse, match="open already"):
+            await settle(enter())
+        await wire.run(insert(name, "undone"))
+        await settle(leave(KeyError, KeyError("what the block raised"), None))
+        assert await found(wire, connection, name) == []
+
+    connected(driver, request.getfixturevalue(driver.server), work)
+
+
 @pytest.mark.server
 @pytest.mark.parametrize("what", ["close", "swallow"])
 @pytest.mark.parametrize("name", ["django sqlite", "django postgresql", "django mysql"])

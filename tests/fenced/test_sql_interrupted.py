@@ -21,10 +21,10 @@ from .sql_drivers import DRIVERS, Driver
 from .sql_drivers import psycopg_autocommit as plain_postgresql
 from .sql_drivers import pymysql as plain_mysql
 from .test_sql_autocommit import connected, params
-from .test_sql_commit_inside import guarded, said
+from .test_sql_commit_inside import ALL, guarded, said
 
 SECONDS = 20.0
-OF_ASYNCIO = {name: driver for name, driver in DRIVERS.items() if driver.world == ASYNCIO}
+OF_ASYNCIO = {name: driver for name, driver in ALL.items() if driver.world == ASYNCIO}
 OVER_A_NETWORK = {name: driver for name, driver in DRIVERS.items() if driver.server != "sqlite_file"}
 
 
@@ -71,6 +71,7 @@ def test_a_transaction_cancelled_at_any_point_ends_as_cancelled_and_leaves_nothi
     url = request.getfixturevalue(driver.server)
 
     async def work(module: Any, connection: Any) -> None:
+        standalone = wire_for(connection, ASYNCIO).standalone()
         for point in range(100):
             name = f"cancelled {time.time_ns()}"
 
@@ -89,6 +90,7 @@ def test_a_transaction_cancelled_at_any_point_ends_as_cancelled_and_leaves_nothi
                 async with asyncio.timeout(SECONDS):
                     await check_that_nothing_is_open(wire_for(connection, ASYNCIO))
                     await guarded(module, connection, name, nothing, token=2)
+                    assert wire_for(connection, ASYNCIO).standalone() == standalone
             except Exception as error:
                 if "Cancelled during execution" not in str(error):
                     raise

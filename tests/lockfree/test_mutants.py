@@ -14,10 +14,11 @@ import holdfast
 from holdfast.databases import redis as scripts
 from holdfast.databases.redis import Script
 from holdfast.databases.statements import load
+from holdfast.lockfree.bell import PostgresBell
 from holdfast.lockfree.mailbox.handling import Journaled
 from holdfast.lockfree.partition.membership import Member
 
-from . import test_journal, test_mailbox, test_partition, test_queue
+from . import test_journal, test_left_loops, test_mailbox, test_partition, test_queue, test_restored_journal
 from .conftest import SERVER, Database, address_of
 
 JOURNAL, QUEUE = "holdfast.lockfree.journal", "holdfast.lockfree.partition"
@@ -132,6 +133,30 @@ def test_mistakes_in_the_journals_sql_are_noticed(
     database = world(driver)
     events = test_journal.journal_of(database)
     expect_failure(JOURNAL_TESTS[test], database, events, f"mutant:{time.time_ns()}")
+
+
+@pytest.mark.server
+def test_a_journal_that_does_not_ask_where_it_is_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, postgresql: str, tmp_path: Path
+) -> None:
+    for dialect in ("postgresql", "sqlite"):
+        monkeypatch.setitem(load(dialect, JOURNAL), "astray", "SELECT 1 WHERE :first < 0")
+    expect_failure(test_restored_journal.test_events_of_another_server_are_not_stepped_over, postgresql)
+    expect_failure(test_restored_journal.test_an_older_copy_of_a_file_gives_no_position_twice_unheard, tmp_path)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", ["loop", "subscription"])
+def test_who_speaks_through_a_busy_connection_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, postgresql: str, kind: str
+) -> None:
+    monkeypatch.setattr(PostgresBell, "crowded", lambda self: False)
+    if kind == "loop":
+        loop = test_left_loops.test_a_loop_over_messages_that_is_left_gives_back_what_it_had
+        expect_failure(loop, postgresql, test_left_loops.asyncpg, False)
+    else:
+        subscription = test_left_loops.test_a_subscription_that_is_left_is_in_nobodys_way
+        expect_failure(subscription, postgresql, test_left_loops.asyncpg)
 
 
 def mutate(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:

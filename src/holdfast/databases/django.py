@@ -28,7 +28,9 @@ class DjangoWire(Queries):
 
     def busy(self) -> bool:
         """With autocommit off a transaction is always open, and `atomic` would not commit it. About an `atomic` around us
-        `durable` knows better: it lets a TestCase wrap the test in a transaction of its own."""
+        `durable` knows better, unless it is ours: it lets a TestCase wrap the test in a transaction of its own."""
+        if self._atomic is not None:
+            return True
         return not self._connection.get_autocommit() and not self._connection.in_atomic_block
 
     async def lasts(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import Misuse
@@ -15,10 +16,14 @@ from .wire import NOTHING, Outcome, Queries, settle, undo
 class SqlAlchemyWire(Queries):
     style = NAMED
     reads_apart = False
+    _strayed: Misuse | None = None
+    _unlisten: Callable[[], None] | None = None
 
     def __init__(self, connection: Any) -> None:
         from sqlalchemy import text
 
+        # What is scoped is asked for the session of this thread or task, once: not all that a session has is passed on.
+        connection = connection.registry() if hasattr(connection, "registry") else connection
         super().__init__(connection)
         self._text = text
         self._engine_dialect = _dialect_of(connection)
@@ -47,7 +52,28 @@ class SqlAlchemyWire(Queries):
             if first and not await self.opened():
                 raise _autocommit()
             await self._watch()
+            await self._keep_to_one()
         return outcome
+
+    async def _keep_to_one(self) -> None:
+        """A session may speak to several databases (`binds`, `get_bind`), and each commits by itself: the mark guards one."""
+        if not hasattr(self._connection, "get_bind"):
+            return  # no session
+        from sqlalchemy import event
+
+        session = getattr(self._connection, "sync_session", self._connection)
+        ours = await self._core()
+
+        def begun(session: Any, transaction: Any, connection: Any) -> None:
+            if connection is not ours:
+                self._strayed = Misuse(
+                    f"this session began a second transaction, on {connection.engine.url.render_as_string()!r:.200}: the mark is "
+                    "in another database, and does not guard what is changed there. Use a session of that database"
+                )
+                raise self._strayed
+
+        event.listen(session, "after_begin", begun)
+        self._unlisten = lambda: event.remove(session, "after_begin", begun)
 
     async def _watch(self) -> None:
         try:
@@ -88,12 +114,20 @@ class SqlAlchemyWire(Queries):
     async def end(self, error: BaseException | None) -> None:
         transaction, self._transaction = self._transaction, None
         watched, self._watched = self._watched, False
-        if transaction is None:
-            return
-        if error is not None:
-            await self._undo()
-            return
         try:
+            if transaction is not None and error is None:
+                await self._commit(transaction, watched)
+            elif transaction is not None:
+                await self._undo()
+        finally:
+            unlisten, self._unlisten = self._unlisten, None
+            if unlisten is not None:  # only now: a session writes what was added to it when it commits
+                unlisten()
+
+    async def _commit(self, transaction: Any, watched: bool) -> None:
+        try:
+            if self._strayed is not None:  # and somebody has swallowed it
+                raise self._strayed
             if not transaction.is_active:
                 raise ended_inside()
             if watched:

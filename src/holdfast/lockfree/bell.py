@@ -18,6 +18,16 @@ class PostgresBell:
         self._channel = channel
         self._rung: Any = None  # asyncpg calls back, so here an event keeps what was heard
 
+    def crowded(self) -> bool:
+        """Is this the end of a loop that was left, said by Python in a task of its own (which is how it ends a generator that was
+        dropped), while the connection takes one statement at a time and may be at another? Then nothing can be said now."""
+        import asyncio
+
+        if isinstance(self._wire, PsycopgWire):
+            return False  # who comes second waits
+        task = asyncio.current_task()
+        return task is not None and type(task.get_coro()).__name__ == "async_generator_athrow"
+
     def _hears(self) -> bool:
         """A connection inside a transaction hears nothing until that ends."""
         return self._wire.dialect == POSTGRESQL and self._wire.standalone() and not self._wire.busy()

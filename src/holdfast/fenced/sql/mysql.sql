@@ -28,9 +28,19 @@ ON DUPLICATE KEY UPDATE
 SELECT token, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since) AS since FROM holdfast_fences
 WHERE resource = UNHEX(:resource_hex);
 
--- Should the key name several rows, the highest mark is handed back.
+-- What was *kept* is handed back: a column that is too small for a token keeps something else, without a word where the mode is not
+-- strict; and text would compare as text. Should the key name several rows, it is the highest mark. A table without transactions takes
+-- no lock that lasts.
 -- name: seal_row
-UPDATE {table} SET {column} = LAST_INSERT_ID(GREATEST(COALESCE({column}, 0), :token)) WHERE {key} ORDER BY {column};
+UPDATE {table} SET
+    {column} = GREATEST(COALESCE(CAST({column} AS SIGNED), 0), :token),
+    {column} = LAST_INSERT_ID({column})
+WHERE {key} AND NOT EXISTS ({flaw}) ORDER BY CAST({column} AS SIGNED);
 
 -- name: look_row
-SELECT MAX({column}) AS token, NULL AS since, COUNT(*) AS found FROM {table} WHERE {key};
+SELECT MAX({column}) AS token, NULL AS since, COUNT(*) AS found, ({flaw}) AS flaw FROM {table} WHERE {key};
+
+-- name: flaw
+SELECT CONCAT('engine ', engine) FROM information_schema.tables
+WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name AND table_type = 'BASE TABLE'
+AND engine NOT IN ('InnoDB', 'ROCKSDB', 'TokuDB', 'ndbcluster', 'SPIDER')

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import NamedTuple
 
-from ...databases.statements import MYSQL, Statement, bind, identifier, load, table_name
+from ...databases.statements import MYSQL, Statement, bind, identifier, load, table_name, table_parts
 from ...databases.wire import Outcome
 from ...errors import HoldfastError, Misuse
 from ..mark import Mark, refusal
@@ -49,6 +50,10 @@ class Place:
                 keys.append(f"{identifier(dialect, column)} = :key{number}")
             slots = {"table": table_name(dialect, row.table), "column": identifier(dialect, row.column)}
             slots["key"] = " AND ".join(keys)
+            if dialect == MYSQL:
+                *schema, values["name"] = table_parts(row.table)
+                values["schema"] = schema[-1] if schema else None
+                slots["flaw"] = texts(dialect)["flaw"]
             self._names = "seal_row", "look_row"
         self._style, self._values, self._slots = style, values, slots
         self.seal = self._statement(self._names[0])
@@ -64,26 +69,38 @@ class Place:
     def accepted(self, outcome: Outcome) -> bool:
         if self._dialect != MYSQL:
             return outcome.rows == 1
-        return 0 < outcome.last_id <= self.mark.token and (self.row is None or outcome.rows <= 1)
+        return outcome.last_id == self.mark.token and (self.row is None or outcome.rows <= 1)
 
     def confirmed(self, found: tuple[object, ...] | None) -> bool:
         """A trigger on the table makes MySQL forget the last insert id. The row is locked by now: look at it."""
-        return self._dialect == MYSQL and found is not None and found[0] == self.mark.token and found[2:] in ((), (1,))
+        if self._dialect != MYSQL or found is None or not _whole(found[0]) or found[0] != self.mark.token:
+            return False
+        return self.row is None or found[2:] == (1, None)
 
     def error(self, found: tuple[object, ...] | None) -> HoldfastError:
         """Why it was not accepted, by what `look` has found."""
-        if found is not None and self.row is not None and int(str(found[2])) > 1:
-            return Misuse(
-                f"{self.row.table} has {found[2]} rows {dict(self.row.key)!r:.200}, and a mark belongs to one: give the whole of "
-                "a unique key"
-            )
-        if found is None or found[0] is None:
-            if self.row is not None:
-                return Misuse(
-                    f"{self.row.table} has no row {dict(self.row.key)!r:.200}: insert it first, with {self.row.column} NULL"
-                )
+        if self.row is not None and found is not None:
+            return self._error_of_row(self.row, *found)
+        if found is None:
             return Misuse(
                 f"the mark of {self.mark.resource!r} vanished while it was read: who deletes from holdfast_fences?"
             )
-        since = int(str(found[1])) / 1e6 if len(found) > 1 and found[1] is not None else None
-        return refusal(self.mark, int(str(found[0])), since)
+        return refusal(self.mark, int(str(found[0])), int(str(found[1])) / 1e6)
+
+    def _error_of_row(self, row: Row, seen: object, since: object, rows: object, flaw: object) -> HoldfastError:
+        if int(str(rows)) > 1:
+            return Misuse(
+                f"{row.table} has {rows} rows {dict(row.key)!r:.200}, and a mark belongs to one: give the whole of a unique key"
+            )
+        if not int(str(rows)):
+            return Misuse(f"{row.table} has no row {dict(row.key)!r:.200}: insert it first, with {row.column} NULL")
+        if flaw is not None or not _whole(seen) or int(str(seen)) <= self.mark.token:
+            return Misuse(
+                f"{row.table} cannot keep the token {self.mark.token} in {row.column} (found: {flaw or seen}): a BIGINT is "
+                "wanted, in a table with transactions"
+            )
+        return refusal(self.mark, int(str(seen)))
+
+
+def _whole(number: object) -> bool:
+    return isinstance(number, int) or (isinstance(number, Decimal) and number == number.to_integral_value())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from ...claim import valid_timeout
@@ -52,7 +52,7 @@ class Journal(AnyJournal):
 
     async def subscribe(
         self, after: str = "", *, prefix: str = "", timeout: float | None = None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """The events of all streams (of those whose names begin so), from a position on, and then those to come.
 
         None is left out and none comes twice. Ends after `timeout` seconds without an event. Keep `event.position` with

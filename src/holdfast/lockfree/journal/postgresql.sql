@@ -74,6 +74,12 @@ WHERE (xact, seq) > (CAST(:first AS bigint), CAST(:second AS bigint))
     AND starts_with(stream, CAST(:prefix AS text))
 ORDER BY xact, seq LIMIT :most;
 
+-- Numbers of transactions belong to one server. What was restored into another, or from before a position was given, would be
+-- stepped over without a word.
+-- name: astray
+SELECT 1 FROM (SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) AS next) AS here
+WHERE CAST(:first AS bigint) >= here.next OR EXISTS (SELECT 1 FROM holdfast_journal WHERE xact >= here.next);
+
 -- name: snapshot
 INSERT INTO holdfast_journal_snapshots AS kept (stream, version, state) VALUES (:stream, :version, :state)
 ON CONFLICT (stream) DO UPDATE SET version = excluded.version, state = excluded.state WHERE kept.version < excluded.version;

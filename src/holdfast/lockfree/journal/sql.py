@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ...databases.connections import wire_for
+from ...databases.connections import ASYNCIO, wire_for
 from ...databases.failures import lacks_table
 from ...databases.statements import MYSQL, Statement, bind, load
 from ...databases.transactions import create_all, rows_alone, run_alone
@@ -27,6 +27,8 @@ class SqlRoll:
             raise Misuse("the journal is kept in PostgreSQL, SQLite or Redis, not in MySQL")
         self._known = load(self._wire.dialect, __package__ or "")
         self._bell = PostgresBell(connection, self._wire, "holdfast_journal")
+
+    _at: str | None = None  # the last position that was given here, or asked from
 
     def _say(self, name: str, **values: object) -> Statement:
         return bind(self._known[name], self._wire.style, values)
@@ -62,9 +64,15 @@ class SqlRoll:
         first, _, second = (after or "0:0").partition(":")
         if not (first.isdigit() and (second.isdigit() or not second)):
             raise Misuse(f"{after!r:.80} is no position of this journal: give `event.position` as it is, or ''")
+        if after != self._at and await self._rows("astray", first=int(first)):
+            raise Misuse(
+                f"this journal was restored from a copy, or the position {after!r:.80} is of another server: events would be "
+                "left out without a word. On PostgreSQL set xact to 0 in holdfast_journal; then let all subscribers begin anew"
+            )
         values = {"first": int(first), "second": int(second or 0), "prefix": prefix, "most": most}
         found = [Written(one[0], one[1], one[2], str(one[3])) for one in await self._rows("log", **values)]
-        return found, found[-1].position if found else after
+        self._at = found[-1].position if found else after
+        return found, self._at
 
     async def save(self, stream: str, version: int, text: str) -> None:
         await self._run(self._say("snapshot", stream=stream, version=version, state=text))
@@ -87,7 +95,8 @@ class SqlRoll:
         return await self._bell.wait(timeout)
 
     async def unlisten(self) -> None:
-        await self._bell.unlisten()
+        if self._world != ASYNCIO or not self._bell.crowded():
+            await self._bell.unlisten()
 
 
 def _explain(error: BaseException) -> None:

@@ -41,6 +41,10 @@ WHERE stream = :stream AND version > :after ORDER BY version LIMIT :most;
 SELECT stream, version, data, position FROM holdfast_journal
 WHERE position > :first AND substr(stream, 1, length(:prefix)) = :prefix ORDER BY position LIMIT :most;
 
+-- An older copy of the file gives positions again that were given already.
+-- name: astray
+SELECT 1 WHERE :first > (SELECT coalesce(max(position), 0) FROM holdfast_journal);
+
 -- name: snapshot
 INSERT INTO holdfast_journal_snapshots (stream, version, state) VALUES (:stream, :version, :state)
 ON CONFLICT (stream) DO UPDATE SET version = excluded.version, state = excluded.state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Any
 
@@ -119,7 +119,9 @@ class Queue(AnyQueue):
         They are ours until `release`, or until `ttl` seconds after the last `ack`; then somebody else may have them, and
         our token is refused.
         """
-        return await taken(self._line, most, valid_timeout(timeout))
+        wait = valid_timeout(timeout)
+        await self._give_back()
+        return await taken(self._line, most, wait)
 
     async def ack(self, batch: Batch, message: Message) -> bool:
         """It is done, and will not come again. `StaleToken` if somebody else has the partition; False: it was acknowledged.
@@ -132,10 +134,11 @@ class Queue(AnyQueue):
         """Let others have the partition. What was not acknowledged comes again. False: somebody has it already."""
         return await self._line.release(batch)
 
-    async def consume(self, *, timeout: float | None = None) -> AsyncIterator[Message]:
+    async def consume(self, *, timeout: float | None = None) -> AsyncGenerator[Message, None]:
         """Messages, one after the other; each is acknowledged when the loop comes back for the next.
 
-        Leaving the loop, by an error too, gives back what was not. Ends after `timeout` seconds without a message.
+        Leaving the loop, by an error too, gives back what was not: at once if it is closed (`contextlib.aclosing`), else soon, or
+        with the next `take`. Ends after `timeout` seconds without a message.
         """
         while (batch := await self.take(timeout=timeout)) is not None:
             try:
@@ -145,7 +148,15 @@ class Queue(AnyQueue):
             except StaleToken:
                 continue  # overtaken: what is left of it is somebody else's
             finally:
-                await self.release(batch)
+                if self._line.shelf.crowded():
+                    self._left.append(batch)
+                else:
+                    await self.release(batch)
+
+    async def _give_back(self) -> None:
+        """What a loop had in its hands that was left when nothing could be said."""
+        while self._left:
+            await self.release(self._left.pop())
 
     async def waiting(self) -> int:
         """How many messages are not acknowledged yet."""

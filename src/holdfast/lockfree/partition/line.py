@@ -46,6 +46,9 @@ class Shelf(Protocol):
 
     async def unlisten(self) -> None: ...
 
+    def crowded(self) -> bool:
+        """Of asyncio: others may be speaking through the connection, which takes one at a time."""
+
 
 class Line:
     def __init__(

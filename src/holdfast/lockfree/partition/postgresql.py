@@ -92,6 +92,9 @@ class PostgresShelf:
     async def unlisten(self) -> None:
         await self._bell.unlisten()
 
+    def crowded(self) -> bool:
+        return self._bell.crowded()
+
 
 def _explain(error: BaseException) -> None:
     if lacks_table(error, "holdfast_queue"):

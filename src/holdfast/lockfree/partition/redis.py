@@ -76,3 +76,6 @@ class RedisShelf:
 
     async def unlisten(self) -> None:
         """Nothing was left behind."""
+
+    def crowded(self) -> bool:
+        return False  # there is a pool

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from ..coding import MAX_BYTES, Decode, Encode, to_json
 from .line import Line
 from .membership import Member, Plan
+from .messages import Batch
 
 
 class AnyWorker:
@@ -66,6 +67,7 @@ class AnyQueue:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._line = Line(connection, self._world, name, partitions, ttl, (encode, decode, max_bytes))
+        self._left: list[Batch] = []  # to be given back
 
     def __repr__(self) -> str:
         return f"<Queue {self._line.name!r}, {self._line.partitions} partitions>"

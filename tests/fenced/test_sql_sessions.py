@@ -1,0 +1,125 @@
+"""A session of SQLAlchemy that speaks to several databases: the mark is in one of them, and guards that one only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
+
+from holdfast import fenced
+from holdfast.errors import Misuse, StaleToken
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[str]
+
+
+def engines(folder: Path) -> tuple[Any, Any]:
+    marked, other = (create_engine(f"sqlite:///{folder}/{name}.db") for name in ("marked", "other"))
+    with marked.connect() as connection:
+        fenced.create_table(connection)
+    for engine in (marked, other):
+        Base.metadata.create_all(engine)
+    return marked, other
+
+
+def session_of(kind: str, marked: Any, other: Any) -> Any:
+    if kind == "binds":
+        return Session(marked, binds={Order: other})
+    if kind == "scoped":
+        return scoped_session(sessionmaker(marked, binds={Order: other}))
+
+    class Routing(Session):
+        """As SQLAlchemy's own documentation shows it for a leader and its followers."""
+
+        def get_bind(self, mapper: Any = None, **more: Any) -> Any:
+            return other if mapper is not None else marked
+
+    return Routing()
+
+
+@pytest.mark.parametrize("how", ["added", "said", "swallowed"])
+@pytest.mark.parametrize("kind", ["binds", "scoped", "routing"])
+def test_a_session_of_two_databases_changes_only_the_one_with_the_mark(tmp_path: Path, kind: str, how: str) -> None:
+    marked, other = engines(tmp_path)
+    session = session_of(kind, marked, other)
+
+    def change() -> None:
+        if how == "added":
+            session.add(Order(id=1, state="stale"))  # written when the block is left
+            return
+        with contextlib.suppress(Misuse) if how == "swallowed" else contextlib.nullcontext():
+            session.get(Order, 1)
+        if how == "swallowed":
+            session.execute(text("INSERT INTO orders VALUES (1, 'stale')"), bind_arguments={"mapper": Order})
+
+    with pytest.raises(Misuse, match="a second transaction"), fenced.transaction(session, ("x", 5)):
+        change()
+    with fenced.transaction(session, ("x", 5)), session.begin_nested():  # as good as ever, also for savepoints
+        session.execute(text("SELECT 1"))
+    assert session.get(Order, 1) is None  # and on its own again
+    session.close()
+    for engine in (marked, other):
+        with engine.connect() as connection:
+            assert connection.execute(text("SELECT COUNT(*) FROM orders")).scalar() == 0
+        engine.dispose()
+
+
+def test_in_asyncio_as_well(tmp_path: Path) -> None:
+    engines(tmp_path)
+
+    async def main() -> None:
+        marked, other = (
+            create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/{name}.db") for name in ("marked", "other")
+        )
+        async with AsyncSession(marked, binds={Order: other}) as session:
+            with pytest.raises(Misuse, match="a second transaction"):
+                async with fenced.aio.transaction(session, ("x", 5)):
+                    session.add(Order(id=1, state="stale"))
+            async with fenced.aio.transaction(session, ("x", 6)):
+                await session.execute(text("SELECT 1"))
+            assert await session.get(Order, 1) is None
+        await marked.dispose()
+        await other.dispose()
+
+    asyncio.run(main())
+
+
+def test_scoped_sessions_are_guarded(tmp_path: Path) -> None:
+    marked, other = engines(tmp_path)
+    session = scoped_session(sessionmaker(marked))
+    with fenced.transaction(session, ("x", 5)) as tx:
+        assert tx is session
+        session.add(Order(id=1, state="paid"))
+    with pytest.raises(StaleToken), fenced.transaction(session, ("x", 4)):
+        pytest.fail("let in")
+    assert session.get(Order, 1) is not None
+    with pytest.raises(Misuse, match="open already"), fenced.transaction(session, ("x", 6)):
+        pytest.fail("let in")
+    session.remove()
+
+    async def in_asyncio() -> None:
+        engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/marked.db")
+        session = async_scoped_session(async_sessionmaker(engine), asyncio.current_task)
+        async with fenced.aio.transaction(session, ("x", 7)):
+            await session.execute(text("UPDATE orders SET state = 'sent'"))
+        with pytest.raises(StaleToken):
+            await fenced.aio.transaction(session, ("x", 6)).__aenter__()
+        await session.remove()
+        await engine.dispose()
+
+    asyncio.run(in_asyncio())
+    marked.dispose()
+    other.dispose()
