@@ -205,3 +205,13 @@ def test_a_state_folder_that_cannot_be_made_is_an_error_of_ours(run: Commands, t
 def test_closed_standard_output_is_no_trouble(run: Commands) -> None:
     job = run.start("run", "x", "--", "sh", "-c", "exit 6", command=("sh", "-c", 'exec "$@" >&- <&-', "-"))
     assert job.end() == 6
+
+
+def test_an_observer_that_cannot_be_had_keeps_no_command_from_running_and_no_question_from_being_answered(
+    run: Commands,
+) -> None:
+    done = run("run", "x", "--", "echo", "ran", HOLDFAST_OBSERVE="nonsense")
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert "nobody observes by the name 'nonsense'" in done.stderr
+    for words in (["ls"], ["show", "x"], ["why", "x"], ["doctor"], ["watch", "--for", "0"]):
+        assert run(*words, HOLDFAST_OBSERVE="nonsense").returncode < 125

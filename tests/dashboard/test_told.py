@@ -99,6 +99,16 @@ def test_a_short_process_has_told_all_when_it_ends(url: str) -> None:
         until(lambda: seen(served, event="over", name="brief"), "its release")
 
 
+def test_a_command_under_a_lock_is_told_of_too(url: str) -> None:
+    with Served(url, interval=30.0) as served:
+        httpx.get(served.url)
+        until(lambda: served.app.board.since(0)["stores"][0]["system"], "the first look")
+        told = {**os.environ, "HOLDFAST_OBSERVE": "dashboard", "HOLDFAST_DASHBOARD": served.url}
+        words = [sys.executable, "-m", "holdfast", "run", "job", "--url", url, "--", "true"]
+        subprocess.run(words, env=told, check=True, timeout=60)
+        until(lambda: seen(served, event="over", name="job", store="sqlite"), "what the command's run had to tell")
+
+
 def test_nobody_waits_for_a_dashboard_that_is_away_and_nothing_piles_up(url: str) -> None:
     away = Dashboard("http://127.0.0.1:1")
     with holdfast.connect(url, observe=[away]) as locks:

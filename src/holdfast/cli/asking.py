@@ -18,7 +18,7 @@ from .text import ago, line, shown
 
 
 def ls(options: Options) -> int:
-    with connect(options.get("url")) as locks:
+    with connect(options.get("url"), observe=[]) as locks:
         if options.flag("watch"):
             return _watched(options, locks)
         _tell(options, _listed(options, locks))
@@ -67,7 +67,7 @@ def _watched(options: Options, locks: Locks) -> int:
 
 
 def show(options: Options) -> int:
-    with connect(options.get("url")) as locks:
+    with connect(options.get("url"), observe=[]) as locks:
         snapshot = locks.inspect(options.name)
     if options.flag("json"):
         return _json(as_data(snapshot))
@@ -76,7 +76,7 @@ def show(options: Options) -> int:
 
 
 def why(options: Options) -> int:
-    with connect(options.get("url")) as locks:
+    with connect(options.get("url"), observe=[]) as locks:
         snapshot = locks.inspect(options.name)
         graph = locks.wait_graph()
     sentences = story.tell(snapshot, graph, options.get("url"), options.get("url_file"))
@@ -93,7 +93,7 @@ def release(options: Options) -> int:
     logging.getLogger("holdfast").addHandler(
         logging.NullHandler()
     )  # the eviction is told by us, and need not be logged here
-    with connect(options.get("url"), label="holdfast release") as locks:
+    with connect(options.get("url"), label="holdfast release", observe=[]) as locks:
         snapshot = locks.inspect(options.name)
         found = [one for one in snapshot.holders if one.token == token]
         if not found:

@@ -34,7 +34,7 @@ def doctor(options: Options) -> int:
             found.append(one)
             _show(one, paint, width)
     verdict = worst(found)
-    with sync.connect(url) as locks:
+    with sync.connect(url, observe=[]) as locks:
         traits = locks.traits
     if options.flag("json"):
         import json

@@ -25,7 +25,7 @@ def watch(options: Options) -> int:
     interval = max(0.05, options.get("interval", INTERVAL))
     give_up: float | None = options.get("for")
     end = float("inf") if give_up is None else time.monotonic() + give_up
-    with connect(options.get("url")) as locks:
+    with connect(options.get("url"), observe=[]) as locks:
         while True:
             try:
                 now = look(locks, options.name, seen)

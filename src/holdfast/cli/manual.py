@@ -74,6 +74,9 @@ before anybody else can have it: it never outlives the lock.
                       itself, and HOLDFAST_DASHBOARD_TOKEN; else these are
                       withheld from it
 
+HOLDFAST_OBSERVE=dashboard tells a dashboard of it (see `holdfast help
+dashboard`); if nobody listens, the command is run all the same.
+
 The command runs without a shell, in its own process group, with this standard
 input. Signals are passed on to it. What it leaves running in its process group
 is ended when it ends. It finds in its environment:

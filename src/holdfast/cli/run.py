@@ -9,6 +9,7 @@ A lock that somebody took away (`holdfast release`) is lost at once: TERM then, 
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import signal
@@ -37,6 +38,7 @@ from .watch import Watch
 if TYPE_CHECKING:
     from .waiting import Telling
 
+OBSERVE = "HOLDFAST_OBSERVE"
 MAX_GRACE = 5.0
 MAX_MARGIN = 1.0
 NEVER = float("inf")
@@ -58,6 +60,8 @@ def run(options: Options) -> int:
     finally:
         child.dismiss()
         watch.close()
+    if OBSERVE in os.environ:
+        atexit._run_exitfuncs()  # observers have last words
     if signals.die_of:
         # A shell's loop stops only if its command died of SIGINT; $? is 130 either way.
         signal.signal(signals.die_of, signal.SIG_DFL)
@@ -73,6 +77,8 @@ def _connected(options: Options, ask: Ask, child: Child, signals: Signals, watch
     driver, url = Threads(), resolve(options.get("url"))
     # Not through connecting.open_engine, which logs what is alarming: here it is told, once, by us.
     engine = Engine(open_store(url, driver), driver, label)
+    if OBSERVE in os.environ:
+        _observe(engine)
     store = engine.store
     if store.traits.scope == "process":
         raise Misuse("locks in memory end with this process, and no other sees them: run needs another store")
@@ -99,6 +105,17 @@ def _connected(options: Options, ask: Ask, child: Child, signals: Signals, watch
         # Whatever went wrong, nothing stays locked; but who said not to wait does not wait for a server that is silent.
         finish(engine.close(FIND_OUT if isinstance(error, Unavailable) else CLOSING))
         raise
+
+
+def _observe(engine: Engine) -> None:
+    """Whoever cannot observe keeps no command from running."""
+    from ..observe import found
+
+    try:
+        for observer in found(None):
+            observer(engine.hook)
+    except Exception as error:
+        _say(f"{error}. Nobody observes this", 0)
 
 
 def _telling(store: Store, options: Options) -> Telling | None:

@@ -27,7 +27,7 @@ __all__ = ["examine", "traits_of", "worst", "Finding", "OK", "WARNING", "PROBLEM
 def examine(url: str | None = None) -> Iterator[Finding]:
     """One finding after the other, as they are made. Misuse: the URL itself is wrong."""
     target = resolve(url)
-    with sync.connect(target, label="doctor") as locks:
+    with sync.connect(target, label="doctor", observe=[]) as locks:
         reached = True
         for finding in findings("connection", partial(everywhere.connection, locks)):
             reached = reached and finding.level == OK
@@ -60,5 +60,5 @@ def _of_its_kind(url: Secret) -> Iterator[Finding]:
 
 def traits_of(url: str | None = None) -> Traits:
     """What the store promises, and what not, whatever its settings."""
-    with sync.connect(resolve(url)) as locks:
+    with sync.connect(resolve(url), observe=[]) as locks:
         return locks.traits

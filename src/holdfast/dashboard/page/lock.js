@@ -35,7 +35,7 @@ function present(lock) {
   const cell = (label, ...inside) => el("td", { "data-label": label }, ...inside);
   const heads = (...names) => el("thead", {}, el("tr", {}, ...names.map((one) => el("th", { scope: "col" }, one))));
   told.push(el("h3", {}, "Inside"));
-  told.push(lock.holders.length ? el("table", { class: "cards" }, heads("Owner", "Token", "For", "Time left", ...(page.session.allow_evict ? ["Act"] : [])),
+  told.push(lock.holders.length ? el("table", { class: "cards holders" }, heads("Owner", "Token", "For", "Time left", ...(page.session.allow_evict ? ["Act"] : [])),
     el("tbody", {}, ...lock.holders.map((held) => el("tr", {},
       cell("Owner", el("span", {}, plain(held.owner), held.share ? el("span", { class: "soft" }, ` ${held.share}`) : null,
         held.note ? el("div", { class: "soft" }, `“${plain(held.note)}”`) : null)),

@@ -2,7 +2,7 @@
 
 export const stores = new Map(), locks = new Map();
 const REDRAW = 250;
-const PRESS = 2000;
+const PRESS = 10000; // at most: a release outside of the window may not be heard
 let drawn = 0, pending = 0, pressed = -PRESS;
 
 // A click is a press and a release on one element: what may be pressed is not made anew meanwhile.
