@@ -68,11 +68,15 @@ class Wire:
     async def look(self, trees: Sequence[str], deadline: float, *, apart: bool = False) -> list[Item]:
         """All keys that begin so, as the quorum has them: a leader that was deposed would not notice."""
         found: list[Item] = []
+        size = 0
         for at in range(0, len(trees), MOST_OPERATIONS):
             body = json.dumps([tree(key) for key in trees[at : at + MOST_OPERATIONS]]).encode()
             answer = await self.ask("PUT", "/v1/txn?consistent", body, deadline, apart=apart)
             if checked(answer, self.where).status != 200:
                 raise self._refused(answer.body)
+            size += len(answer.body)
+            if size > MOST_LISTED:
+                raise Unavailable(f"Consul at {self.where} has more than {MOST_LISTED >> 20} MB to tell")
             found += told(answer, self.where, items)
         return found
 
