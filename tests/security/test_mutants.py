@@ -15,6 +15,7 @@ from holdfast.cli import fence
 from holdfast.stores.consul import book, replies, sessions
 from holdfast.stores.consul import keys as consul_keys
 from holdfast.stores.consul import looking as consul_looking
+from holdfast.stores.consul import wire as consul_wire
 from holdfast.stores.etcd import channel, frames
 from holdfast.stores.etcd import looking as etcd_looking
 from holdfast.stores.etcd import store as etcd_store
@@ -161,6 +162,14 @@ MUTANTS = {
         "if size > MOST_LISTED:",
         "if False:",
         rogue_consul.names_of_long_books,
+    ),
+    "Consul: whoever talks is listened to for ever": Mutant(
+        consul_wire,
+        consul_wire.Wire,
+        "ask",
+        "if self._now() >= loan.deadline:",
+        "if False:",
+        lambda: rogue_consul.endless("chunks"),
     ),
     "passwords are looked for from each ? again": Mutant(
         secret,

@@ -53,6 +53,8 @@ class Wire:
                 data = await connection.stream.receive(loan.deadline)
                 reader = Reader(most)
                 while (answer := reader.feed(data) if data else reader.end()) is None:
+                    if self._now() >= loan.deadline:  # it may have much to say, and never an end
+                        raise TimeoutError("no answer in time")
                     data = await connection.stream.receive(loan.deadline)
             except (OSError, EOFError, ValueError) as error:
                 raise self.pool.lost(connection, error, deadline - began) from error
