@@ -7,12 +7,15 @@ get `***`. What is derived from a secret (`partition`, `encode`, `+`) is plain a
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Self
 
 from .errors import Misuse
 
 HIDDEN = "***"
 _WITHOUT_HOSTS = ("memory", "sqlite", "unix")
+_MARKS = re.compile("([=&#])")
+_SOUNDS_SECRET = re.compile("pass|pwd|token|secret|key", re.IGNORECASE)
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s]*)(:[0-9]*)?")
 
 
@@ -59,7 +62,25 @@ def redacted(url: str) -> str:
     """The URL without its password, and without values of its query that sound like one: fit to be shown."""
     # The slashes may be mistyped: whoever forgot one shall not find the password in the log of the error.
     shown = re.sub(r"^([^:/]*(?::/{0,2}|//)(?!/)[^/?#@:]*:).*@", rf"\1{HIDDEN}@", url[:], flags=re.DOTALL)
-    return re.sub(r"([?&][^=&]*(?:pass|pwd|token|secret|key)[^=&]*=)[^&#]*", rf"\1{HIDDEN}", shown, flags=re.IGNORECASE)
+    return "".join(_without_secrets(shown))
+
+
+def _without_secrets(text: str) -> Iterator[str]:
+    """Each letter is looked at once: what is shown may be an error's text, and that a server's."""
+    name, hiding = "", False
+    for piece in _MARKS.split(text):
+        if piece in ("&", "#"):
+            hiding = False
+        if hiding:
+            continue
+        yield piece
+        if piece == "=":
+            said = name if name[:1] == "&" else name.partition("?")[2]
+            name, hiding = "", bool(_SOUNDS_SECRET.search(said))
+            if hiding:
+                yield HIDDEN
+        else:
+            name = piece if piece == "&" else name + piece
 
 
 def has_password(url: str) -> bool:

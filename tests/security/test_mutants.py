@@ -14,6 +14,8 @@ from holdfast.advice import observed
 from holdfast.cli import fence
 from holdfast.stores.consul import book, replies, sessions
 from holdfast.stores.consul import keys as consul_keys
+from holdfast.stores.consul import looking as consul_looking
+from holdfast.stores.consul import wire as consul_wire
 from holdfast.stores.etcd import channel, frames
 from holdfast.stores.etcd import looking as etcd_looking
 from holdfast.stores.etcd import store as etcd_store
@@ -30,9 +32,11 @@ from . import test_floods as floods
 from . import test_liars as liars
 from . import test_names as names
 from . import test_parsers as parsers
+from . import test_rogue_consul as rogue_consul
 from . import test_rogue_redis as rogue_redis
 from . import test_rogue_servers as rogue_servers
 from . import test_salted as salts
+from . import test_secrets as secrets
 from . import test_urls as urls
 
 FAILS = (Exception, pytest.fail.Exception)
@@ -142,6 +146,38 @@ MUTANTS = {
         "if not all(map(_IN_LINE.match, book.line.values())):",
         "if False:",
         parsers.test_a_book_that_others_wrote_is_ours_or_none_of_ours,
+    ),
+    "Consul: a book is looked through from each of its middles": Mutant(
+        book,
+        book.Book,
+        "read",
+        "rest.partition(between)",
+        "re.fullmatch(r'(.*?)(\\n\\],\\[\\n)(.*\\n\\]\\])', rest, re.DOTALL) or ('', '', '')",
+        rogue_consul.layout,
+    ),
+    "Consul: books have no bound together": Mutant(
+        consul_looking,
+        consul_looking,
+        "names",
+        "if size > MOST_LISTED:",
+        "if False:",
+        rogue_consul.names_of_long_books,
+    ),
+    "Consul: whoever talks is listened to for ever": Mutant(
+        consul_wire,
+        consul_wire.Wire,
+        "ask",
+        "if self._now() >= loan.deadline:",
+        "if False:",
+        lambda: rogue_consul.endless("chunks"),
+    ),
+    "passwords are looked for from each ? again": Mutant(
+        secret,
+        secret,
+        "redacted",
+        '"".join(_without_secrets(shown))',
+        "re.sub('([?&][^=&]*(?:pass|pwd|key)[^=&]*=)[^&#]*', '', shown, flags=re.IGNORECASE)",
+        secrets.looked_at_once,
     ),
     "ZooKeeper: digits of all scripts": Mutant(
         zookeeper, zookeeper, "read", "units.isascii() and ", "", parsers.test_nodes_that_others_made_are_passed_over

@@ -8,6 +8,7 @@ import pickle
 import socket
 import sqlite3
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,7 +19,7 @@ import pytest
 
 import holdfast
 import holdfast.aio
-from holdfast import HoldfastError, Misuse, events
+from holdfast import HoldfastError, Misuse, events, secret
 from holdfast.claim import Claim, Holding, Snapshot
 from holdfast.in_the_way import in_the_way
 from holdfast.secret import Secret, redacted
@@ -79,6 +80,19 @@ def refused(url: str) -> BaseException:
     with pytest.raises(HoldfastError) as found:
         holdfast.connect(url)
     return found.value
+
+
+def looked_at_once() -> None:
+    began = time.process_time()
+    for text in ("?pass" * 900, "?pass=#" * 900, "#?" * 900):
+        secret.redacted(f"HTTP Error 404: {text}")
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.timeout(60)
+def test_what_a_server_says_is_looked_through_once_for_passwords() -> None:
+    """Of an exporter's error it is, and looked through again from each ? it would take hours."""
+    looked_at_once()
 
 
 def test_a_secret_is_shown_as_stars_and_works_like_the_text_it_is() -> None:

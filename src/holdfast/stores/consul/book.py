@@ -24,8 +24,9 @@ from ...errors import Misuse
 from .replies import SESSION_ID
 
 _PACKED_FROM = 600  # bytes; a short book stays readable for people
-# The capacity, those inside, those in line. (A line break within an entry is written as \\n, so these are ours.)
-_LAYOUT = re.compile(r"\[(\d+),\[\n(.*?)\n\],\[\n(.*)\n\]\]", re.DOTALL)
+# Before the capacity, those inside, those in line, and at the end. (A line break within an entry is written as \\n, so these are
+# ours.) No regular expression: to look again from each of them, in a book that has nothing else, takes days.
+_LAYOUT = ("[", ",[\n", "\n],[\n", "\n]]")
 _NEXT = ",\n"
 WHO = slice(2, 22)  # ["<who: 20>","<session: 36>",1,
 SESSION = slice(25, 61)
@@ -104,13 +105,14 @@ def is_fair(packed: str) -> bool:
 
 
 class Book:
-    __slots__ = ("capacity", "index", "inside", "keeper", "known", "line", "next_keeper")
+    __slots__ = ("capacity", "index", "inside", "keeper", "known", "line", "next_keeper", "size")
 
     def __init__(self, index: int = 0, keeper: str = "") -> None:
         self.index = index  # 0: there is none yet
         self.keeper = keeper  # the session that holds the key itself
         self.next_keeper = ""  # that will hold it, once what was made of the book is written
         self.known = False  # from what we wrote last, not from Consul: somebody may have come since
+        self.size = 0  # in letters, as it was read
         self.capacity = 0
         self.inside: dict[str, Entry] = {}
         self.line: dict[str, str] = {}  # packed entries; a dict keeps the order of arrival
@@ -120,16 +122,19 @@ class Book:
         """ValueError, TypeError, zlib.error: that is no book."""
         book = cls(index, keeper)
         text = (value if value[:1] == b"[" else zlib.decompressobj().decompress(value, _MOST)).decode()
-        found = _LAYOUT.fullmatch(text)
-        if found is None:
+        book.size = len(text)
+        begin, after_capacity, between, end = _LAYOUT
+        capacity, _, rest = text.removeprefix(begin).partition(after_capacity)
+        inside, found, line = rest.partition(between)
+        if not (text.startswith(begin) and found and line.endswith(end) and capacity.isascii() and capacity.isdigit()):
             raise ValueError("no book")
-        book.capacity = int(found[1])
-        for packed in found[2].split(_NEXT) if found[2] else ():
+        book.capacity = int(capacity)
+        for packed in inside.split(_NEXT) if inside else ():
             entry = Entry.read(packed)
             entry.token = entry.token or index
             book.inside[entry.who] = entry
-        if found[3]:
-            book.line = {packed[WHO]: packed for packed in found[3].split(_NEXT)}
+        if line := line.removesuffix(end):
+            book.line = {packed[WHO]: packed for packed in line.split(_NEXT)}
             if not all(map(_IN_LINE.match, book.line.values())):
                 raise ValueError("no book")
         return book

@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...claim import ROUND, Eviction, Grant, Holding, Snapshot, Waiting
+from ...errors import Unavailable
 from .book import Book, Entry, NotOurs
 from .ears import any_change, its_end
 from .keys import url_of
-from .replies import Item
+from .replies import MOST_LISTED, Item
 
 if TYPE_CHECKING:
     from .store import ConsulStore
@@ -52,7 +53,14 @@ async def inspect(store: ConsulStore, name: str, deadline: float) -> Snapshot:
 
 async def names(store: ConsulStore, prefix: str, deadline: float) -> Sequence[str]:
     found = await store.wire.look([store.keys.books(prefix)], deadline)
-    books = {name: open_book(store, item) for item in found if (name := store.keys.name_of(item.key)) is not None}
+    books: dict[str, Book] = {}
+    size = 0
+    for item in found:
+        if (name := store.keys.name_of(item.key)) is not None:
+            books[name] = open_book(store, item)
+            size += books[name].size
+            if size > MOST_LISTED:  # unpacked: a book of nothing but one letter is a thousandth of that in an answer
+                raise Unavailable(f"Consul at {store.wire.where} has more than {MOST_LISTED >> 20} MB of books")
     dead = await dead_among(store, set().union(*(book.sessions() for book in books.values())), deadline)
     for name, book in books.items():
         if book.without(dead, delayed=True) and book.empty:  # all have died: nobody else will tidy up

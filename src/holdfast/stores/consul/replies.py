@@ -49,7 +49,7 @@ class Reader:
         self._body = bytearray()
         self._state: Callable[[], bool] = self._head  # what is expected now; True: there was enough of it
         self._length = 0  # what is missing of the body, or of the chunk
-        self._status = self._index = 0
+        self._status = self._index = self._trailing = 0
         self._done = False
         self.keeps_alive = True
 
@@ -161,6 +161,9 @@ class Reader:
     def _trailer(self) -> bool:
         line = self._line()
         self._done = line == b""
+        self._trailing += len(line or b"")
+        if self._trailing > MOST_HEADER:
+            raise ValueError("a trailer without end")
         return line is not None
 
     def _take(self) -> bool:

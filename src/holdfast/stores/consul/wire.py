@@ -53,6 +53,8 @@ class Wire:
                 data = await connection.stream.receive(loan.deadline)
                 reader = Reader(most)
                 while (answer := reader.feed(data) if data else reader.end()) is None:
+                    if self._now() >= loan.deadline:  # it may have much to say, and never an end
+                        raise TimeoutError("no answer in time")
                     data = await connection.stream.receive(loan.deadline)
             except (OSError, EOFError, ValueError) as error:
                 raise self.pool.lost(connection, error, deadline - began) from error
@@ -68,11 +70,15 @@ class Wire:
     async def look(self, trees: Sequence[str], deadline: float, *, apart: bool = False) -> list[Item]:
         """All keys that begin so, as the quorum has them: a leader that was deposed would not notice."""
         found: list[Item] = []
+        size = 0
         for at in range(0, len(trees), MOST_OPERATIONS):
             body = json.dumps([tree(key) for key in trees[at : at + MOST_OPERATIONS]]).encode()
             answer = await self.ask("PUT", "/v1/txn?consistent", body, deadline, apart=apart)
             if checked(answer, self.where).status != 200:
                 raise self._refused(answer.body)
+            size += len(answer.body)
+            if size > MOST_LISTED:
+                raise Unavailable(f"Consul at {self.where} has more than {MOST_LISTED >> 20} MB to tell")
             found += told(answer, self.where, items)
         return found
 
