@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 from psycopg import pq
 
 from ...drivers.base import boot_time
+from ...drivers.transports import ends_with_this_loop
 from ...errors import Unavailable
 from .connection import FEW, Broken, LibpqConnection
 from .replies import ServerError
@@ -57,6 +58,8 @@ class Lane(LibpqConnection):
     def start(self) -> None:
         self._number = self.fileno()  # libpq forgets it when the connection breaks, but the loop has to
         self.loop.add_reader(self._number, self._readable)
+        if type(self) is Lane:  # a session's is a lock that is held, and ends with that
+            ends_with_this_loop(self, Lane.close)
 
     async def until_ready(self, what: int, deadline: float) -> bool:
         """While it is connecting."""
