@@ -155,6 +155,7 @@ class AioSessionWire(SparingWire[AioSession]):
             session = self._spare.pop()
             if not session.lane.is_stale():
                 return session
+            session.lane.close()
         lane, pid = await self._dedicated(WatchedLane, deadline)
         return AioSession(lane, pid, self._woken)
 
