@@ -539,7 +539,7 @@ class Election(electing.Office[Lease]):
 
 
 class Locks:
-    """A connected store. Use it as an async context manager, or `close()` it; it belongs to one event loop."""
+    """A connected store. Use it as an async context manager, or `close()` it; it belongs to one event loop at a time."""
 
     def __init__(self, engine: Engine, *, check: bool = False) -> None:
         self._engine = engine
@@ -903,6 +903,7 @@ def connect(
     also = second = also if also is None else connecting.resolve(also)
     driver = Asyncio()
     engine = connecting.open_engine(target, driver, label, observe, second)
+    driver.one_loop = engine.store.traits.scope == "network"
     lifecycle.adopt(engine, lambda held: _release_at_exit(held, driver, target, second))
     return Locks(engine, check=check)
 

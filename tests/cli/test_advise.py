@@ -194,6 +194,17 @@ def test_the_store_is_known_by_its_url(run: Commands) -> None:
         assert sign in run("advise", "--idempotent", "yes", "--code", HOLDFAST_URL=url).stdout
 
 
+def test_where_the_store_of_the_url_keeps_no_data_it_is_said_what_the_sample_is_for(run: Commands) -> None:
+    for url in ("etcd://h", "consul://h", "zookeeper://h", "redlock://a,b,c"):
+        told = " ".join(run("advise", "--idempotent", "yes", HOLDFAST_URL=url).stdout.split())
+        assert f"{url.partition(':')[0]}:// keeps the locks: with HOLDFAST_URL set, connect() finds them there" in told
+    assert "keeps the locks" not in run("advise", "--idempotent", "yes", HOLDFAST_URL="redis://h").stdout
+    assert (
+        "keeps the locks"
+        not in run("advise", "--idempotent", "yes", "--store", "mysql", HOLDFAST_URL="etcd://h").stdout
+    )
+
+
 def test_without_a_terminal_a_missing_answer_is_named(run: Commands) -> None:
     done = run("advise", "--idempotent", "no")
     assert done.returncode == 125

@@ -14,6 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.testing import servers
+from holdfast.testing.servers.mariadb import MariaDB
 from holdfast.testing.servers.postgresql import PgBouncer, PostgreSQL
 
 PROJECT = Path(__file__).parent / "django_project"
@@ -24,7 +25,8 @@ class Project:
 
     def __init__(self, database: dict[str, object], stores: dict[str, object] | None = None) -> None:
         self.environ = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST", "DJANGO"))}
-        self.environ |= {"SHOP_DATABASE": json.dumps(database), "PYTHONPATH": str(PROJECT), "PYTHONWARNINGS": "error"}
+        path = os.pathsep.join((str(PROJECT), str(Path(holdfast.__file__).parents[1])))
+        self.environ |= {"SHOP_DATABASE": json.dumps(database), "PYTHONPATH": path, "PYTHONWARNINGS": "error"}
         if stores is not None:
             self.environ["SHOP_HOLDFAST"] = json.dumps(stores)
 
@@ -87,13 +89,50 @@ def test_what_concerns_the_database_passes_on_postgresql(postgresql: PostgreSQL)
     assert "\nOK" in project.manage("test", "shop.tests.Tables", "shop.tests.Locks", "--noinput")
 
 
-@pytest.mark.server
-def test_what_concerns_the_database_passes_on_mariadb() -> None:
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[MariaDB]:
     with servers.start("mariadb") as server:
-        host, port = server.address
-        login = {"HOST": host, "PORT": port, "USER": "root", "NAME": "shop"}
-        project = Project({"ENGINE": "django.db.backends.mysql", **login})
-        assert "\nOK" in project.manage("test", "shop.tests.Tables", "shop.tests.Locks", "--noinput")
+        yield server
+
+
+def on_mariadb(server: MariaDB, name: str) -> dict[str, object]:
+    host, port = server.address
+    return {"ENGINE": "django.db.backends.mysql", "HOST": host, "PORT": port, "USER": "root", "NAME": name}
+
+
+@pytest.mark.server
+def test_what_concerns_the_database_passes_on_mariadb(mariadb: MariaDB) -> None:
+    project = Project(on_mariadb(mariadb, "shop"))
+    assert "\nOK" in project.manage("test", "shop.tests.Tables", "shop.tests.Locks", "--noinput")
+
+
+@pytest.mark.server
+def test_locks_are_in_the_mysql_that_django_reaches_through_pymysql_under_the_name_of_mysqlclient(
+    mariadb: MariaDB,
+) -> None:
+    """By install_as_MySQLdb(), which gives PyMySQL's modules a second life, with errors of their own."""
+    project = Project(on_mariadb(mariadb, "holdfast"))
+    project.manage("migrate", "-v", "0")
+    assert "no issues" in project.manage("check", "--database", "default")
+    host, port = mariadb.address
+    with holdfast.connect(f"mysql://root@{host}:{port}/holdfast") as locks, locks.lock("nightly"):
+        assert "could not get 'nightly' at once: held by" in project.manage("once", "nightly", "--", "work")
+
+
+def test_tests_without_migrations_have_fences_too(sqlite: Project) -> None:
+    database = json.loads(sqlite.environ["SHOP_DATABASE"]) | {"TEST": {"MIGRATE": False}}
+    sqlite.environ["SHOP_DATABASE"] = json.dumps(database)
+    assert "\nOK" in sqlite.manage("test", "shop.tests.Tables", "shop.tests.Locks")
+
+
+@pytest.mark.server
+def test_asynchronous_views_have_a_loop_each_under_wsgi_and_wait_for_each_other_all_the_same(
+    postgresql: PostgreSQL,
+) -> None:
+    postgresql.query("CREATE DATABASE loops")
+    project = Project(on(postgresql, "loops"))
+    project.manage("migrate", "-v", "0")
+    assert "all 40 came and went" in project.manage("shell", "-v", "0", "-c", "import shop.many_loops")
 
 
 def test_a_command_runs_once_and_ends_as_it_ended(sqlite: Project, tmp_path: Path) -> None:

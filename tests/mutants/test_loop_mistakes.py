@@ -14,13 +14,15 @@ POSTGRESQL = f"tests/conformance/test_postgresql.py::TestPostgreSQL::{NEXT}[asyn
 STRANDED = (
     "tests/stores/postgresql/test_sessions.py::test_what_was_held_when_its_loop_ended_is_released_without_an_alarm"
 )
+EVERY_TURN = "test_whoever_has_a_loop_for_every_turn_keeps_nobody_waiting"
+KEPT = ("    ends_with_this_loop(pipe, Pipe.disown)\n", "")  # else the next loop ends it before anybody is misled
 STAYS = "self.loop.create_future()\n        if not self.open:"
 
 MUTANTS = [
     Mutant(
         "what a loop has left in the middle keeps what it had taken",
         "drivers/aio.py",
-        (("            self._loop = loop\n            self.bury()\n", "            self._loop = loop\n"),),
+        (("self._loop = self._loop, loop\n            self.bury()\n", "self._loop = self._loop, loop\n"),),
         "tests/drivers/test_loops_that_are_over.py::test_what_was_left_in_the_middle_puts_back_what_it_had",
     ),
     Mutant(
@@ -64,15 +66,45 @@ MUTANTS = [
         f"tests/conformance/test_etcd.py::TestEtcd::{NEXT}[uvloop]",
     ),
     Mutant(
+        "what a loop that is over was connected to stays open until it is collected",
+        "drivers/aio.py",
+        (("                end_those_of(before)\n", "                del end_those_of\n"),),
+        f"tests/conformance/test_redis.py::TestRedis::{EVERY_TURN}[asyncio]",
+    ),
+    Mutant(
+        "MySQL: what a loop that is over was connected to cannot be closed",
+        "stores/mysql/connection_aio.py",
+        (("            self._give_up()\n        else:", "            pass\n        else:"),),
+        f"tests/conformance/test_mysql.py::TestMySql::{EVERY_TURN}[asyncio]",
+    ),
+    Mutant(
+        "PostgreSQL: a spare session of a loop that is over stays open",
+        "stores/postgresql/session_wire_aio.py",
+        (("            session.lane.close()\n", ""),),
+        f"tests/conformance/test_postgresql_sessions.py::TestPostgreSQLSessions::{EVERY_TURN}[asyncio]",
+    ),
+    Mutant(
+        "MySQL: an ear in a loop that is over is thought to listen",
+        "stores/mysql/ear.py",
+        (("if self._here is not None and self._here.gone:", "if False:"),),
+        "tests/stores/mysql/test_ear.py",
+    ),
+    Mutant(
+        "two loops share connections that are one's",
+        "aio.py",
+        (('    driver.one_loop = engine.store.traits.scope == "network"\n', ""),),
+        "tests/stores/redis/test_aio.py::test_a_second_loop_at_the_same_time_is_refused_by_name",
+    ),
+    Mutant(
         "Redis: an ear in a loop that is over is thought to listen",
         "stores/redis/pipe.py",
-        (("return self.open and not self.loop.is_closed()", "return self.open"),),
+        (("return self.open and not self.loop.is_closed()", "return self.open"), KEPT),
         f"{REDIS}[asyncio]",
     ),
     Mutant(
         "Redis: what a loop that is over has left cannot be closed",
         "stores/redis/pipe.py",
-        (("        if self.loop.is_closed():  # nobody", "        if False:  # nobody"),),
+        (("        if self.loop.is_closed():  # nobody", "        if False:  # nobody"), KEPT),
         f"{REDIS}[asyncio]",
     ),
     Mutant(

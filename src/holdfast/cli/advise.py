@@ -52,7 +52,7 @@ def advise(options: Options) -> int:
         raise Usage(_unanswered(end), "advise")
     if options.flag("code"):
         return _code(end, store)
-    _tell(steps, end, store)
+    _tell(steps, end, store, _elsewhere(options))
     return exits.OK
 
 
@@ -83,11 +83,26 @@ def _draw(how: str) -> int:
     return exits.OK
 
 
+def _scheme(options: Options) -> str:
+    url = options.get("url") or os.environ.get("HOLDFAST_URL", "")
+    return str(url).partition(":")[0].partition("+")[0]
+
+
+def _elsewhere(options: Options) -> str:
+    """Why a sample is for another store than that of the URL, which keeps locks and no data that a sample could have."""
+    scheme = _scheme(options)
+    if options.get("store") is not None or not scheme or scheme in _SCHEMES:
+        return ""
+    return (
+        f"{line(scheme)}:// keeps the locks: with HOLDFAST_URL set, connect() finds them there. Data, where there is any, is in "
+        "SQLite here; if yours is elsewhere: --store postgresql, mysql or redis."
+    )
+
+
 def _store(options: Options) -> str:
     said = options.get("store")
     if said is None:
-        url = options.get("url") or os.environ.get("HOLDFAST_URL", "")
-        return _SCHEMES.get(url.partition(":")[0].partition("+")[0], "sqlite")
+        return _SCHEMES.get(_scheme(options), "sqlite")
     if said not in STORES:
         raise Usage(f"--store is one of {', '.join(STORES)}, not {said!r}", "advise")
     return str(said)
@@ -117,7 +132,7 @@ def _unanswered(question: Question) -> str:
     return f"{question.text} Say {question.flag} {'|'.join(question.answers)}"
 
 
-def _tell(steps: list[Step], leaf: Leaf, store: str) -> None:
+def _tell(steps: list[Step], leaf: Leaf, store: str, elsewhere: str) -> None:
     paint = Paint(sys.stdout)
     lines = []
     for step in steps:
@@ -129,6 +144,8 @@ def _tell(steps: list[Step], leaf: Leaf, store: str) -> None:
     print(*wrapped(lines, sys.stdout), sep="\n")
     if code := sample(leaf, store):
         print(f"\nFor {store} (as a file: the same command with --code):\n")
+        if elsewhere:
+            print(*wrapped([elsewhere], sys.stdout), sep="\n", end="\n\n")
         print("".join(f"    {line}" if line.strip() else line for line in code.splitlines(keepends=True)), end="")
 
 

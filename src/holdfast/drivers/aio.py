@@ -97,6 +97,9 @@ class Asyncio(Clocks):
         self._background: set[asyncio.Task[Any]] = set()
         self._attempts: WeakSet[asyncio.Task[Any]] = WeakSet()  # that go on though whoever waits for them is cancelled
         self._loop: asyncio.AbstractEventLoop | None = None  # in which somebody asked last
+        self.one_loop = (
+            False  # the store's connections are one loop's: with another at the same time, bells would not be heard
+        )
 
     def bury(self) -> None:
         """End what loops that are over have left in the middle of something: what it has taken, nobody else would put back.
@@ -120,8 +123,17 @@ class Asyncio(Clocks):
             return "no task"
         loop = task.get_loop()
         if loop is not self._loop:  # whoever acquires asks this first: the first of another loop tidies up
-            self._loop = loop
+            if self.one_loop and self._loop is not None and self._loop.is_running():
+                raise RuntimeError(
+                    "this connection is in use by another event loop, which runs now, in another thread: "
+                    "aio.connect() in each loop, or use holdfast.connect() in threads"
+                )
+            before, self._loop = self._loop, loop
             self.bury()
+            if before is not None and before.is_closed():
+                from .transports import end_those_of
+
+                end_those_of(before)
         return task.get_name()
 
     def bell(self) -> Bell:

@@ -85,7 +85,7 @@ def test_who_gave_up_waiting_leaves_nothing_behind(form: Format, rival: Rival, u
     with holdfast.connect(url, also=form.also) as locks, holdfast.connect(url) as without:
         assert rival.take()
         started = time.monotonic()
-        with pytest.raises(holdfast.NotAcquired):
+        with pytest.raises(holdfast.NotAcquired, match="held by somebody who uses"):
             locks.lock(NAME).acquire(timeout=0.5)
         assert time.monotonic() - started < DEADLINE
         with without.lock(NAME, timeout=5):

@@ -290,3 +290,19 @@ def test_thousands_who_come_together_tell_a_new_server_its_scripts_a_few_times_o
     found = re.search(rb"cmdstat_script\|load:calls=(\d+)", own_redis.execute("INFO", "commandstats"))  # type: ignore[arg-type]
     assert found is not None
     assert int(found[1]) <= 10 * len(ALL)
+
+
+def test_a_second_loop_at_the_same_time_is_refused_by_name(redis: Redis) -> None:
+    """Bells would be heard in one of them only, and whoever waits in the other would look again after ten seconds."""
+
+    async def in_and_out(locks: aio.Locks) -> None:
+        async with locks.lock("y"):
+            pass
+
+    async def main() -> None:
+        async with aio.connect(redis.url) as locks, locks.lock("x"):
+            with pytest.raises(RuntimeError, match=r"in use by another event loop.*: aio\.connect\(\) in each loop"):
+                await asyncio.to_thread(asyncio.run, in_and_out(locks))
+            await in_and_out(locks)
+
+    run(main)

@@ -5,7 +5,9 @@ They have connections of their own, not Django's: CONN_MAX_AGE, ATOMIC_REQUESTS 
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import ref
 
 from ... import aio, sync
 from ...secret import Secret
@@ -25,9 +27,10 @@ class Stores(Generic[L]):
         # By the URL too: settings are overridden, and tests begin. No mutex, which a fork might find taken: of two that are
         # made at once, one is used, and the other has sent nothing.
         key = alias, urls_of_stores.url(alias)
-        return self._open.get(key) or self._open.setdefault(
-            key, self._connect(key[1], label=urls_of_stores.label(alias))
-        )
+        return self._open.get(key) or self._open.setdefault(key, self._new(*key))
+
+    def _new(self, alias: str, url: Secret) -> L:
+        return self._connect(url, label=urls_of_stores.label(alias))  # type: ignore[no-any-return]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -36,6 +39,38 @@ class Stores(Generic[L]):
 
     def __repr__(self) -> str:
         return f"<the locks of settings.HOLDFAST: {', '.join(urls_of_stores.aliases())}>"
+
+
+class StoresOfLoops(Stores[aio.Locks]):
+    """One for each event loop that is open, since under WSGI every asynchronous view has a loop to itself, and many run at once.
+
+    What a loop that is over was connected to, the next one goes on with.
+    """
+
+    def __init__(self, connect: Any) -> None:
+        super().__init__(connect)
+        self._of_loops: dict[tuple[str, Secret], dict[ref[asyncio.AbstractEventLoop], aio.Locks]] = {}
+
+    def __getitem__(self, alias: str) -> aio.Locks:
+        try:
+            loop = ref(asyncio.get_running_loop())
+        except RuntimeError:  # named at import, and used by whatever loop comes
+            return super().__getitem__(alias)
+        key = alias, urls_of_stores.url(alias)
+        used = self._of_loops.setdefault(key, {})
+        if loop not in used:
+            used[loop] = _left_behind(used) or self._new(*key)
+        return used[loop]
+
+
+def _left_behind(used: dict[ref[asyncio.AbstractEventLoop], aio.Locks]) -> aio.Locks | None:
+    for one in list(used):
+        loop = one()
+        if loop is None or loop.is_closed():
+            taken = used.pop(one, None)  # one step: of two threads, one has it
+            if taken is not None:
+                return taken
+    return None
 
 
 if TYPE_CHECKING:
@@ -50,4 +85,4 @@ if TYPE_CHECKING:
     alocks: _AsyncLocks
 else:
     locks = Stores(sync.connect)
-    alocks = Stores(aio.connect)
+    alocks = StoresOfLoops(aio.connect)

@@ -8,7 +8,7 @@ from django.db import models
 class Lock(models.Model):
     """A lock as the store sees it. It is never read from a database."""
 
-    name = models.CharField(primary_key=True, max_length=512)
+    name = models.TextField(primary_key=True)
 
     class Meta:
         managed = False

@@ -39,7 +39,7 @@ def url(alias: str = DEFAULT, *, testing: bool | None = None) -> Secret:
     """The store's URL, as of now: the test runner changes databases under way."""
     entry = _entry(alias)
     if "URL" in entry:
-        return Secret(str(entry["URL"]))
+        return Secret(entry["URL"])
     if under_test() if testing is None else testing:
         # The test's database is dropped at the end, and cannot be while a connection of ours is open; and there is one process.
         return Secret(f"memory://django-{alias}")
@@ -71,6 +71,14 @@ def _entry(alias: str) -> Mapping[str, Any]:
     if not isinstance(entry, Mapping) or not set(entry) <= _KNOWN:
         strange = ", ".join(sorted(set(entry) - _KNOWN)) if isinstance(entry, Mapping) else "it is no dict"
         raise Misuse(f"settings.HOLDFAST[{alias!r}] takes {', '.join(sorted(_KNOWN))} ({strange})")
+    if "URL" in entry:
+        if not isinstance(entry["URL"], str):
+            raise Misuse(f"settings.HOLDFAST[{alias!r}]['URL'] must be text, and is {entry['URL']!r:.80}")
+        if surplus := [word for word in ("DATABASE", "OPTIONS") if word in entry]:
+            raise Misuse(
+                f"settings.HOLDFAST[{alias!r}] has a URL, and {' and '.join(surplus)}, which says how to make one: "
+                "leave one of them out, and write options into the URL, after a ?"
+            )
     return entry
 
 

@@ -111,5 +111,5 @@ def _explain(error: BaseException) -> None:
     if lacks_table(error, "holdfast_fences"):
         raise Misuse(
             "this database has no table holdfast_fences: create it once, with fenced.create_table(connection) or by the "
-            "statement that fenced.schema(dialect) gives for your migrations"
+            "statement that fenced.schema(dialect) gives for your migrations (in Django: manage.py migrate)"
         ) from error

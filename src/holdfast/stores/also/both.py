@@ -27,6 +27,7 @@ class Both:
         self._old = old
         self._driver = driver
         self._blocked: dict[str, Bell] = {}  # holders that are inside the new store, and wait for the old lock
+        self._wanted: dict[str, str] = {}  # of what name
 
     @property
     def traits(self) -> Traits:
@@ -70,6 +71,7 @@ class Both:
         if not claim.queue:
             await self._new.release(claim, self._left(until))
         elif claim.holder not in self._blocked:
+            self._wanted[claim.holder] = claim.name
             self._blocked[claim.holder] = self._driver.bell()
         return Place(claim, self._driver.uniform(*_LOOK_AGAIN))
 
@@ -125,7 +127,7 @@ class Both:
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
         until = self._driver.now() + within
         found = await self._new.inspect(name, within)
-        if found.holders:
+        if found.holders and name not in tuple(self._wanted.values()):  # else that is us, and we are not inside
             return found
         try:
             taken = await self._old.is_taken(name, self._left(until))
@@ -152,6 +154,7 @@ class Both:
 
     def forked(self) -> None:
         self._blocked = {}
+        self._wanted = {}
         self._old.forked()
         self._new.forked()
 
@@ -163,6 +166,7 @@ class Both:
             await self._new.close(max(until - self._driver.now(), 0.0))
 
     def _unblock(self, claim: Claim) -> None:
+        self._wanted.pop(claim.holder, None)
         bell = self._blocked.pop(claim.holder, None)
         if bell is not None:
             bell.close()

@@ -85,12 +85,17 @@ class MySQL:
 
         self._target = parse(url)
         try:
-            import pymysql
+            from pymysql.err import (
+                DataError,
+                IntegrityError,
+                OperationalError,
+                ProgrammingError,
+            )  # see ..mysql.connection
         except ImportError as error:
             raise NotInstalled(f"MySQL needs PyMySQL ({error}): pip install 'holdfast[mysql]'") from None
-        self.mistakes: tuple[type[Exception], ...] = (pymysql.err.DataError, pymysql.err.ProgrammingError)
-        self.already_there: type[Exception] = pymysql.err.IntegrityError
-        self.broken: type[Exception] = pymysql.err.OperationalError
+        self.mistakes: tuple[type[Exception], ...] = (DataError, ProgrammingError)
+        self.already_there: type[Exception] = IntegrityError
+        self.broken: type[Exception] = OperationalError
         self.where = f"MySQL at {self._target.shown()}"
 
     def connect(self) -> Any:

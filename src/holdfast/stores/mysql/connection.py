@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     import ssl
 
 try:
-    import pymysql
+    # By their own modules, never as `pymysql.err`: after install_as_MySQLdb(), as Django's users have it, that is a second copy,
+    # whose errors are not those that a connection raises.
+    from pymysql.connections import Connection as TheirConnection
     from pymysql.constants import CLIENT, COMMAND, CR
+    from pymysql.err import MySQLError, OperationalError
     from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 except ImportError as error:
     raise NotInstalled("MySQL stores need the package PyMySQL: pip install 'holdfast[mysql]'") from error
@@ -83,7 +86,7 @@ def described(data: bytes, encoding: str) -> Any:
     return (_described if len(data) < 256 else FieldDescriptorPacket)(data, encoding)
 
 
-class Bounded(pymysql.connections.Connection):
+class Bounded(TheirConnection):
     """PyMySQL's; but a conversation has one deadline, however often it reads, writes, or is interrupted by a signal."""
 
     deadline = 0.0
@@ -129,7 +132,7 @@ class Bounded(pymysql.connections.Connection):
                 received += more
         except OSError as error:
             self._force_close()
-            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, str(error)) from error
+            raise OperationalError(CR.CR_SERVER_LOST, str(error)) from error
         except BaseException:
             self._force_close()
             raise
@@ -142,7 +145,7 @@ class Bounded(pymysql.connections.Connection):
             self._sock.sendall(data)
         except OSError as error:
             self._force_close()
-            raise pymysql.err.OperationalError(CR.CR_SERVER_GONE_ERROR, str(error)) from error
+            raise OperationalError(CR.CR_SERVER_GONE_ERROR, str(error)) from error
         except BaseException:
             self._force_close()
             raise
@@ -205,7 +208,7 @@ async def dial(target: Target, within: float) -> Connection:
     )
     connection.deadline = deadline
     connection._secure = bool(target.socket)
-    with connecting(target, pymysql.err.MySQLError):
+    with connecting(target, MySQLError):
         connection.connect(await _dial_socket(target, deadline))
     made = BlockingConnection(connection, target)
     await greet(made, target, deadline)
@@ -298,9 +301,9 @@ class BlockingConnection:
             answers = [] if statement is None else self._read_answers(lambda: connection.query(statement))
             self._busy = False
             return answers
-        except (pymysql.err.MySQLError, OSError, ValueError, RuntimeError, *NONSENSE) as error:
+        except (MySQLError, OSError, ValueError, RuntimeError, *NONSENSE) as error:
             # RuntimeError: it asks for a file of ours, and PyMySQL gives none. AttributeError: another thread closed it.
-            said = refusal(error) if isinstance(error, pymysql.err.MySQLError) and connection.open else None
+            said = refusal(error) if isinstance(error, MySQLError) and connection.open else None
             if said is not None:
                 self._owed = False
                 self._roll_back()
@@ -328,7 +331,7 @@ class BlockingConnection:
         try:
             self._connection.rollback()
             self._busy = False
-        except (pymysql.err.MySQLError, OSError, ValueError, RuntimeError, *NONSENSE):
+        except (MySQLError, OSError, ValueError, RuntimeError, *NONSENSE):
             self.close()
 
     # ---- pings of many connections at once
@@ -350,7 +353,7 @@ class BlockingConnection:
             self._connection.deadline = deadline
             self._connection._execute_command(COMMAND.COM_QUERY, PING)
             self._owed = True
-        except (pymysql.err.MySQLError, OSError, AttributeError) as error:
+        except (MySQLError, OSError, AttributeError) as error:
             self.close()
             raise Unavailable(f"MySQL at {self._target.shown()} did not answer: {error!s:.200}") from error
 
@@ -415,7 +418,7 @@ class BlockingConnection:
         connection, plug = self._connection, self._connection._sock
         if plug is None:
             return
-        with contextlib.suppress(pymysql.err.MySQLError, OSError, AttributeError, ValueError):
+        with contextlib.suppress(MySQLError, OSError, AttributeError, ValueError):
             if not self._busy and not self._owed:
                 plug.settimeout(0)  # a server that is silent is not waited for
                 plug.send(_QUIT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,6 +14,7 @@ from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
 from ...drivers.polling import has_failed
 from ...drivers.sockets import void
+from ...drivers.transports import ends_with_this_loop
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
 from .faults import NONSENSE, ServerError, refusal
@@ -111,6 +113,7 @@ async def dial(target: Target, within: float) -> Connection:
     if connection is None:
         raise Unavailable(f"MySQL at {target.shown()} did not answer in time")
     made = AioConnection(connection, target)
+    ends_with_this_loop(made, AioConnection.close)
     if target.tls and made.transport.get_extra_info("sslcontext") is None:
         made.close()
         raise Misuse(f"the connection to MySQL at {target.shown()} is not encrypted, though the URL asks for TLS")
@@ -271,8 +274,11 @@ class AioConnection:
             here = False
         if here:
             self._close()
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._close)
+        elif self._loop.is_closed():
+            self._give_up()
+        else:
+            with contextlib.suppress(RuntimeError):  # closed meanwhile
+                self._loop.call_soon_threadsafe(self._close)
 
     def _close(self) -> None:
         if self._open:
@@ -282,8 +288,11 @@ class AioConnection:
 
     def disown(self) -> None:
         """The loop is the parent's too, so it is not touched: our copies of its sockets become nothing."""
-        self._open = False
         _inherited.append(self)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self._open = False
         void(self.transport.get_extra_info("socket"))
         void(self._watching)
 

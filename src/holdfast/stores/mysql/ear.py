@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ...drivers.base import Driver
+from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError, Unavailable
 from .connections import Connection
 from .faults import INTERRUPTED, ServerError
@@ -36,6 +36,7 @@ class Ear:
         self._timeout = timeout
         self._connection: Connection | None = None
         self._quiet: Connection | None = None  # has the lock that the other waits for
+        self._here: Bell | None = None  # gone, if the loop is over in which all this was: nobody listens there any more
         self.forked()
 
     def forked(self) -> None:
@@ -57,11 +58,13 @@ class Ear:
     async def open(self, within: float) -> str:
         """Connected and listening; or an error. Returns the bell's name."""
         give_up = self._driver.now() + min(within, self._timeout)
+        if self._here is not None and self._here.gone:
+            self._begin_anew()
         while self._connection is None:
             connection = await self._dial(max(give_up - self._driver.now(), 0.001))
             with self._mutex:
                 if self._connection is None and not self._closed:
-                    self._connection, self.name = connection, connection.name
+                    self._here, self._connection, self.name = self._driver.bell(), connection, connection.name
                     break
             connection.close()  # another thread or task was faster
             if self._closed:
@@ -167,6 +170,12 @@ class Ear:
         if quiet is not None:
             quiet.close()
         self.wake()
+
+    def _begin_anew(self) -> None:
+        with self._mutex:
+            connection, self._here, self._listening = self._connection, None, False
+        if connection is not None:
+            self._lose(connection)
 
     def wake(self) -> None:
         """Everybody who waits here looks for themselves. From any thread."""

@@ -20,6 +20,7 @@ from psycopg import pq
 from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
 from ...drivers.polling import has_failed
+from ...drivers.transports import ends_with_this_loop
 from ...errors import Unavailable
 from .connection import ASK_AFTER, FEW, Broken, LibpqConnection
 from .replies import ServerError
@@ -63,6 +64,10 @@ class Lane(LibpqConnection):
         self._number = self.fileno()  # libpq forgets it when the connection breaks, but the loop has to
         self.loop.add_reader(self._number, self._something_came)
         self._told_once = not isinstance(self.loop, asyncio.SelectorEventLoop)
+        if (
+            type(self) is Lane
+        ):  # a session's is a lock that is held, and ends with that; an ear is closed by the next who needs one
+            ends_with_this_loop(self, Lane.close)
 
     def _something_came(self) -> None:
         """libpq sees a reset only when it has read what came before."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
 from ...drivers.sockets import void
-from ...drivers.transports import open_protocol
+from ...drivers.transports import ends_with_this_loop, open_protocol
 from ...errors import Unavailable
 from .connection import Disconnected
 from .replies import MOST, MOST_OF_LOOKING, UNREADABLE, Bounds, ProtocolError, Reader, Reply
@@ -145,7 +145,7 @@ class Pipe(asyncio.BufferedProtocol):
             self.loop.call_soon_threadsafe(action)
 
     def disown(self) -> None:
-        """In a forked child: give up our copy of the socket. The loop is the parent's too, so it is not touched."""
+        """Its loop is over, or (in a forked child) the parent's too: give up our socket, and do not touch the loop."""
         self.open = False
         if self._transport is not None:
             void(self._transport.get_extra_info("socket"))
@@ -221,4 +221,5 @@ async def open_pipe(
     except BaseException:
         pipe.fail(Unavailable("given up"))
         raise
+    ends_with_this_loop(pipe, Pipe.disown)
     return pipe

@@ -7,11 +7,13 @@ import gc
 import logging
 import os
 import random
+import stat
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -227,6 +229,51 @@ class Loops:
         assert told == []
         world.until_nothing_is_left()
 
+    @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # asyncio's word for what its loop was left with
+    @pytest.mark.parametrize("world", LOOPS, indirect=True)
+    def test_whoever_has_a_loop_for_every_turn_keeps_nobody_waiting(self, world: World) -> None:
+        """As a worker does that calls asyncio.run() for every job: what a loop leaves is neither listened to nor kept open."""
+        sockets: list[int] = []
+
+        def turns(most: int) -> None:
+            locks = aio.connect(world.url)
+            for number in range(most):
+                with asyncio.Runner(loop_factory=import_module(world.flavour).new_event_loop) as runner:
+                    runner.run(_in_and_out(locks, "x", 8 + world.slack))  # who is deaf looks again after ten
+                    if number == most - 1:
+                        runner.run(locks.close())
+                sockets.append(_open_sockets())
+
+        gc.disable()  # what is closed only when it is collected is not closed
+        try:
+            turns(2)
+            with ThreadPoolExecutor(2) as threads:
+                for each in [threads.submit(turns, 10) for _ in range(2)]:
+                    each.result(20 * (8 + world.slack))
+            turns(2)
+            assert sockets[-1] <= sockets[1] + 4, sockets
+        finally:
+            gc.enable()
+        world.until_nothing_is_left()
+
+    @pytest.mark.parametrize("world", LOOPS, indirect=True)
+    def test_a_second_loop_at_the_same_time_works_or_is_refused_by_name(self, world: World) -> None:
+        """Not served so badly that one has to find out why."""
+
+        async def beside() -> None:
+            locks = aio.connect(world.url)
+            async with locks.lock("x"):
+                try:
+                    await asyncio.to_thread(asyncio.run, _in_and_out(locks, "y", 8 + world.slack))
+                except RuntimeError as error:
+                    assert "another event loop" in str(error), error  # noqa: PT017  # or it works
+            await _in_and_out(locks, "y", 8 + world.slack)
+            await locks.close()
+
+        with asyncio.Runner(loop_factory=import_module(world.flavour).new_event_loop) as runner:
+            runner.run(beside())
+        world.until_nothing_is_left()
+
     @pytest.mark.skipif(not find_spec("gevent"), reason="gevent is not installed")
     def test_greenlets_take_turns(self, world: World) -> None:
         if world.asynchronous:
@@ -247,3 +294,11 @@ def _files_of_others() -> Iterator[Any]:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(40)]
         were = [os.fstat(file.fileno()).st_ino for file in files]
         yield lambda: [os.fstat(file.fileno()).st_ino for file in files] == were
+
+
+def _open_sockets() -> int:
+    found = 0
+    for number in range(3, 1024):
+        with suppress(OSError):
+            found += stat.S_ISSOCK(os.fstat(number).st_mode)
+    return found

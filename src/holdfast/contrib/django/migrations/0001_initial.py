@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
         CreateStores(),
         migrations.CreateModel(
             name="Lock",
-            fields=[("name", models.CharField(max_length=512, primary_key=True, serialize=False))],
+            fields=[("name", models.TextField(primary_key=True, serialize=False))],
             options={
                 "managed": False,
                 "default_permissions": ("view",),
