@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -148,3 +151,36 @@ def test_events_are_told_to_the_dashboard_by_one(interrupted: Callable[[Any], No
         told._begin()
     until(lambda: len(of_name("holdfast-to-dashboard")) == len(before) + 1)
     assert told._thread in of_name("holdfast-to-dashboard")
+
+
+def test_what_was_to_be_done_is_forgotten_at_once_when_the_start_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here it broke: two exceptions that knew of each other kept it, and so a lock that nobody had, until the next collection."""
+
+    class Work:
+        def __call__(self) -> None:
+            raise AssertionError
+
+    def leave(*args: object) -> None:
+        raise RuntimeError("release unlocked lock")
+
+    def interrupted(self: threading.Thread) -> None:
+        """As it does when it is interrupted while it waits for the thread to begin: in mid-`with`, whose end knows of it."""
+        try:
+            raise Stop
+        finally:
+            leave(sys.exc_info()[1])
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    work = Work()
+    known = weakref.ref(work)
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(Stop):
+            start(work, "never")
+        del work
+        assert known() is None
+    finally:
+        gc.enable()

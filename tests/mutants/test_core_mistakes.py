@@ -80,8 +80,8 @@ MUTANTS = [
     Mutant(
         "what a thread was to do, whose start was interrupted, is kept by its own traceback",
         "drivers/starting.py",
-        (("            del cause  # else", "            pass  # else"),),
-        INTERRUPTED + "test_a_lock_that_stays",
+        (("            del cause\n            raise\n", "            raise\n        raise cause\n"),),
+        STARTING + "test_what_was_to_be_done_is_forgotten_at_once_when_the_start_was_interrupted",
     ),
     Mutant(
         "a lease that was dropped, and whose bell was not rung since somebody interrupted that",

@@ -45,6 +45,18 @@ MUTANTS = [
         ((", overdue=True)", ")"),),
         FOUND + "who_is_let_in_while_its_place_in_line_runs_out_is_not_put_out_by_its_own_store",
     ),
+    # ---- found by signal handlers that raise
+    Mutant(
+        "etcd: a downgrade that was interrupted when etcd had agreed is believed not to have begun",
+        "stores/etcd/store.py",
+        (
+            (
+                "            if not same:\n                if self._keys",
+                "            entry.moving = False\n            if not same:\n                if self._keys",
+            ),
+        ),
+        "tests/stores/etcd/test_interrupted.py",
+    ),
     # ---- found by reading what was mended
     Mutant(
         "Consul: a renewal brings back what is being put out",

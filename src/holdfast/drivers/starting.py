@@ -27,14 +27,13 @@ def start(work: Callable[[], None], name: str) -> threading.Thread:
         # It may also say RuntimeError, since the mutex that it waited with is not locked; or KeyError, since the thread was
         # quicker to strike itself off: tell what really happened.
         cause = error.__context__
-        try:
-            if isinstance(error, RuntimeError | KeyError) and cause is not None and cause is not before:
-                raise cause from None
+        if not isinstance(error, RuntimeError | KeyError) or cause is None or cause is before:
+            del cause
             raise
-        finally:
-            del (
-                cause
-            )  # else this frame, and what was to be done, would be kept by its own traceback, until somebody collects
+    try:
+        raise cause  # only now: within, each would know of the other, and both keep what was to be done until they are collected
+    finally:
+        del cause
 
 
 def _work_off(todo: list[Callable[[], None]]) -> None:
