@@ -79,8 +79,8 @@ MUTANTS = [
     ),
     Mutant(
         "PostgreSQL: a spare session of a loop that is over stays open",
-        "stores/postgresql/session_wire_aio.py",
-        (("            session.lane.close()\n", ""),),
+        "stores/postgresql/session_wire.py",
+        (("return session\n                session.close()\n", "return session\n"),),
         f"tests/conformance/test_postgresql_sessions.py::TestPostgreSQLSessions::{EVERY_TURN}[asyncio]",
     ),
     Mutant(
