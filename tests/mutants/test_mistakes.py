@@ -372,8 +372,20 @@ MUTANTS = [
     Mutant(
         "a wait graph that takes the fairness of the other",
         "waitfor.py",
-        (("(ahead and waiting.fair)", "ahead"),),
+        (("owner for owner, waiting in self._first.items() if waiting.fair", "owner for owner in self._first"),),
         "tests/test_waitfor.py::test_an_unfair_waiter_passes_a_stuck_one_and_a_fair_one_does_not",
+    ),
+    Mutant(
+        "a wait graph in which nobody gives anything back",
+        "waitfor.py",
+        (("line.kept -= units", "line.kept -= 0"),),
+        "tests/test_waitfor.py::test_a_long_line_and_many_lines_are_looked_through_at_once",
+    ),
+    Mutant(
+        "a wait graph in which one more fits than does",
+        "waitfor.py",
+        (("<= self._snapshot.capacity:", "<= self._snapshot.capacity + 1:"),),
+        "tests/test_waitfor.py::test_who_waits_for_themselves_is_a_deadlock_of_one",
     ),
 ]
 
