@@ -379,7 +379,7 @@ MUTANTS = [
         "a wait graph in which nobody gives anything back",
         "waitfor.py",
         (("line.kept -= units", "line.kept -= 0"),),
-        "tests/test_waitfor.py::test_a_long_line_and_many_lines_are_looked_through_at_once",
+        "tests/test_waitfor.py::test_what_somebody_will_give_back_who_waits_for_now_is_no_deadlock",
     ),
     Mutant(
         "a wait graph in which one more fits than does",
