@@ -151,6 +151,17 @@ def test_who_goes_on_leaves_every_line_that_they_stand_in() -> None:
         assert WaitGraph(snapshots)._stuck() == set()
 
 
+def test_what_somebody_will_give_back_who_waits_for_now_is_no_deadlock() -> None:
+    """a and t share x, of which b wants a unit, and a wants y of b; but t waits only for z, and its holder for nobody."""
+
+    def one(name: str, holders: str, waiter: str) -> Snapshot:
+        inside = tuple(Holding(owner, number, 1, 0.0, 9.0) for number, owner in enumerate(holders, 1))
+        return Snapshot(name, len(holders), inside, (Waiting(waiter, 1, 0.0, 9.0),))
+
+    assert WaitGraph([one("x", "at", "b"), one("y", "b", "a"), one("z", "f", "t")]).deadlocks() == ()
+    assert len(WaitGraph([one("x", "at", "b"), one("y", "b", "a"), one("z", "b", "t")]).deadlocks()) == 1
+
+
 def test_a_long_line_and_many_lines_are_looked_through_at_once() -> None:
     """Each of these took minutes of the processor, in the thread of the dashboard or the loop of a program."""
     alone = (Holding("a", 1, 1, 0.0, 9.0),)

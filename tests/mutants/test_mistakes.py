@@ -372,8 +372,20 @@ MUTANTS = [
     Mutant(
         "a wait graph that takes the fairness of the other",
         "waitfor.py",
-        (("(ahead and waiting.fair)", "ahead"),),
+        (("hindered[waiting.owner] += 1 + waiting.fair", "hindered[waiting.owner] += 2"),),
         "tests/test_waitfor.py::test_an_unfair_waiter_passes_a_stuck_one_and_a_fair_one_does_not",
+    ),
+    Mutant(
+        "a wait graph in which nobody gives anything back",
+        "waitfor.py",
+        (("line.free += units", "line.free += 0"),),
+        "tests/test_waitfor.py::test_what_somebody_will_give_back_who_waits_for_now_is_no_deadlock",
+    ),
+    Mutant(
+        "a wait graph in which one more fits than does",
+        "waitfor.py",
+        (("units <= self.free:", "units <= self.free + 1:"),),
+        "tests/test_waitfor.py::test_who_waits_for_themselves_is_a_deadlock_of_one",
     ),
 ]
 
