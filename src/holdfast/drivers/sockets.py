@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import ssl
+import struct
 import threading
 import weakref
 from typing import Any
@@ -16,6 +17,7 @@ from .dialing import dial
 from .polling import POLLIN, POLLOUT, poll
 
 CHUNK = 65536
+_AT_ONCE = struct.pack("ii", 1, 0)
 _UNDER_WAY = (0, errno.EINPROGRESS, getattr(errno, "WSAEWOULDBLOCK", 0))  # the last is how Windows says it
 
 
@@ -42,6 +44,16 @@ def void(plain: Any) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, number, inheritable=False)
         os.close(nothing)
+
+
+def take_back(number: int) -> None:
+    """What the other side has not got yet, it shall never get, once this is closed.
+
+    Else the system goes on sending it for minutes: after an outage, a claim that was given up long ago, and looked for in vain,
+    would arrive, and stay for its ttl.
+    """
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
 
 class SocketStream:

@@ -20,7 +20,7 @@ import psycopg
 from psycopg import pq
 
 from ...drivers.base import boot_time
-from ...drivers.sockets import void
+from ...drivers.sockets import take_back, void
 from ...errors import Unavailable
 from . import salted
 from .replies import ServerError
@@ -210,6 +210,11 @@ class LibpqConnection:
             except (OSError, psycopg.Error):
                 return
 
+    def take_back(self) -> None:
+        """Of what it was asked, nothing arrives any more once it is closed."""
+        with contextlib.suppress(psycopg.Error):
+            take_back(self.pgconn.socket)
+
     def close(self) -> None:
         with self._ending:
             self.pgconn.finish()
@@ -247,13 +252,17 @@ class BlockingConnection(LibpqConnection):
                 if left <= 0:  # whoever talks without an end can always be read
                     break
             raise self.late(deadline - began)
+        except ServerError:  # an answer, after which it is as good as before
+            raise
         except Exception:
+            self.take_back()
             raise
         except BaseException:  # Ctrl-C
             with contextlib.suppress(Exception):
                 deadline = boot_time() + _GRACE
                 while self.rows(found) is None and boot_time() < deadline and self.is_ready(select.POLLIN, deadline):
                     self.take()
+            self.take_back()
             raise
 
     def _flush(self, deadline: float) -> None:

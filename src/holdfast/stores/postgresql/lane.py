@@ -209,6 +209,7 @@ class Lane(LibpqConnection):
                 one.answer.exception()  # looked at: whoever was cancelled meanwhile will not
         self._waiting = [one for one in self._waiting if not one.answer.done()]
         if self._flight and not self.patient and all(one.deadline <= now for one in self._flight):
+            self.take_back()
             self.fail(self.broken(Exception("it did not answer in time")))
             return
         self._wake_at(

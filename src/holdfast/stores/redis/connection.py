@@ -19,6 +19,7 @@ from typing import Any
 from ...drivers.base import boot_time, finish
 from ...drivers.dialing import look_up
 from ...drivers.polling import POLLIN, POLLOUT, poll
+from ...drivers.sockets import take_back
 from ...drivers.threads import ThreadBell
 from ...errors import HoldfastError, Misuse, Unavailable
 from ..kit.url import tls_context
@@ -318,6 +319,11 @@ class Connection:
             socket.socket.shutdown(
                 self._socket, socket.SHUT_RDWR
             )  # not TLS's own, which changes what the other reads with
+
+    def give_up(self) -> None:
+        """Close it, and see to it that nothing of what it was asked arrives any more: it is asked again, or taken back."""
+        take_back(self._socket.fileno())
+        self.close()
 
     def close(self) -> None:
         self._socket.close()

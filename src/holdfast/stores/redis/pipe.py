@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
-from ...drivers.sockets import void
+from ...drivers.sockets import take_back, void
 from ...drivers.transports import ends_with_this_loop, open_protocol
 from ...errors import Unavailable
 from .connection import Disconnected
@@ -116,6 +116,8 @@ class Pipe(asyncio.BufferedProtocol):
             return
         now = self.loop.time()
         if noted and now >= noted[0][1] + self._timeout - 0.001:
+            if self._transport is not None:
+                take_back(self._transport.get_extra_info("socket").fileno())
             self.fail(Unavailable(f"Redis at {self.where} did not answer within {self._timeout:g} s"))
             return
         noted.append((self._answered + len(self._waiting), now))

@@ -120,7 +120,7 @@ class BlockingWire:
 
     def _trouble(self, connection: Connection, error: BaseException, within: float) -> BaseException:
         """What is to be told of a conversation that failed; nobody else uses this connection."""
-        connection.close()
+        connection.give_up()
         if isinstance(error, (TimeoutError, BlockingIOError)):
             self._forget_idle()
             return connection.late(within)
@@ -291,6 +291,6 @@ def _replies(connection: Connection, requests: Sequence[bytes], deadline: float,
             raise talk.trouble
         connection.most = MOST
     except BaseException:
-        connection.close()
+        connection.give_up()
         raise
     return talk.replies

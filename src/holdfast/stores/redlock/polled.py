@@ -105,6 +105,8 @@ class PolledNode(Node):
 
     def fail(self, error: HoldfastError) -> None:
         owed = self.owed
+        if self.connection is not None:
+            self.connection.give_up()
         self.drop()
         for asked in owed:
             asked.set_exception(error)
@@ -151,6 +153,12 @@ class Group(list[PolledNode]):
         while any(node.owes for node in self) and self.step(deadline - now()):
             pass
 
+    def give_up(self) -> None:
+        for node in self:
+            if node.connection is not None:
+                node.connection.give_up()
+        self.drop()
+
     def drop(self) -> None:
         for node in self:
             node.drop()
@@ -194,7 +202,7 @@ class PolledFan(Fan):
                 for at in tuple(asked.waiting):
                     group[at].give_up()
         except BaseException:
-            group.drop()
+            group.give_up()
             raise
         return answers
 
