@@ -66,10 +66,7 @@ class SqlAlchemyWire(Queries):
 
         def begun(session: Any, transaction: Any, connection: Any) -> None:
             if connection is not ours:
-                self._strayed = Misuse(
-                    f"this session began a second transaction, on {connection.engine.url.render_as_string()!r:.200}: the mark is "
-                    "in another database, and does not guard what is changed there. Use a session of that database"
-                )
+                self._strayed = ended_inside() if ours.closed else _elsewhere(connection)
                 raise self._strayed
 
         event.listen(session, "after_begin", begun)
@@ -146,6 +143,13 @@ def _autocommit() -> Misuse:
     return Misuse(
         "this connection commits every statement by itself, whatever begin() says (is it in AUTOCOMMIT mode?): what has to be "
         "one transaction would be none"
+    )
+
+
+def _elsewhere(connection: Any) -> Misuse:
+    return Misuse(
+        f"this session began a second transaction, on {connection.engine.url.render_as_string()!r:.200}: the mark is in another "
+        "database, and does not guard what is changed there. Use a session of that database"
     )
 
 
