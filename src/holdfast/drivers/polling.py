@@ -9,6 +9,7 @@ from typing import Any
 POLLIN: int = getattr(select, "POLLIN", 1)
 POLLOUT: int = getattr(select, "POLLOUT", 4)
 POLLERR: int = getattr(select, "POLLERR", 8)
+POLLRDHUP: int = getattr(select, "POLLRDHUP", 0)  # Linux only
 
 
 class BySelect:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .base import Address, Bell, boot_time
 from .dialing import dial
-from .polling import POLLIN, POLLOUT, poll
+from .polling import POLLIN, POLLOUT, POLLRDHUP, poll
 
 CHUNK = 65536
 _UNDER_WAY = (0, errno.EINPROGRESS, getattr(errno, "WSAEWOULDBLOCK", 0))  # the last is how Windows says it
@@ -33,6 +33,13 @@ def has_something(plain: Any) -> bool:
     ready = poll()
     ready.register(plain, POLLIN)
     return bool(ready.poll(0))
+
+
+def has_hung_up(plain: Any) -> bool:
+    """Will nothing more come? Where that cannot be told (not on Linux), it is not."""
+    ready = poll()
+    ready.register(plain, POLLRDHUP)
+    return bool(ready.poll(0)) if POLLRDHUP else False
 
 
 def void(plain: Any) -> None:
