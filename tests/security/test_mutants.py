@@ -26,6 +26,7 @@ from holdfast.stores.redis import cluster, pipe, scanning
 from holdfast.stores.redis import connection as redis_connection
 from holdfast.stores.redis import replies as redis
 from holdfast.stores.zookeeper import line as zookeeper
+from holdfast.stores.zookeeper import looking as zookeeper_looking
 
 from .. import test_waitfor as waiting
 from ..cli import test_advise_ttl as advise_ttl
@@ -37,6 +38,7 @@ from . import test_rogue_consul as rogue_consul
 from . import test_rogue_doctor as rogue_doctor
 from . import test_rogue_redis as rogue_redis
 from . import test_rogue_servers as rogue_servers
+from . import test_rogue_zookeeper as rogue_zookeeper
 from . import test_salted as salts
 from . import test_secrets as secrets
 from . import test_urls as urls
@@ -180,6 +182,14 @@ MUTANTS = {
         "deadline = driver.now() + within",
         "deadline = driver.now() + 60",
         lambda: rogue_doctor.kept("the time, of etcd or Consul", "headers"),
+    ),
+    "ZooKeeper: names are walked through for ever": Mutant(
+        zookeeper_looking,
+        zookeeper_looking.Looking,
+        "names",
+        "if self._driver.now() > ends:",
+        "if False:",
+        rogue_zookeeper.many_names,
     ),
     "passwords are looked for from each ? again": Mutant(
         secret,
