@@ -12,6 +12,7 @@ import pytest
 from holdfast import rule, secret, waitfor
 from holdfast.advice import observed
 from holdfast.cli import fence
+from holdfast.doctor import network as doctor_network
 from holdfast.stores.consul import book, replies, sessions
 from holdfast.stores.consul import keys as consul_keys
 from holdfast.stores.consul import looking as consul_looking
@@ -25,6 +26,7 @@ from holdfast.stores.redis import cluster, pipe, scanning
 from holdfast.stores.redis import connection as redis_connection
 from holdfast.stores.redis import replies as redis
 from holdfast.stores.zookeeper import line as zookeeper
+from holdfast.stores.zookeeper import looking as zookeeper_looking
 
 from .. import test_waitfor as waiting
 from ..cli import test_advise_ttl as advise_ttl
@@ -33,8 +35,10 @@ from . import test_liars as liars
 from . import test_names as names
 from . import test_parsers as parsers
 from . import test_rogue_consul as rogue_consul
+from . import test_rogue_doctor as rogue_doctor
 from . import test_rogue_redis as rogue_redis
 from . import test_rogue_servers as rogue_servers
+from . import test_rogue_zookeeper as rogue_zookeeper
 from . import test_salted as salts
 from . import test_secrets as secrets
 from . import test_urls as urls
@@ -171,6 +175,22 @@ MUTANTS = {
         "if False:",
         lambda: rogue_consul.endless("chunks"),
     ),
+    "the doctor: who comes to no end is listened to": Mutant(
+        doctor_network,
+        doctor_network,
+        "heard",
+        "deadline = driver.now() + within",
+        "deadline = driver.now() + 60",
+        lambda: rogue_doctor.kept("the time, of etcd or Consul", "headers"),
+    ),
+    "ZooKeeper: names are walked through for ever": Mutant(
+        zookeeper_looking,
+        zookeeper_looking.Looking,
+        "names",
+        "if self._driver.now() > ends:",
+        "if False:",
+        rogue_zookeeper.many_names,
+    ),
     "passwords are looked for from each ? again": Mutant(
         secret,
         secret,
@@ -298,7 +318,7 @@ MUTANTS = {
         salted,
         salted.Login,
         "is_whole",
-        "if lacking and has_hung_up(line.fileno()):",
+        "if lacking and has_hung_up(line):",
         "if False:",
         salts.hung_up_in_a_word,
     ),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 import threading
 import time
+from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
 from holdfast import Unavailable
+from holdfast.drivers.base import finish
+from holdfast.stores.zookeeper.looking import Looking
 from holdfast.stores.zookeeper.url import parse
 from holdfast.stores.zookeeper.wire import Client
 
@@ -56,3 +61,30 @@ def test_who_talks_on_does_not_keep_our_thread_after_the_end(first: bytes, more:
         ending.join(15)
         assert not ending.is_alive()
         assert client._connection.connection_stopped.is_set()
+
+
+def many_names() -> None:
+    """Each answer comes just in time."""
+    passed = itertools.count(0, 3)
+    asked: list[int] = []
+
+    async def ask(requests: Sequence[object], *_: object) -> list[object]:
+        if len(requests) == 2 and not asked:  # the barrier, and who is there
+            asked.append(0)
+            return [None, [f"n{number}" for number in range(100_000)]]
+        asked.append(len(requests))
+        return [SimpleNamespace(numChildren=1)] * len(requests)
+
+    async def any_session(_: float) -> object:
+        return SimpleNamespace(ask=ask, barrier=None)
+
+    driver = SimpleNamespace(now=lambda: float(next(passed)))
+    target = SimpleNamespace(root="/r", timeout=3.0, shown=lambda: "here")
+    looking = Looking(target, driver, SimpleNamespace(any=any_session), str)  # type: ignore[arg-type]
+    with pytest.raises(Unavailable, match="too many names"):
+        finish(looking.names(""))
+    assert len(asked) < 60
+
+
+def test_a_walk_through_names_ends_in_time_though_each_answer_does() -> None:
+    many_names()

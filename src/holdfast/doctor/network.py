@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..drivers.base import finish
 from ..drivers.dialing import is_local
+from ..drivers.threads import Threads
+from ..stores.kit.url import show
 from .findings import Finding, ok, problem, warning
 
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 
 SKEW = 1.0  # seconds: more is worth a word
 _ASKED = 3
+_MOST = 1 << 16  # bytes of an answer
 
 
 def almighty(user: str) -> Finding:
@@ -87,21 +91,33 @@ def clocks(found: Sequence[tuple[str, Clock]], matters: str) -> Iterator[Finding
             yield warning(f"the clocks of {first[0]} and {last[0]} are {apart.ahead:.1f} s apart", advice)
 
 
+def heard(address: tuple[str, int], tls: SSLContext | None, question: bytes, end: bytes, within: float) -> bytes:
+    """What is said to that, until `end` or until they hang up. In that time in all: a socket's own is for each piece, and
+    whoever sends a letter now and then comes to no end."""
+    driver = Threads()
+    deadline = driver.now() + within
+    stream = finish(driver.connect(address, tls, deadline))
+    try:
+        finish(stream.send(question, deadline))
+        said = b""
+        while (more := finish(stream.receive(deadline))) and end not in said + more:
+            said += more
+            if len(said) > _MOST or driver.now() >= deadline:
+                raise TimeoutError("its answer comes to no end")
+        return said + more
+    finally:
+        stream.close()
+
+
 def http_time(address: tuple[str, int], tls: SSLContext | None, path: str, within: float) -> float:
     """By the Date of an HTTP answer, whatever the answer is; in whole seconds, cut off."""
-    from http.client import HTTPConnection, HTTPSConnection
-
-    host, port = address
-    connection = HTTPSConnection(host, port, timeout=within, context=tls) if tls else HTTPConnection(host, port, within)
-    try:
-        connection.timeout = within
-        connection.request("GET", path)
-        date = connection.getresponse().getheader("Date")
-    finally:
-        connection.close()
-    if date is None:
-        raise ValueError("its answers have no date")
-    return parsedate_to_datetime(date).timestamp()
+    question = f"GET {path} HTTP/1.1\r\nHost: {show(address)}\r\nConnection: close\r\n\r\n"
+    said = heard(address, tls, question.encode(), b"\r\n\r\n", within).decode("latin-1")
+    for line in said.partition("\r\n\r\n")[0].split("\r\n"):
+        name, _, value = line.partition(":")
+        if name.lower() == "date":
+            return parsedate_to_datetime(value.strip()).timestamp()
+    raise ValueError("its answers have no date")
 
 
 def members(there: Sequence[str], silent: Sequence[tuple[str, object]], what: str) -> Iterator[Finding]:

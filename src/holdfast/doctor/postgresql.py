@@ -9,6 +9,7 @@ import psycopg
 
 from ..drivers.dialing import is_local
 from ..errors import Unavailable
+from ..stores.also.postgresql import Asking
 from ..stores.postgresql.greeting import SHARING, is_lent
 from ..stores.postgresql.opening import open_psycopg
 from ..stores.postgresql.url import Target, parse
@@ -40,7 +41,7 @@ class PostgresWard(SqlWard):
 
     def _connect(self) -> psycopg.Connection[Any]:
         try:
-            return open_psycopg(self.target, psycopg.Connection, max(1.0, self.target.timeout))
+            return open_psycopg(self.target, Asking, max(1.0, self.target.timeout))
         except Unavailable as error:
             raise Unavailable(f"{self.target.where}: {error}") from None
 

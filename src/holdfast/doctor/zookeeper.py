@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator
 
 from ..claim import new_holder
@@ -15,7 +14,7 @@ from ..stores.zookeeper.session import MARGIN, Session
 from ..stores.zookeeper.url import Target, parse
 from ..stores.zookeeper.wire import tls_context
 from .findings import Finding, Ward, ok, problem, warning
-from .network import clocks, compare, members, secrecy
+from .network import clocks, compare, heard, members, secrecy
 
 MATTERS = "sessions are counted by a clock that nobody sets; but ages of locks are shown by the leader's wall clock"
 _LONG, _SHORT = 20 * 86400.0, 0.01  # seconds: beyond what a server agrees to; in ms it has to fit into 32 bits
@@ -109,13 +108,8 @@ class ZooKeeperWard(Ward):
 
 def _word(target: Target, address: tuple[str, int], word: bytes) -> str:
     """One of the four-letter words, and what the server says to it."""
-    with socket.create_connection(address, target.timeout) as plain:
-        channel = tls_context(target).wrap_socket(plain, server_hostname=address[0]) if target.tls else plain
-        channel.sendall(word)
-        said = b""
-        while (more := channel.recv(65536)) and len(said) < 1 << 20:
-            said += more
-        return said.decode(errors="replace")
+    tls = tls_context(target) if target.tls else None
+    return heard(address, tls, word, b"\0", target.timeout).decode(errors="replace")
 
 
 def admit(url: str) -> Ward:

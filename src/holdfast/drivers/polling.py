@@ -9,7 +9,7 @@ from typing import Any
 POLLIN: int = getattr(select, "POLLIN", 1)
 POLLOUT: int = getattr(select, "POLLOUT", 4)
 POLLERR: int = getattr(select, "POLLERR", 8)
-_POLLRDHUP: int = getattr(select, "POLLRDHUP", 0)  # not told on macOS and Windows: nobody has, as far as we know
+POLLRDHUP: int = getattr(select, "POLLRDHUP", 0)  # Linux only
 
 
 class BySelect:
@@ -35,17 +35,3 @@ class BySelect:
 
 
 poll: Any = getattr(select, "poll", BySelect)
-
-
-def has_failed(number: int) -> bool:
-    """Was that connection reset? uvloop tells whoever reads it once, together with what had come before, and then never again."""
-    found = poll()
-    found.register(number, 0)
-    return bool(found.poll(0))
-
-
-def has_hung_up(number: int) -> bool:
-    """Will the other side say no more than what has come?"""
-    found = poll()
-    found.register(number, _POLLRDHUP)
-    return bool(found.poll(0))

@@ -14,7 +14,7 @@ from typing import Any
 
 from .base import Address, Bell, boot_time
 from .dialing import dial
-from .polling import POLLIN, POLLOUT, poll
+from .polling import POLLIN, POLLOUT, POLLRDHUP, poll
 
 CHUNK = 65536
 _AT_ONCE = struct.pack("ii", 1, 0)
@@ -34,6 +34,20 @@ def has_something(plain: Any) -> bool:
     """Bytes, or the end: to be read without waiting."""
     ready = poll()
     ready.register(plain, POLLIN)
+    return bool(ready.poll(0))
+
+
+def has_hung_up(plain: Any) -> bool:
+    """Will nothing more come? Where that cannot be told (not on Linux), it is not."""
+    ready = poll()
+    ready.register(plain, POLLRDHUP)
+    return bool(ready.poll(0)) if POLLRDHUP else False
+
+
+def has_failed(plain: Any) -> bool:
+    """Was it reset? uvloop tells whoever reads it once, together with what had come before, and then never again."""
+    ready = poll()
+    ready.register(plain, 0)
     return bool(ready.poll(0))
 
 

@@ -12,8 +12,7 @@ from typing import Any
 from ...drivers.aio import LoopBell, bury
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
-from ...drivers.polling import has_failed
-from ...drivers.sockets import void
+from ...drivers.sockets import has_failed, void
 from ...drivers.transports import ends_with_this_loop
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
@@ -245,7 +244,7 @@ class AioConnection:
 
         def look() -> None:
             try:
-                ended = watching.recv(1, socket.MSG_PEEK) == b"" or has_failed(watching.fileno())
+                ended = watching.recv(1, socket.MSG_PEEK) == b"" or has_failed(watching)
             except BlockingIOError:
                 return
             except OSError:

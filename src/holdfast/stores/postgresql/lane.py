@@ -19,7 +19,7 @@ from psycopg import pq
 
 from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
-from ...drivers.polling import has_failed
+from ...drivers.sockets import has_failed
 from ...drivers.transports import ends_with_this_loop
 from ...errors import Unavailable
 from .connection import ASK_AFTER, FEW, Broken, LibpqConnection
@@ -58,7 +58,7 @@ class Lane(LibpqConnection):
         self._writing = False
         self._number = -1
         self._unasked = 0  # how often something came, since it was asked anything
-        self._told_once = False  # of a reset, with what came before it: see polling.py
+        self._told_once = False  # of a reset, with what came before it: see sockets.py
 
     def start(self) -> None:
         self._number = self.fileno()  # libpq forgets it when the connection breaks, but the loop has to

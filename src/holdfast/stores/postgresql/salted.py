@@ -23,7 +23,7 @@ from typing import Any
 from psycopg import pq
 
 from ...claim import printable
-from ...drivers.polling import has_hung_up
+from ...drivers.sockets import has_hung_up
 
 MOST_ROUNDS = 1_000_000  # half a second; PostgreSQL itself has 4096, unless scram_iterations says otherwise
 _LONGEST = 8192  # of what libpq reads in a login it takes 2000 bytes at a time
@@ -87,7 +87,7 @@ class Login:
             except OSError:
                 return True  # libpq will find out
             lacking = self.listen(said)
-            if lacking and has_hung_up(line.fileno()):  # and would wake us all the time
+            if lacking and has_hung_up(line):  # and would wake us all the time
                 raise Unhashable("it hung up in the middle of a word")
             if sys.platform != "win32":  # wake us then; Windows wakes us all the time
                 line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(said) + lacking if lacking else 1)

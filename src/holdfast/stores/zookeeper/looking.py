@@ -32,6 +32,7 @@ from .url import Target
 
 _ATTEMPTS = 20
 _AT_ONCE = 500
+_LONGEST = 120.0  # seconds for all names: some millions
 _REMEMBER_EVICTIONS = 24 * 3600.0
 _MOST_EVICTIONS = 1000
 _CLOCK_IS_GOOD_FOR = 600.0
@@ -124,7 +125,11 @@ class Looking:
         names = {part: name for part in children if (name := line.decode(part)) is not None}
         parts = [part for part, name in names.items() if name.startswith(prefix)]
         found = []
+        ends = self._driver.now() + _LONGEST
         for at in range(0, len(parts), _AT_ONCE):
+            if self._driver.now() > ends:  # each answer comes in time, and there are thousands
+                where = self._target.shown()
+                raise Unavailable(f"ZooKeeper at {where} has too many names to look through in {_LONGEST:g} s")
             some = parts[at : at + _AT_ONCE]
             stats = await session.ask([Exists(f"{root}/{part}", None) for part in some])
             # A name that nobody uses any more is a container without children, until the server removes it.
