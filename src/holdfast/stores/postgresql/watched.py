@@ -152,10 +152,7 @@ class WatchedConnection(BlockingConnection):
                 if owed is not None:
                     self._owed = None
                     owed.tell(None, error)
-            except Exception as error:
-                self._owed = None
-                if owed is not None:
-                    owed.tell(None, error)
+            except Exception:
                 self.ended()
 
     def _must_be_open(self) -> None:
@@ -165,6 +162,9 @@ class WatchedConnection(BlockingConnection):
     def close(self) -> None:
         self._open = False
         super().close()
+        owed, self._owed = self._owed, None
+        if owed is not None:
+            owed.tell(None, self.broken(Exception("it has ended")))
 
 
 KINDS = Kinds(BlockingConnection, EarConnection, WatchedConnection)
