@@ -26,6 +26,17 @@ MUTANTS = [
         "test_an_ear_that_nobody_reads_keeps_nothing_in_the_queue_of_notifications[threads]",
     ),
     Mutant(
+        "PostgreSQL: a question that was cancelled is told as the end of a session lock",
+        "stores/postgresql/watched.py",
+        (
+            (
+                "except ServerError as error:\n                if owed",
+                "except EOFError as error:\n                if owed",
+            ),
+        ),
+        "tests/stores/postgresql/test_trouble.py::test_a_refusal_to_say_whether_a_session_is_there_is_no_loss[threads]",
+    ),
+    Mutant(
         "PostgreSQL: an ear is closed while somebody waits there",
         "stores/postgresql/ear.py",
         (("NEVER if self._bells or self._connection is None", "NEVER if self._connection is None"),),

@@ -22,8 +22,9 @@ import pytest
 from holdfast import Unavailable
 from holdfast.claim import Claim, Grant, Place, new_holder
 from holdfast.drivers.base import finish
-from holdfast.stores.postgresql import ear
+from holdfast.stores.postgresql import ear, session_wire
 from holdfast.stores.postgresql import store as postgresql_store
+from holdfast.stores.postgresql.statements import PING
 from holdfast.testing.alarms import alarms
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers.postgresql import PostgreSQL
@@ -210,6 +211,19 @@ def test_a_session_that_falls_silent_is_a_loss_long_before_its_ttl(
     until(lambda: lost == [grant.claim.holder], within=SILENT)
     proxy.flow()
     until(lambda: opened(postgresql.url, "?mode=session").holders("x") == [], within=40)
+
+
+def test_a_refusal_to_say_whether_a_session_is_there_is_no_loss(
+    postgresql: PostgreSQL, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was cancelled, say: its connection is there, and the lock with it. (In threads it was told as lost.)"""
+    store = opened(postgresql.url, "?mode=session")
+    grant = store.grant(claim_of("x", ttl=300))
+    monkeypatch.setattr(session_wire, "PING", PING._replace(name=b"holdfast_unknown"))
+    (unknown,) = store.renew([grant], 0.5)
+    assert isinstance(unknown, Unavailable)
+    monkeypatch.undo()
+    assert store.renew([grant], SOON) == [grant]
 
 
 # ---- release is repeated

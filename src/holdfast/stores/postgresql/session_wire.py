@@ -115,7 +115,8 @@ class Session:
         else:
             try:
                 self.connection.look()
-                self._ask_whether_there(now)
+                if self.alive:
+                    self._ask_whether_there(now)
             finally:
                 self.connection.mutex.release()
 
@@ -157,12 +158,12 @@ class Session:
         """It is over: close it, and tell whoever wants to know."""
         self.connection.hang_up()  # before anything: whoever is in a conversation finds out, and lets us have it
         with self.connection.mutex:
+            self._close_bell()  # also one that was made when it had ended already
             if not self.alive:
                 return
             self.alive = False
             self._watcher.remove(self)
             self.connection.close()
-            self._close_bell()
         self._watcher.tell()
         if self._lost is not _nobody:
             # Not here: what the holder does about it may take long, and others are watched over meanwhile.

@@ -104,28 +104,33 @@ class WatchedConnection(BlockingConnection):
         self._found: list[Any] = []
 
     async def ask(self, statement: Statement, params: Params, deadline: float) -> list[Row]:
-        began = boot_time()
         with self.mutex:  # nobody has it for longer than a conversation takes
             try:
-                self._must_be_open()
-                while self._owed is not None:  # what is owed comes first
-                    if boot_time() >= deadline or not self.is_ready(select.POLLIN, deadline):
-                        raise self.late(deadline - began)
-                    self.look()
-                self._must_be_open()
-                return await super().ask(statement, params, deadline)
+                if self._owed is not None:  # which comes first
+                    self._be_answered(deadline)
+                if not self._open:
+                    raise self._over()
+                return self._converse(deadline, self.send, statement, (params,))
             except ServerError:
                 raise  # it is as good as before
             except BaseException:
                 self.ended()  # perhaps in mid-conversation
                 raise
 
+    def _be_answered(self, deadline: float) -> None:
+        began = boot_time()
+        while self._owed is not None:
+            if boot_time() >= deadline or not self.is_ready(select.POLLIN, deadline):
+                raise self.late(deadline - began)
+            self.look()
+
     def post(self, statement: Statement, params: Params, then: Callable[[Any], object]) -> Answer:
         """Ask, and go on."""
         with self.mutex:
             answer = Answer(then)
             try:
-                self._must_be_open()
+                if not self._open:
+                    raise self._over()
                 self.send(statement, (params,))
                 self._owed, self._found = answer, []
             except Broken as error:
@@ -152,19 +157,18 @@ class WatchedConnection(BlockingConnection):
                 if owed is not None:
                     self._owed = None
                     owed.tell(None, error)
-            except Exception as error:
-                self._owed = None
-                if owed is not None:
-                    owed.tell(None, error)
+            except Exception:
                 self.ended()
 
-    def _must_be_open(self) -> None:
-        if not self._open:
-            raise self.broken(Exception("it has ended"))
+    def _over(self) -> Broken:
+        return self.broken(Exception("it has ended"))
 
     def close(self) -> None:
         self._open = False
         super().close()
+        owed, self._owed = self._owed, None
+        if owed is not None:
+            owed.tell(None, self._over())
 
 
 KINDS = Kinds(BlockingConnection, EarConnection, WatchedConnection)
