@@ -588,3 +588,15 @@ def test_closing_waits_for_who_is_just_leaving(driver: Manual) -> None:
         leaver.join(10)
         closer.join(10)
         assert other.names() == []
+
+
+def test_of_a_claim_that_nobody_answered_it_is_not_said_that_it_is_held() -> None:
+    """The first mistake of all: the server does not run. Nothing was granted, and nothing may have been sent."""
+    told: list[str] = []
+    locks = holdfast.connect("redis://127.0.0.1:1")
+    locks.subscribe(lambda event: told.append(event.detail), [events.RELEASE_FAILED])
+    with pytest.raises(Unavailable, match="cannot connect to Redis"):
+        locks.lock("x").acquire(timeout=0)
+    locks.close(timeout=0.1)
+    (detail,) = told
+    assert "if the claim has arrived at all, it is free in" in detail

@@ -400,7 +400,8 @@ class Leaving:
                 await self._driver.sleep(min(0.02 if pause is None else pause, left))
         for owed in self.forget():
             left = max(0.0, owed.until - self._driver.now())
-            detail = f"the connection was closed before the store answered: it is free in {left:.1f} s at the latest"
+            known = "it is free" if owed.token or not owed.latecomers else "if the claim has arrived at all, it is free"
+            detail = f"the connection was closed before the store answered: {known} in {left:.1f} s at the latest"
             self._tell(events.RELEASE_FAILED, owed, detail)
         if interruption is not None:
             try:
