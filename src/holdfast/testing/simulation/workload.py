@@ -204,7 +204,8 @@ class Workload:
         self.history.final = dict(self.register.values)
         excuse = checkers.no_excuse if self.machines is None else self.machines.excuses
         own_clock = self.machines is not None and self.machines.own_clock
-        found = checkers.check_safety(self.history, excuse, own_clock=own_clock)
+        from_asking = self.machines is not None and self.machines.from_asking
+        found = checkers.check_safety(self.history, excuse, own_clock=own_clock, from_asking=from_asking)
         found += checkers.check_liveness(self.history, self.healed, self.plan.bound)
         refused = checkers.never_refused if self.machines is None else self.machines.refused
         found += checkers.check_handoff(self.history, self.calm, HANDOFF, refused)
