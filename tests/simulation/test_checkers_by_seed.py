@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import checkers
+from holdfast.testing import checkers, interruptions
 from holdfast.testing.history import (
     ACQUIRE,
     CLAIM,
@@ -114,4 +114,4 @@ def test_only_who_was_turned_away_each_time_has_nothing_to_take_back(outcomes: t
     claims = [lock("a", CLAIM, 0.1 * at, 0.1 * at + 0.05, outcome) for at, outcome in enumerate(outcomes, 1)]
     acquire = lock("a", ACQUIRE, 0.0, 0.5, FAILED)
     acquire.detail = "Raised"
-    assert (not list(checkers.check_withdrawn(history(acquire, *claims), ("Raised",)))) is right
+    assert (not list(interruptions.check_withdrawn(history(acquire, *claims), ("Raised",)))) is right

@@ -7,7 +7,7 @@ of one clock.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from . import linearizability
@@ -15,7 +15,6 @@ from .history import (
     ACQUIRE,
     CHECK,
     CLAIM,
-    CLOSED,
     CRASHED,
     DONE,
     EVICT,
@@ -33,7 +32,6 @@ from .history import (
     SET_BACK,
     SET_FORWARD,
     STALE,
-    TURNED_AWAY,
     UNKNOWN,
     WRITE,
     History,
@@ -443,45 +441,3 @@ def check_honesty(history: History) -> Iterator[Finding]:
             yield Finding("honesty", check.name, f"held, though it was released: {check}")
         if signalled.get((check.process, check.name, check.token), OPEN) < at:
             yield Finding("honesty", check.name, f"held again, though its loss had been signalled: {check}")
-
-
-# ---- interruptions
-
-
-def check_withdrawn(history: History, interrupted: Collection[str]) -> Iterator[Finding]:
-    """Whoever is interrupted while it acquires takes its claim back: that is tried, at the least. `interrupted`: by what."""
-    over = {note.process for note in history.notes if note.what in (CRASHED, CLOSED)}
-    cut_short = [one for one in history.of(ACQUIRE) if one.detail in interrupted and one.process not in over]
-    if not cut_short:
-        return
-    released = {one.holder for one in history.of(RELEASE)}
-    inside = {
-        one.holder for one in history.of(CLAIM, RENEW) if one.outcome != TURNED_AWAY
-    }  # or in line, for all we know
-    lost = {(note.process, note.name): note.at for note in history.notes if note.what == LOST}  # at the latest
-    first: dict[str, Operation] = {}
-    ends: dict[str, float] = {}  # by itself
-    for claim in history.of(CLAIM, RENEW):
-        first.setdefault(claim.holder, claim)
-        ends[claim.holder] = claim.invoked + claim.ttl
-    for acquire in cut_short:
-        for claim in first.values():
-            mine = (claim.process, claim.name) == (acquire.process, acquire.name)
-            during = acquire.invoked <= claim.invoked <= acquire.returned < ends[claim.holder]
-            told = acquire.invoked <= lost.get((claim.process, claim.name), -1.0)
-            if mine and during and not told and claim.holder in inside - released:
-                yield Finding("withdrawal", claim.name, f"left to its ttl, though {acquire.detail} ended it: {claim}")
-
-
-# ---- forks
-
-
-def check_forks(history: History, children: Collection[str]) -> Iterator[Finding]:
-    """A forked child believes in nothing that its parent held, and asks nothing in its parent's name."""
-    whose: dict[str, str] = {}  # who asked first
-    for one in history.operations if children else ():
-        if one.kind not in (CHECK, CLAIM, RENEW, RELEASE):
-            continue
-        owner = whose.setdefault(one.holder, one.process)
-        if owner != one.process and one.process in children and (one.kind, one.outcome) != (CHECK, LOST):
-            yield Finding("fork", one.name, f"what {owner} holds is not its child's: {one}")
