@@ -19,7 +19,6 @@ from holdfast.engine import Engine
 from holdfast.errors import LeaseLost
 from holdfast.lease import Lease
 from holdfast.stores import redis
-from holdfast.testing.checkers import check_forks, check_withdrawn
 from holdfast.testing.history import (
     ACQUIRE,
     CHECK,
@@ -33,6 +32,7 @@ from holdfast.testing.history import (
     History,
     Operation,
 )
+from holdfast.testing.interruptions import check_forks, check_withdrawn
 from holdfast.testing.simulation.forking import Memory
 from holdfast.testing.simulation.servers.redis import RedisServer
 

@@ -6,6 +6,8 @@ import pytest
 
 from holdfast.engine import Engine
 from holdfast.stores.consul.claiming import Claiming
+from holdfast.stores.consul.store import ConsulStore
+from holdfast.stores.consul.wire import Wire as ConsulWire
 from holdfast.stores.kit.pool import Pool
 from holdfast.stores.redis.shared_wire import SharedWire
 from holdfast.stores.redis.stream_pipe import StreamPipe
@@ -13,6 +15,12 @@ from holdfast.testing.simulation.swarm import CONSUL, ETCD, REDIS
 
 from .spoiling import Mutant, check_that_it_is_found
 
+CUT_SHORT = """\
+    except BaseException as error:
+        whole |= type(error).__name__ in ('Raised', 'Interrupt')
+        raise
+"""
+TAKEN_BACK = "    finally:\n        self.pool.take_back"
 LEASES = "lease._end(LOST, "
 INTERRUPTED = "    except BaseException as error:\n        if claim.holder not in self._under_way:"
 
@@ -58,6 +66,36 @@ MUTANTS = [
         "forked",
         "stream.disown()",
         "stream.close()",
+    ),
+    Mutant(
+        "a child does not let go of its parent's connections",
+        CONSUL,
+        0,
+        ("fork",),
+        ConsulStore,
+        "forked",
+        "self.wire.pool.forked()",
+        "pass",
+    ),
+    Mutant(
+        "a child does not let go of its parent's connections",
+        ETCD,
+        0,
+        ("fork",),
+        Pool,
+        "forked",
+        "one.stream.disown()",
+        "pass",
+    ),
+    Mutant(
+        "a conversation that a signal cut short is taken for a whole one",
+        CONSUL,
+        44,
+        ("wire",),
+        ConsulWire,
+        "ask",
+        TAKEN_BACK,
+        CUT_SHORT + TAKEN_BACK,
     ),
     Mutant(
         "a claim that a signal interrupts is left to its ttl",

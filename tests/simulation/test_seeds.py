@@ -17,13 +17,13 @@ CHUNK = 25  # so many take seconds, on a busy machine too
 SMALLER = {ETCD: 20}
 SEEDS = {
     "memory": 1000,
-    "sqlite": 200,
+    "sqlite": 1000,
     REDIS: 1000,
-    REDIS_CLUSTER: 300,
-    REDLOCK: 100,
+    REDIS_CLUSTER: 1000,
+    REDLOCK: 500,
     REDLOCK5: 25,
-    ETCD: 500,
-    CONSUL: 500,
+    ETCD: 1000,
+    CONSUL: 1000,
 }
 
 

@@ -44,12 +44,16 @@ class SimulatedStream:
         self._bell.what = f"bytes of {what}"
         self._unread = bytearray()
         self._ended = self._broken = self._closed = self._cut_off = False
+        self._unanswered = False
         self._quiet_until = 0.0  # when the last piece that is on its way arrives here
 
     async def send(self, data: bytes, deadline: float) -> None:
         self.process.driver._alive()
         if self._broken or self._closed:
             raise ConnectionResetError(f"{self.what} was cut")
+        if self._unanswered and self._streams.one_at_a_time:
+            self._streams.muddled.append(f"{self.process.name} asks on {self.what}, whose last answer it has not had")
+        self._unanswered = True
         self.put(bytes(data))
 
     def put(self, data: bytes) -> None:
@@ -69,6 +73,7 @@ class SimulatedStream:
             if self._unread:
                 data = bytes(self._unread)
                 self._unread.clear()
+                self._unanswered = self._quiet_until > driver.world.time  # more of it is on its way
                 return data
             if self._ended:
                 return b""
@@ -79,6 +84,11 @@ class SimulatedStream:
 
     def is_stale(self) -> bool:
         return self._broken or self._ended or self._closed or bool(self._unread)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Does somebody wait for its bytes?"""
+        return self._bell._waiter is not None
 
     def hang_up(self) -> None:
         self.close()
@@ -162,6 +172,8 @@ class Streams:
     def __init__(self, world: World, faults: StreamFaults = StreamFaults()) -> None:  # noqa: B008 - immutable
         self.faults = faults
         self.opened = self.cuts = 0
+        self.one_at_a_time = False  # may a client ask only when it has had the answer to what it asked before?
+        self.muddled: list[str] = []  # who did not heed that
         self.trespasses: list[str] = []  # of forked children, on their parents' connections
         self._world = world
         self._listening: dict[Address, tuple[Process, Serve]] = {}

@@ -7,7 +7,7 @@ of one clock.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from . import linearizability
@@ -15,7 +15,6 @@ from .history import (
     ACQUIRE,
     CHECK,
     CLAIM,
-    CLOSED,
     CRASHED,
     DONE,
     EVICT,
@@ -61,12 +60,16 @@ def no_excuse(name: str, higher: int, lower: int, since: float, until: float) ->
     return False
 
 
-def check_safety(history: History, excuse: Excuse = no_excuse, *, own_clock: bool = False) -> list[Finding]:
-    """All that must hold at any time, whatever fails. `own_clock`: each process ends its own claims, by its own clock."""
+def check_safety(
+    history: History, excuse: Excuse = no_excuse, *, own_clock: bool = False, from_asking: bool = False
+) -> list[Finding]:
+    """All that must hold at any time, whatever fails. `own_clock`: each process ends its own claims, by its own clock.
+    `from_asking`: several servers each count the time of a claim from when they had it, so only what runs from its asking
+    is sure."""
     return [
         *check_storage(history),
         *check_tokens(history, excuse),
-        *check_linearizability(history, own_clock=own_clock),
+        *check_linearizability(history, excuse, own_clock=own_clock, from_asking=from_asking),
         *check_honesty(history),
     ]
 
@@ -136,7 +139,7 @@ def check_tokens(history: History, excuse: Excuse = no_excuse) -> Iterator[Findi
     for name, claims in history.about(CLAIM).items():
         minted = _minted(claims)
         yield from _shared(name, minted)
-        for one, highest in _falls(minted, *_TIMES):
+        for one, highest in _fallen(claims, minted):
             if not excuse(name, highest.token, one.token, highest.earliest, one.latest):
                 yield Finding(
                     "tokens",
@@ -156,6 +159,21 @@ def _minted(claims: Iterable[Operation]) -> list[_Minted]:
             key = one.token, attempt
             told[key] = min(told.get(key, OPEN), one.returned)
     return [_Minted(token, attempt, asked[attempt], at) for (token, attempt), at in told.items()]
+
+
+def _fallen(claims: Iterable[Operation], minted: list[_Minted]) -> Iterator[tuple[_Minted, _Minted]]:
+    """Tokens that were asked for when a higher one was known already. What an attempt is told may have been given at its
+    first asking, whose answer was lost; but not if it was told a higher one since."""
+    yield from _falls(minted, *_TIMES)
+    told: dict[tuple[str, str], list[_Minted]] = defaultdict(list)
+    for one in claims:
+        if one.outcome == GRANTED:
+            attempt = one.process, one.holder
+            answer = _Minted(one.token, attempt, one.invoked, one.returned)
+            before = [other for other in told[attempt] if other.latest <= answer.earliest and other.token > one.token]
+            if before:
+                yield answer, max(before)
+            told[attempt].append(answer)
 
 
 def _shared(name: str, minted: Iterable[_Minted]) -> Iterator[Finding]:
@@ -189,23 +207,39 @@ def _falls(some: list[T], asked: Callable[[T], float], known: Callable[[T], floa
 # ---- linearizability
 
 
-def check_linearizability(history: History, *, own_clock: bool = False) -> Iterator[Finding]:
+def check_linearizability(
+    history: History, excuse: Excuse = no_excuse, *, own_clock: bool = False, from_asking: bool = False
+) -> Iterator[Finding]:
     """Did each lock answer as one lock would? Not to be asked where a server forgot, nor where tokens fell: that is judged
-    by itself, and there fencing is what is left. A clock that is set forward may end any lease."""
+    by itself, and there fencing is what is left. (Nor where they may have fallen unseen, since the higher one was told late,
+    if there is an excuse for it.) A clock that is set forward may end any lease."""
     forgotten = {note.name for note in history.notes if note.what == FORGOT}
     early = [note.at for note in history.notes if note.what == SET_FORWARD]
     if "" in forgotten:
         return
     for name, asked in history.about(CLAIM, RENEW, RELEASE, EVICT).items():
-        if name in forgotten or any(_falls(_minted([one for one in asked if one.kind == CLAIM]), *_TIMES)):
+        claims = [one for one in asked if one.kind == CLAIM]
+        if name in forgotten or any(_fallen(claims, _minted(claims))):
             continue
         try:
-            blocked = linearizability.first_violation(asked, early, own_clock=own_clock)
+            blocked = linearizability.first_violation(asked, early, own_clock=own_clock, from_asking=from_asking)
         except linearizability.Undecided as undecided:
             yield Finding(UNDECIDED, name, str(undecided))  # not known to be right is not right
             continue
-        if blocked is not None:
+        if blocked is not None and not _fell_unseen(history, name, _minted(claims), excuse):
             yield Finding("linearizability", name, f"no order explains {blocked}")
+
+
+def _fell_unseen(history: History, name: str, minted: Sequence[_Minted], excuse: Excuse) -> bool:
+    """May a clock that was set back have given a lower token after a higher one, whose owner was not told before?"""
+    set_back = [note.at for note in history.notes if note.what == SET_BACK]
+    return any(
+        lower.token < higher.token
+        and any(higher.earliest <= at <= lower.latest for at in set_back)
+        and excuse(name, higher.token, lower.token, higher.earliest, lower.latest)
+        for higher in minted
+        for lower in minted
+    )
 
 
 # ---- overlap
@@ -407,42 +441,3 @@ def check_honesty(history: History) -> Iterator[Finding]:
             yield Finding("honesty", check.name, f"held, though it was released: {check}")
         if signalled.get((check.process, check.name, check.token), OPEN) < at:
             yield Finding("honesty", check.name, f"held again, though its loss had been signalled: {check}")
-
-
-# ---- interruptions
-
-
-def check_withdrawn(history: History, interrupted: Collection[str]) -> Iterator[Finding]:
-    """Whoever is interrupted while it acquires takes its claim back: that is tried, at the least. `interrupted`: by what."""
-    over = {note.process for note in history.notes if note.what in (CRASHED, CLOSED)}
-    cut_short = [one for one in history.of(ACQUIRE) if one.detail in interrupted and one.process not in over]
-    if not cut_short:
-        return
-    released = {one.holder for one in history.of(RELEASE)}
-    lost = {(note.process, note.name): note.at for note in history.notes if note.what == LOST}  # at the latest
-    first: dict[str, Operation] = {}
-    ends: dict[str, float] = {}  # by itself
-    for claim in history.of(CLAIM, RENEW):
-        first.setdefault(claim.holder, claim)
-        ends[claim.holder] = claim.invoked + claim.ttl
-    for acquire in cut_short:
-        for claim in first.values():
-            mine = (claim.process, claim.name) == (acquire.process, acquire.name)
-            during = acquire.invoked <= claim.invoked <= acquire.returned < ends[claim.holder]
-            told = acquire.invoked <= lost.get((claim.process, claim.name), -1.0)
-            if mine and during and not told and claim.holder not in released:
-                yield Finding("withdrawal", claim.name, f"left to its ttl, though {acquire.detail} ended it: {claim}")
-
-
-# ---- forks
-
-
-def check_forks(history: History, children: Collection[str]) -> Iterator[Finding]:
-    """A forked child believes in nothing that its parent held, and asks nothing in its parent's name."""
-    whose: dict[str, str] = {}  # who asked first
-    for one in history.operations if children else ():
-        if one.kind not in (CHECK, CLAIM, RENEW, RELEASE):
-            continue
-        owner = whose.setdefault(one.holder, one.process)
-        if owner != one.process and one.process in children and (one.kind, one.outcome) != (CHECK, LOST):
-            yield Finding("fork", one.name, f"what {owner} holds is not its child's: {one}")

@@ -43,7 +43,8 @@ class _Inside(NamedTuple):
     token: int
     units: int
     may_end: float  # not before this
-    asked: float = 0.0  # when that was asked for, where each process goes by its own clock
+    asked: float = 0.0  # when that was asked for, where time runs from then
+    told: float = 0.0  # and when its owner knew, if it goes by its own clock
 
 
 class _State(NamedTuple):
@@ -53,19 +54,21 @@ class _State(NamedTuple):
 
 
 def first_violation(
-    mine: Sequence[Operation], early: Sequence[float] = (), *, own_clock: bool = False
+    mine: Sequence[Operation], early: Sequence[float] = (), *, own_clock: bool = False, from_asking: bool = False
 ) -> Operation | None:
     """None if such an order exists for what one lock was asked; else the operation that no order reaches.
 
     At the moments `early` the server's clock was set forward: whoever is inside then may have been put out.
     `own_clock`: a claim is ended by the process that made it, and its time runs from before it was asked for.
+    `from_asking`: its time runs from then, too, but nobody ends it before.
     """
-    return _Search(mine, early, own_clock).run()
+    return _Search(mine, early, own_clock, from_asking or own_clock).run()
 
 
 class _Search:
-    def __init__(self, mine: Sequence[Operation], early: Sequence[float], own_clock: bool) -> None:
+    def __init__(self, mine: Sequence[Operation], early: Sequence[float], own_clock: bool, from_asking: bool) -> None:
         self._early = sorted(early)
+        self._from_asking = from_asking
         self._own_clock = own_clock
         revealed: dict[tuple[str, str], set[int]] = {}
         for one in mine:
@@ -177,19 +180,23 @@ class _Search:
             yield _replaced(state, mine, None, max(clock, mine.may_end))
 
     def _prolonged(self, mine: _Inside, operation: Operation, clock: float) -> _Inside:
-        if operation.invoked < mine.asked:
-            return mine  # it arrives late: its owner has asked for more since, and goes by that
         end = self._end(clock, operation)
+        if operation.invoked < mine.asked:  # it arrives late: its owner has asked for more since, and goes by that
+            if self._own_clock and operation.kind == CLAIM and mine.told < operation.returned < OPEN:
+                # but if it was told this last, by this: and may end it from then on
+                return mine._replace(may_end=min(mine.may_end, max(end, operation.returned)))
+            return mine
         if self._own_clock and operation.returned > mine.may_end:
             end = min(end, mine.may_end)  # its owner was told too late, and may have sent for its end before
-        return mine._replace(may_end=end, asked=self._asked(operation))
+        told = operation.returned if self._own_clock else 0.0
+        return mine._replace(may_end=end, asked=self._asked(operation), told=told)
 
     def _asked(self, operation: Operation) -> float:
-        return operation.invoked if self._own_clock else 0.0
+        return operation.invoked if self._from_asking else 0.0
 
     def _end(self, clock: float, operation: Operation) -> float:
         """When a lease that is given or renewed then may end."""
-        since = operation.invoked if self._own_clock else clock
+        since = operation.invoked if self._from_asking else clock
         return min([since + operation.ttl, *(at for at in self._early if at >= clock)])
 
     def _claimed(self, state: _State, operation: Operation, token: int, clock: float) -> Iterator[_State]:

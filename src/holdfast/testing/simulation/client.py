@@ -106,7 +106,8 @@ class Client:
         """What is left in this process, though nothing is held."""
         found = [f"{self.process.name} still renews {lease!r}" for lease in self.engine.renewer.leases()]
         found += [f"{self.process.name} still keeps {name!r}" for name in self.engine.lending.names()]
-        found += [f"{self.process.name} still remembers {name!r}" for name, _ in self.engine.mine.remembered()]
+        if not self.engine.closed:  # else it is all forgotten with the connection
+            found += [f"{self.process.name} still remembers {name!r}" for name, _ in self.engine.mine.remembered()]
         return found
 
     def _now(self) -> float:

@@ -21,6 +21,7 @@ class ConsulMachines(ClusterMachines):
 
     def __init__(self, workload: Workload, setup: Machinery) -> None:
         super().__init__(workload, setup)
+        self.streams.one_at_a_time = True  # HTTP/1.1, and answers carry nothing that tells them apart
         names = self.names()
         where = [(name, PORT) for name in names]
         self.cluster = ConsulCluster(self.world, self.streams, where, self.random.choice((1.0, 2.0)))

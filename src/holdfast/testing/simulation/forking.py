@@ -36,10 +36,11 @@ class Memory:
     """Of `child`, as it was in `parent`. `shared`: what the two see both, as they see the world."""
 
     def __init__(self, parent: Process, child: Process, shared: tuple[object, ...]) -> None:
-        self._child = child
+        self._parent, self._child = parent, child
         self._copies: dict[int, Any] = {id(one): one for one in (parent.world, *shared)}
         self._copies[id(parent)] = child
         self._copies[id(parent.driver)] = child.driver
+        self.talking: list[InheritedStream] = []  # in the middle of a conversation when it was forked
         self._originals: list[object] = []  # kept, so that no number is anybody else's meanwhile
 
     def copied(self, one: T) -> T:
@@ -123,7 +124,10 @@ class Memory:
         return one.__reduce__()[0](*one.__reduce__()[1])
 
     def _stream(self, one: SimulatedStream | InheritedStream) -> InheritedStream:
-        return InheritedStream(one, self._child)
+        made = InheritedStream(one, self._child)
+        if isinstance(one, SimulatedStream) and one.process is self._parent and one.is_awaited:
+            self.talking.append(made)
+        return made
 
 
 def _bound(one: object) -> bool:

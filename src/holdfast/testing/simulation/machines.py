@@ -35,6 +35,7 @@ class Machines:
     """The servers of one run. What can happen to all of them is here, what to some is theirs: see chaos.py for the list."""
 
     own_clock = False  # does each process end its own claims, by its own clock?
+    from_asking = False  # is the time of a claim sure from its asking only? See checkers.py
 
     def __init__(self, workload: Workload, setup: Machinery) -> None:
         self.workload = workload

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...drivers.simulated import Process
 from ...stores.base import Store
 from ..history import FORGOT, SET_BACK, SET_FORWARD
-from .machines import Machinery, Machines
+from .machines import REDIS, Machinery, Machines
 from .servers.redis import RedisServer
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ NEVER_BACK = float("inf")
 class RedisMachines(Machines):
     def __init__(self, workload: Workload, setup: Machinery) -> None:
         super().__init__(workload, setup)
+        self.from_asking = (
+            setup.nodes > 1 and setup.system == REDIS
+        )  # of a majority, some may have had it long before the others
         names = ["redis"] if setup.nodes == 1 else [f"redis{number + 1}" for number in range(setup.nodes)]
         self.servers = [self._started(name) for name in names]
         options = f"timeout={setup.timeout:g}&retention={setup.retention:g}"

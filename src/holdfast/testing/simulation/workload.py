@@ -21,7 +21,7 @@ from ...errors import HoldfastError, LeaseLost, Misuse, NotAcquired, Unavailable
 from ...lease import Lease
 from ...stores.base import Store
 from ...stores.memory import MemoryStore
-from .. import checkers
+from .. import checkers, interruptions
 from ..checkers import UNDECIDED, Finding
 from ..history import CLAIM, SET_BACK, History, Operation, Recording
 from .chaos import TROUBLE, Chaos, Trouble
@@ -204,15 +204,17 @@ class Workload:
         self.history.final = dict(self.register.values)
         excuse = checkers.no_excuse if self.machines is None else self.machines.excuses
         own_clock = self.machines is not None and self.machines.own_clock
-        found = checkers.check_safety(self.history, excuse, own_clock=own_clock)
+        from_asking = self.machines is not None and self.machines.from_asking
+        found = checkers.check_safety(self.history, excuse, own_clock=own_clock, from_asking=from_asking)
         found += checkers.check_liveness(self.history, self.healed, self.plan.bound)
         refused = checkers.never_refused if self.machines is None else self.machines.refused
         found += checkers.check_handoff(self.history, self.calm, HANDOFF, refused)
         found += [Finding("failure", str(task), repr(error)) for task, error in self.world.failures]
-        found += checkers.check_withdrawn(self.history, SIGNALLED)
-        found += checkers.check_forks(self.history, {child.process.name for child in self.children})
-        trespasses = [] if self.world.streams is None else self.world.streams.trespasses
-        found += [Finding("fork", "everything", what) for what in dict.fromkeys(trespasses)]
+        found += interruptions.check_withdrawn(self.history, SIGNALLED)
+        found += interruptions.check_forks(self.history, {child.process.name for child in self.children})
+        if (streams := self.world.streams) is not None:
+            found += [Finding("fork", "everything", what) for what in dict.fromkeys(streams.trespasses)]
+            found += [Finding("wire", "everything", what) for what in dict.fromkeys(streams.muddled)]
         return found
 
     def _left_behind(self) -> list[Finding]:
@@ -295,11 +297,15 @@ class Workload:
         copy.became(name, memory)
         self.clients.append(copy)
         self.children.append(copy)
-        self._workers.append(child.spawn(lambda: self._child(copy), "worker"))
+        self._workers.append(child.spawn(lambda: self._child(copy, memory), "worker"))
 
-    async def _child(self, client: Client) -> None:
+    async def _child(self, client: Client, memory: Memory) -> None:
         inherited = client.engine.renewer.leases()
         client.engine.forked()  # as lifecycle.py has it done, before anything else runs there
+        for stream in memory.talking:  # the tasks of an event loop go on in a child, in the middle of what they were at
+            with contextlib.suppress(OSError):
+                await stream.receive(client.process.driver.now())
+            stream.close()
         for lease in inherited:
             with contextlib.suppress(LeaseLost):
                 client.check(lease)
