@@ -90,6 +90,10 @@ class Stream(Protocol):
 
     def close(self) -> None: ...
 
+    def give_up(self) -> None:
+        """Close it, in the middle of a conversation: what the server has not got yet, it shall never get."""
+        ...
+
     def disown(self) -> None:
         """In a forked child: forget it, without a word to the server or to what the parent waits by."""
         ...

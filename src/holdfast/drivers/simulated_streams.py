@@ -99,6 +99,8 @@ class SimulatedStream:
             self._bell.ring()
             self._streams._carry(self, b"")
 
+    give_up = close  # here, whatever was sent is on its way
+
     def disown(self) -> None:
         """Only in a forked child, which has an `InheritedStream`: here it is as good as closed, and the server is not told."""
         self._closed = True
@@ -154,6 +156,8 @@ class InheritedStream:
         if not self._disowned:
             self._used("closes it")
             self._of.close()
+
+    give_up = close
 
     def disown(self) -> None:
         self._disowned = True

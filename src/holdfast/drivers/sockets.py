@@ -98,6 +98,10 @@ class SocketStream:
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not TLS's own: it would go on without TLS
 
+    def give_up(self) -> None:
+        take_back(self._socket.fileno())
+        self.close()
+
     def close(self) -> None:
         self._socket.close()
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from .base import Address, Bell, boot_time
 from .dialing import dial
-from .sockets import has_something, void
+from .sockets import has_something, take_back, void
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 C = TypeVar("C")
@@ -106,6 +106,10 @@ class TransportStream(asyncio.Protocol):
         else:
             with contextlib.suppress(RuntimeError):  # closed meanwhile
                 self._loop.call_soon_threadsafe(self._transport.abort)
+
+    def give_up(self) -> None:
+        take_back(self._plain.fileno())
+        self.close()
 
     def disown(self) -> None:
         """Let the socket go without touching the loop or its selector.

@@ -116,8 +116,10 @@ class Pool:
                 self._idle.append(connection)
                 if self._closed:  # meanwhile, by another thread
                     self._drop_idle()
-            else:
+            elif whole:
                 connection.stream.close()
+            else:
+                connection.stream.give_up()
         if self._coming:
             self._ring_first()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
-from ...drivers.sockets import void
+from ...drivers.sockets import take_back, void
 from ...drivers.starting import start
 from ...drivers.threads import ThreadBell
 from ...errors import Misuse, NotInstalled, Unavailable
@@ -118,6 +118,11 @@ class Bounded(TheirConnection):
                 )  # else, while another thread watches it, the server would not hear of its end
         super()._force_close()  # type: ignore[misc]
 
+    def _give_up(self) -> None:
+        if self._sock is not None:
+            take_back(self._sock.fileno())
+        self._force_close()
+
     def _read_bytes(self, num_bytes: int) -> bytes:
         received = self._received
         self.taken += num_bytes
@@ -131,10 +136,10 @@ class Bounded(TheirConnection):
                     raise ConnectionResetError("the server closed the connection")
                 received += more
         except OSError as error:
-            self._force_close()
+            self._give_up()
             raise OperationalError(CR.CR_SERVER_LOST, str(error)) from error
         except BaseException:
-            self._force_close()
+            self._give_up()
             raise
         self._received = received[num_bytes:]
         return received[:num_bytes]
@@ -144,10 +149,10 @@ class Bounded(TheirConnection):
             self._be_patient()
             self._sock.sendall(data)
         except OSError as error:
-            self._force_close()
+            self._give_up()
             raise OperationalError(CR.CR_SERVER_GONE_ERROR, str(error)) from error
         except BaseException:
-            self._force_close()
+            self._give_up()
             raise
 
     def _request_authentication(self) -> None:
@@ -422,6 +427,8 @@ class BlockingConnection:
             if not self._busy and not self._owed:
                 plug.settimeout(0)  # a server that is silent is not waited for
                 plug.send(_QUIT)
+            else:
+                take_back(plug.fileno())
         with contextlib.suppress(OSError):
             plug.shutdown(socket.SHUT_RDWR)  # wakes whoever reads, or watches: closing alone would not
         with contextlib.suppress(OSError, AttributeError):

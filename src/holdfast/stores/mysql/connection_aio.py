@@ -12,7 +12,7 @@ from typing import Any
 from ...drivers.aio import LoopBell, bury
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
-from ...drivers.sockets import has_failed, void
+from ...drivers.sockets import has_failed, take_back, void
 from ...drivers.transports import ends_with_this_loop
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
@@ -283,6 +283,8 @@ class AioConnection:
         if self._open:
             self._open = False
             self._unwatch()
+            if self._busy:
+                take_back(self.transport.get_extra_info("socket").fileno())
             self.transport.abort()
 
     def disown(self) -> None:
