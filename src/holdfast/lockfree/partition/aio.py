@@ -137,8 +137,7 @@ class Queue(AnyQueue):
     async def consume(self, *, timeout: float | None = None) -> AsyncGenerator[Message, None]:
         """Messages, one after the other; each is acknowledged when the loop comes back for the next.
 
-        Leaving the loop, by an error too, gives back what was not: at once if it is closed (`contextlib.aclosing`), else soon, or
-        with the next `take`. Ends after `timeout` seconds without a message.
+        Leaving the loop, by an error too, gives back what was not. Ends after `timeout` seconds without a message.
         """
         while (batch := await self.take(timeout=timeout)) is not None:
             try:
@@ -149,7 +148,7 @@ class Queue(AnyQueue):
                 continue  # overtaken: what is left of it is somebody else's
             finally:
                 if self._line.shelf.crowded():
-                    self._left.append(batch)
+                    self._left.append(batch)  # given back with the next `take`; contextlib.aclosing does it at once
                 else:
                     await self.release(batch)
 
