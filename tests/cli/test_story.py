@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast.claim import Holding, Snapshot
+from holdfast.claim import Holding, Snapshot, Waiting
 from holdfast.cli import story
 from holdfast.stores.mysql.store import _snapshot as of_mysql
 from holdfast.waitfor import WaitGraph
@@ -68,3 +69,16 @@ def test_what_an_older_holdfast_wrote_tells_no_ttl(tmp_path: Path) -> None:
             older.execute("UPDATE holdfast_claims SET bell = NULL")
         assert locks.inspect("x").holders[0].ttl == 0
         lease.release()
+
+
+def test_a_chain_as_long_as_strangers_make_it_is_told_in_a_moment() -> None:
+    inside = [tuple(Holding(f"h{at}.{one}", 1, 1, 0.0, 9.0) for one in range(100)) for at in range(100)]
+    waiters = tuple(Waiting(f"h0.{one}", 1, 0.0, 9.0) for one in range(100))
+    locks = [
+        Snapshot(f"n{at}", 100, holders, waiters) for at, holders in enumerate(inside)
+    ]  # a million wait for each other
+    began = time.process_time()
+    told = story.tell(locks[0], WaitGraph(locks))
+    assert time.process_time() - began < 2
+    assert "And so on." in told
+    assert len(told) < 150

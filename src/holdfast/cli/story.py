@@ -8,6 +8,7 @@ from .table import is_rwlock, share
 from .text import ago, line
 
 _LATE = 1.0  # seconds that a renewal may take on a busy machine
+_LONGEST = 100  # sentences about who waits for whom
 _MANY = 5  # holders or waiters are named up to here, then counted
 
 
@@ -79,18 +80,22 @@ def _waiters(snapshot: Snapshot) -> list[str]:
 
 def _chains(snapshot: Snapshot, graph: WaitGraph) -> list[str]:
     """The holders of this lock may be waiting themselves: for what, and for whom?"""
-    told = []
-    seen: set[str] = set()
-    ahead = [one.owner for one in snapshot.holders]
-    while ahead:
-        owner = ahead.pop(0)
-        if owner in seen:
-            continue
-        seen.add(owner)
-        for edge in graph.edges:
-            if edge.waiter == owner:
-                told.append(f"{line(owner)} itself waits for {line(edge.name)}, which {line(edge.holder)} holds.")
-                ahead.append(edge.holder)
+    waits: dict[str, list[Snapshot]] = {}
+    for one in graph.snapshots:
+        for owner in dict.fromkeys(waiting.owner for waiting in one.waiters):
+            waits.setdefault(owner, []).append(one)
+    told: list[str] = []
+    ahead = list(dict.fromkeys(holding.owner for holding in snapshot.holders))
+    seen = set(ahead)
+    for owner in ahead:  # which grows meanwhile
+        for one in waits.get(owner, ()):
+            for holding in one.holders:
+                if len(told) == _LONGEST:  # strangers make chains as long as they like
+                    return [*told, "And so on."]
+                told.append(f"{line(owner)} itself waits for {line(one.name)}, which {line(holding.owner)} holds.")
+                if holding.owner not in seen:
+                    seen.add(holding.owner)
+                    ahead.append(holding.owner)
     return told
 
 
