@@ -25,7 +25,7 @@ MUTANTS = [
     Mutant(
         "a renewal brings back the lost",
         ETCD,
-        45,
+        75,
         TWO_INSIDE,
         Renewal,
         "_still",
