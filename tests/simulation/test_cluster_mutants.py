@@ -25,7 +25,7 @@ MUTANTS = [
     Mutant(
         "a renewal brings back the lost",
         ETCD,
-        45,
+        75,
         TWO_INSIDE,
         Renewal,
         "_still",
@@ -75,7 +75,7 @@ MUTANTS = [
     Mutant(
         "a repeated claim is believed, whoever came between",
         CONSUL,
-        7,
+        1599,
         TWO_INSIDE,
         ConsulStore,
         "_claim",

@@ -43,7 +43,7 @@ MUTANTS = [
         "self._slots[int(number) % SLOTS] = address",
         "pass",
     ),
-    _of_the_wire("a node that is gone is asked for ever", 0, "_routed", "self._forget(address)", "pass"),
+    _of_the_wire("a node that is gone is asked for ever", 16, "_routed", "self._forget(address)", "pass"),
     *ON_ITS_WAY,
 ]
 
