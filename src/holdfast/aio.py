@@ -17,7 +17,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, cast, overload
 
 from . import changing, connecting, decorating, electing, events, lifecycle, recipes, waitfor, words
 from .asking import Ask, GiveUp
@@ -857,7 +857,9 @@ class Locks:
         >>> await other.close(timeout=1)
         """
         timeout = valid_closing(timeout)
-        self._engine.driver.whoami()  # which ends what a loop that is over has left in the middle: it may be to be released
+        cast(
+            Asyncio, self._engine.driver
+        ).tidy_up()  # what a loop that is over has left in the middle may be to be released
         await self._engine.close(timeout)
 
     async def __aenter__(self) -> Locks:

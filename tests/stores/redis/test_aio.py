@@ -301,7 +301,7 @@ def test_a_second_loop_at_the_same_time_is_refused_by_name(redis: Redis) -> None
 
     async def main() -> None:
         async with aio.connect(redis.url) as locks, locks.lock("x"):
-            with pytest.raises(RuntimeError, match=r"in use by another event loop.*: aio\.connect\(\) in each loop"):
+            with pytest.raises(Misuse, match=r"in use by another event loop.*: aio\.connect\(\) in each loop"):
                 await asyncio.to_thread(asyncio.run, in_and_out(locks))
             await in_and_out(locks)
 
