@@ -29,7 +29,7 @@ from .drivers.base import finish
 from .drivers.threads import Threads
 from .electing import Leader
 from .engine import CLOSING, Engine
-from .errors import LeaseLost, NotAcquired, Unavailable
+from .errors import LeaseLost, Misuse, NotAcquired, Unavailable
 from .lease import RELEASED
 from .lease import Lease as CoreLease
 from .lease import Loss as CoreLoss
@@ -905,9 +905,16 @@ def connect(
     also = second = also if also is None else connecting.resolve(also)
     driver = Asyncio()
     engine = connecting.open_engine(target, driver, label, observe, second)
-    driver.one_loop = engine.store.traits.scope == "network"
+    driver.one_loop = _two_loops if engine.store.traits.scope == "network" else None
     lifecycle.adopt(engine, lambda held: _release_at_exit(held, driver, target, second))
     return Locks(engine, check=check)
+
+
+def _two_loops() -> Misuse:
+    return Misuse(
+        "this connection is in use by another event loop, which runs now, in another thread: aio.connect() in each loop, "
+        "or use holdfast.connect() in threads (in Django: ask alocks in the coroutine, not at import)"
+    )
 
 
 def _release_at_exit(engine: Engine, driver: Asyncio, url: str, also: str | None) -> None:

@@ -72,7 +72,7 @@ MUTANTS = [
         "what a loop that is over was connected to stays open until it is collected",
         "drivers/loops.py",
         (("        if loop is not None and loop.is_closed():\n", "        if False:\n"),),
-        f"tests/conformance/test_redis.py::TestRedis::{EVERY_TURN}[asyncio]",
+        f"tests/conformance/test_postgresql.py::TestPostgreSQL::{EVERY_TURN}[asyncio]",
     ),
     Mutant(
         "what was connected by loops that only looked stays open",
@@ -114,6 +114,12 @@ MUTANTS = [
         "stores/redis/shared_wire.py",
         (("                    if left is not None:  # in", "                    if False:  # in"),),
         f"tests/conformance/test_redis.py::TestRedis::{AT_ONCE}[uvloop]",
+    ),
+    Mutant(
+        "Redlock: what a loop that runs elsewhere is connected to is left to the collector",
+        "stores/redlock/shared.py",
+        (("            if left is not None and type(left) is not Dialling:", "            if False:"),),
+        f"tests/conformance/test_redlock.py::TestRedlock::{AT_ONCE}[uvloop]",
     ),
     Mutant(
         "MySQL: a session lock that is held ends with its loop",
@@ -175,7 +181,7 @@ MUTANTS = [
     Mutant(
         "two loops share connections that are one's",
         "aio.py",
-        (('    driver.one_loop = engine.store.traits.scope == "network"\n', ""),),
+        (('    driver.one_loop = _two_loops if engine.store.traits.scope == "network" else None\n', ""),),
         "tests/stores/redis/test_aio.py::test_a_second_loop_at_the_same_time_is_refused_by_name",
     ),
     Mutant(
@@ -188,7 +194,7 @@ MUTANTS = [
         "Redis: what a loop that is over has left cannot be closed",
         "stores/redis/pipe.py",
         (("        if self.loop.is_closed():  # nobody", "        if False:  # nobody"), KEPT),
-        f"{REDIS}[asyncio]",
+        f"tests/conformance/test_redis.py::TestRedis::{EVERY_TURN}[asyncio]",
     ),
     Mutant(
         "Redis: who dials waits in a loop that is over",

@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import Misuse
 from .base import Address, Bell, Clocks, Doorbell, Main, Stream, at_once, never
 from .doorbell import Socket
 from .doorbell import ring as ring_doorbell
@@ -100,9 +99,8 @@ class Asyncio(Clocks):
         self._attempts: set[asyncio.Task[Any]] = set()  # that go on though whoever waits for them is cancelled
         self._loop: asyncio.AbstractEventLoop | None = None  # in which somebody asked last
         self._process = 0  # and in which process: to a forked child, the loops of its parent seem to run for ever
-        self.one_loop = (
-            False  # the store's connections are one loop's: with another at the same time, bells would not be heard
-        )
+        # What is raised when two use it at once, where connections are one loop's: bells would not be heard in the other.
+        self.one_loop: Callable[[], Exception] | None = None
 
     def bury(self) -> None:
         """End what loops that are over have left in the middle of something: what it has taken, nobody else would put back.
@@ -128,11 +126,8 @@ class Asyncio(Clocks):
             return "no task"
         loop = task.get_loop()
         if loop is not self._loop:  # whoever acquires asks this first: the first of another loop tidies up
-            if self.one_loop and self._runs_elsewhere():
-                raise Misuse(
-                    "this connection is in use by another event loop, which runs now, in another thread: aio.connect() in each "
-                    "loop, or use holdfast.connect() in threads (in Django: ask alocks in the coroutine, not at import)"
-                )
+            if self.one_loop is not None and self._runs_elsewhere():
+                raise self.one_loop()
             self._loop, self._process = loop, os.getpid()
             self.tidy_up()
         return task.get_name()

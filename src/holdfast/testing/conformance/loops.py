@@ -224,9 +224,7 @@ class Loops:
             alone(quiet(locks))
         alone(locks.close())
         del locks
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, of what its closed loops cannot close
-            gc.collect()
+        _collect()
         assert told == []
         world.until_nothing_is_left()
 
@@ -284,6 +282,7 @@ class Loops:
                 runner.run(locks.close())
         finally:
             gc.enable()
+        _collect()
         world.until_nothing_is_left()
 
     @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
@@ -310,6 +309,7 @@ class Loops:
             runner.run(work(lease))
             runner.run(locks.close())
         assert told == []
+        _collect()
         world.until_nothing_is_left()
 
     @pytest.mark.parametrize("world", LOOPS, indirect=True)
@@ -338,6 +338,12 @@ class Loops:
             return  # gevent brings its own
         assert run(_GEVENT, world.url) == "fine"
         world.until_nothing_is_left()
+
+
+def _collect() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, of what its closed loops cannot close
+        gc.collect()
 
 
 async def _in_and_out(locks: Any, name: str, within: float = 10.0) -> None:
