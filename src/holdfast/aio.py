@@ -857,9 +857,8 @@ class Locks:
         >>> await other.close(timeout=1)
         """
         timeout = valid_closing(timeout)
-        cast(
-            Asyncio, self._engine.driver
-        ).tidy_up()  # what a loop that is over has left in the middle may be to be released
+        # What a loop that is over has left in the middle may be to be released.
+        cast(Asyncio, self._engine.driver).tidy_up()
         await self._engine.close(timeout)
 
     async def __aenter__(self) -> Locks:

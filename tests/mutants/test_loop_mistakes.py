@@ -113,13 +113,7 @@ MUTANTS = [
         "Redis: what a loop that runs elsewhere is connected to is left to the collector",
         "stores/redis/shared_wire.py",
         (("                    if left is not None:  # in", "                    if False:  # in"),),
-        f"tests/conformance/test_redis.py::TestRedis::{AT_ONCE}[uvloop]",
-    ),
-    Mutant(
-        "Redlock: what a loop that runs elsewhere is connected to is left to the collector",
-        "stores/redlock/shared.py",
-        (("            if left is not None and type(left) is not Dialling:", "            if False:"),),
-        f"tests/conformance/test_redlock.py::TestRedlock::{AT_ONCE}[uvloop]",
+        "tests/stores/redis/test_aio.py::test_a_connection_that_another_loop_has_replaced_is_ended_in_its_own",
     ),
     Mutant(
         "MySQL: a session lock that is held ends with its loop",
