@@ -17,7 +17,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, cast, overload
 
 from . import changing, connecting, decorating, electing, events, lifecycle, recipes, waitfor, words
 from .asking import Ask, GiveUp
@@ -29,7 +29,7 @@ from .drivers.base import finish
 from .drivers.threads import Threads
 from .electing import Leader
 from .engine import CLOSING, Engine
-from .errors import LeaseLost, NotAcquired, Unavailable
+from .errors import LeaseLost, Misuse, NotAcquired, Unavailable
 from .lease import RELEASED
 from .lease import Lease as CoreLease
 from .lease import Loss as CoreLoss
@@ -857,7 +857,8 @@ class Locks:
         >>> await other.close(timeout=1)
         """
         timeout = valid_closing(timeout)
-        self._engine.driver.whoami()  # which ends what a loop that is over has left in the middle: it may be to be released
+        # What a loop that is over has left in the middle may be to be released.
+        cast(Asyncio, self._engine.driver).tidy_up()
         await self._engine.close(timeout)
 
     async def __aenter__(self) -> Locks:
@@ -903,9 +904,16 @@ def connect(
     also = second = also if also is None else connecting.resolve(also)
     driver = Asyncio()
     engine = connecting.open_engine(target, driver, label, observe, second)
-    driver.one_loop = engine.store.traits.scope == "network"
+    driver.one_loop = _two_loops if engine.store.traits.scope == "network" else None
     lifecycle.adopt(engine, lambda held: _release_at_exit(held, driver, target, second))
     return Locks(engine, check=check)
+
+
+def _two_loops() -> Misuse:
+    return Misuse(
+        "this connection is in use by another event loop, which runs now, in another thread: aio.connect() in each loop, "
+        "or use holdfast.connect() in threads (in Django: ask alocks in the coroutine, not at import)"
+    )
 
 
 def _release_at_exit(engine: Engine, driver: Asyncio, url: str, also: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.drivers.aio import Asyncio
+from holdfast.drivers.loops import end_what_loops_have_left, ends_with_this_loop
 
 
 def test_what_was_left_in_the_middle_puts_back_what_it_had() -> None:
@@ -36,3 +37,48 @@ def test_what_was_left_in_the_middle_puts_back_what_it_had() -> None:
     loop.close()
     asyncio.run(second())
     assert waiter is None
+
+
+def test_an_attempt_that_is_over_is_forgotten() -> None:
+    """Kept in a plain set, which another thread may copy at any moment; a WeakSet would raise there."""
+    driver = Asyncio()
+
+    async def answer() -> int:
+        return 7
+
+    async def main() -> None:
+        assert await driver.shield(answer) == 7
+
+    asyncio.run(main())
+    assert not driver._attempts
+
+
+class Connection:
+    def __init__(self, ended: list[str], name: str) -> None:
+        self.ended, self.name, self.troubles = ended, name, 1 if name == "a" else 0
+
+    def end(self) -> None:
+        if self.troubles:
+            self.troubles -= 1
+            raise OSError("Too many open files")
+        self.ended.append(self.name)
+
+
+def test_what_cannot_be_ended_now_is_ended_by_the_next() -> None:
+    ended: list[str] = []
+    connections = [Connection(ended, name) for name in "abc"]
+
+    async def connect() -> None:
+        for one in connections:
+            ends_with_this_loop(one, Connection.end)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(connect())
+    end_what_loops_have_left()
+    assert not ended, "its loop is only stopped"
+    loop.close()
+    end_what_loops_have_left()
+    assert sorted(ended) == ["b", "c"]
+    end_what_loops_have_left()
+    end_what_loops_have_left()
+    assert sorted(ended) == ["a", "b", "c"]

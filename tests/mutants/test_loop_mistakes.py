@@ -14,6 +14,9 @@ POSTGRESQL = f"tests/conformance/test_postgresql.py::TestPostgreSQL::{NEXT}[asyn
 STRANDED = (
     "tests/stores/postgresql/test_sessions.py::test_what_was_held_when_its_loop_ended_is_released_without_an_alarm"
 )
+LOOKED = "test_nothing_stays_open_of_loops_that_only_looked_nor_of_those_that_were_closed_late"
+KEEPS = "test_what_is_held_when_its_loop_ends_keeps_others_out_while_the_next_one_works"
+AT_ONCE = "test_a_second_loop_at_the_same_time_works_or_is_refused_by_name"
 EVERY_TURN = "test_whoever_has_a_loop_for_every_turn_keeps_nobody_waiting"
 KEPT = ("    ends_with_this_loop(pipe, Pipe.disown)\n", "")  # else the next loop ends it before anybody is misled
 STAYS = "self.loop.create_future()\n        if not self.open:"
@@ -22,7 +25,7 @@ MUTANTS = [
     Mutant(
         "what a loop has left in the middle keeps what it had taken",
         "drivers/aio.py",
-        (("self._loop = self._loop, loop\n            self.bury()\n", "self._loop = self._loop, loop\n"),),
+        (("        self._task()\n        self.bury()\n", "        self._task()\n"),),
         "tests/drivers/test_loops_that_are_over.py::test_what_was_left_in_the_middle_puts_back_what_it_had",
     ),
     Mutant(
@@ -67,9 +70,89 @@ MUTANTS = [
     ),
     Mutant(
         "what a loop that is over was connected to stays open until it is collected",
+        "drivers/loops.py",
+        (("        if loop is not None and loop.is_closed():\n", "        if False:\n"),),
+        f"tests/conformance/test_postgresql.py::TestPostgreSQL::{EVERY_TURN}[asyncio]",
+    ),
+    Mutant(
+        "what was connected by loops that only looked stays open",
+        "drivers/loops.py",
+        (("    end_what_loops_have_left()\n    _of_loops", "    _of_loops"),),
+        f"tests/conformance/test_redis.py::TestRedis::{LOOKED}[asyncio]",
+    ),
+    Mutant(
+        "one that cannot be ended keeps all others open",
+        "drivers/loops.py",
+        (("                except OSError:  # no", "                except ZeroDivisionError:  # no"),),
+        "tests/drivers/test_loops_that_are_over.py::test_what_cannot_be_ended_now_is_ended_by_the_next",
+    ),
+    Mutant(
+        "an attempt that is over is kept for ever",
         "drivers/aio.py",
-        (("                end_those_of(before)\n", "                del end_those_of\n"),),
-        f"tests/conformance/test_redis.py::TestRedis::{EVERY_TURN}[asyncio]",
+        (
+            (
+                "                self._attempts.discard(task)\n        if cancelled",
+                "                pass\n        if cancelled",
+            ),
+        ),
+        "tests/drivers/test_loops_that_are_over.py::test_an_attempt_that_is_over_is_forgotten",
+    ),
+    Mutant(
+        "in a forked child the parent's loop is thought to run",
+        "drivers/aio.py",
+        ((" and self._process == os.getpid()", ""),),
+        "tests/conformance/test_redis.py::TestRedis::test_a_child_owns_nothing_and_its_exit_releases_nothing[asyncio]",
+    ),
+    Mutant(
+        "closing is refused while another loop runs",
+        "aio.py",
+        (("cast(Asyncio, self._engine.driver).tidy_up()", "cast(Asyncio, self._engine.driver).whoami()"),),
+        f"tests/conformance/test_redis.py::TestRedis::{AT_ONCE}[asyncio]",
+    ),
+    Mutant(
+        "Redis: what a loop that runs elsewhere is connected to is left to the collector",
+        "stores/redis/shared_wire.py",
+        (("                    if left is not None:  # in", "                    if False:  # in"),),
+        "tests/stores/redis/test_aio.py::test_a_connection_that_another_loop_has_replaced_is_ended_in_its_own",
+    ),
+    Mutant(
+        "MySQL: a session lock that is held ends with its loop",
+        "stores/mysql/connection_aio.py",
+        (("        if self._watching is None:\n            self.close()", "        self.close()"),),
+        f"tests/stores/mysql/test_session.py::{KEEPS}",
+    ),
+    Mutant(
+        "MySQL: errors are looked for under PyMySQL's name, which another copy may have",
+        "stores/mysql/connection.py",
+        (
+            (
+                "    from pymysql.err import MySQLError, OperationalError\n",
+                "    import pymysql\n\n    MySQLError, OperationalError = pymysql.err.MySQLError, pymysql.err.OperationalError\n",
+            ),
+        ),
+        "tests/contrib/test_django.py::"
+        "test_locks_are_in_the_mysql_that_django_reaches_through_pymysql_under_the_name_of_mysqlclient",
+    ),
+    Mutant(
+        "Django: all loops share what one of them was connected to",
+        "contrib/django/connections.py",
+        (("    alocks = StoresOfLoops(aio.connect)", "    alocks = Stores(aio.connect)"),),
+        "tests/contrib/test_django.py::"
+        "test_asynchronous_views_have_a_loop_each_under_wsgi_and_wait_for_each_other_all_the_same",
+    ),
+    Mutant(
+        "Django: every loop has a connection made for it, and nobody goes on with those that are left",
+        "contrib/django/connections.py",
+        (("_left_behind(used) or self._new(*key)", "self._new(*key)"),),
+        "tests/contrib/test_django.py::"
+        "test_asynchronous_views_have_a_loop_each_under_wsgi_and_wait_for_each_other_all_the_same",
+    ),
+    Mutant(
+        "Django: what was closed is gone on with",
+        "contrib/django/connections.py",
+        ((" and not taken._engine.closed", ""),),
+        "tests/contrib/test_django.py::"
+        "test_asynchronous_views_have_a_loop_each_under_wsgi_and_wait_for_each_other_all_the_same",
     ),
     Mutant(
         "MySQL: what a loop that is over was connected to cannot be closed",
@@ -92,7 +175,7 @@ MUTANTS = [
     Mutant(
         "two loops share connections that are one's",
         "aio.py",
-        (('    driver.one_loop = engine.store.traits.scope == "network"\n', ""),),
+        (('    driver.one_loop = _two_loops if engine.store.traits.scope == "network" else None\n', ""),),
         "tests/stores/redis/test_aio.py::test_a_second_loop_at_the_same_time_is_refused_by_name",
     ),
     Mutant(
@@ -105,7 +188,7 @@ MUTANTS = [
         "Redis: what a loop that is over has left cannot be closed",
         "stores/redis/pipe.py",
         (("        if self.loop.is_closed():  # nobody", "        if False:  # nobody"), KEPT),
-        f"{REDIS}[asyncio]",
+        f"tests/conformance/test_redis.py::TestRedis::{EVERY_TURN}[asyncio]",
     ),
     Mutant(
         "Redis: who dials waits in a loop that is over",

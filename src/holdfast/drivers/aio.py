@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Coroutine
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet
 
 from .base import Address, Bell, Clocks, Doorbell, Main, Stream, at_once, never
 from .doorbell import Socket
 from .doorbell import ring as ring_doorbell
+from .loops import end_what_loops_have_left
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -95,11 +96,11 @@ class Asyncio(Clocks):
 
     def __init__(self) -> None:
         self._background: set[asyncio.Task[Any]] = set()
-        self._attempts: WeakSet[asyncio.Task[Any]] = WeakSet()  # that go on though whoever waits for them is cancelled
+        self._attempts: set[asyncio.Task[Any]] = set()  # that go on though whoever waits for them is cancelled
         self._loop: asyncio.AbstractEventLoop | None = None  # in which somebody asked last
-        self.one_loop = (
-            False  # the store's connections are one loop's: with another at the same time, bells would not be heard
-        )
+        self._process = 0  # and in which process: to a forked child, the loops of its parent seem to run for ever
+        # What is raised when two use it at once, where connections are one loop's: bells would not be heard in the other.
+        self.one_loop: Callable[[], Exception] | None = None
 
     def bury(self) -> None:
         """End what loops that are over have left in the middle of something: what it has taken, nobody else would put back.
@@ -110,31 +111,38 @@ class Asyncio(Clocks):
         for task in (*self._background, *self._attempts):
             if task.get_loop().is_closed() and not task.done():
                 self._background.discard(task)
+                self._attempts.discard(task)
                 bury(task)
 
+    def tidy_up(self) -> None:
+        """After loops that are over, whatever else runs: closing is refused to nobody."""
+        self._task()
+        self.bury()
+        end_what_loops_have_left()
+
     def whoami(self) -> str:
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            raise RuntimeError(
-                "holdfast.aio needs asyncio, and no loop of it runs here: under trio, use holdfast.connect() in a worker thread"
-            ) from None
+        task = self._task()
         if task is None:
             return "no task"
         loop = task.get_loop()
         if loop is not self._loop:  # whoever acquires asks this first: the first of another loop tidies up
-            if self.one_loop and self._loop is not None and self._loop.is_running():
-                raise RuntimeError(
-                    "this connection is in use by another event loop, which runs now, in another thread: "
-                    "aio.connect() in each loop, or use holdfast.connect() in threads"
-                )
-            before, self._loop = self._loop, loop
-            self.bury()
-            if before is not None and before.is_closed():
-                from .transports import end_those_of
-
-                end_those_of(before)
+            if self.one_loop is not None and self._runs_elsewhere():
+                raise self.one_loop()
+            self._loop, self._process = loop, os.getpid()
+            self.tidy_up()
         return task.get_name()
+
+    def _runs_elsewhere(self) -> bool:
+        return self._loop is not None and self._loop.is_running() and self._process == os.getpid()
+
+    @staticmethod
+    def _task() -> asyncio.Task[Any] | None:
+        try:
+            return asyncio.current_task()
+        except RuntimeError:
+            raise RuntimeError(
+                "holdfast.aio needs asyncio, and no loop of it runs here: under trio, use holdfast.connect() in a worker thread"
+            ) from None
 
     def bell(self) -> Bell:
         return LoopBell()
@@ -179,15 +187,19 @@ class Asyncio(Clocks):
         task = asyncio.get_running_loop().create_task(attempt())
         self._attempts.add(task)
         cancelled: asyncio.CancelledError | None = None
-        while not task.done():
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError as error:
-                if task.cancelled():
-                    raise
-                cancelled = error
-            except Exception:
-                break  # the attempt's own failure: told below
+        try:
+            while not task.done():
+                try:
+                    await asyncio.shield(task)
+                except asyncio.CancelledError as error:
+                    if task.cancelled():
+                        raise
+                    cancelled = error
+                except Exception:
+                    break  # the attempt's own failure: told below
+        finally:
+            if task.done():  # else its loop is over, and whoever comes next ends it
+                self._attempts.discard(task)
         if cancelled is not None:
             if not task.cancelled():
                 task.exception()  # looked at, so that the loop does not complain of it

@@ -53,10 +53,14 @@ def has_failed(plain: Any) -> bool:
 
 def void(plain: Any) -> None:
     """What others may still own becomes nothing: to close it would give its number away under them."""
-    number = -1 if plain is None else plain.fileno()
-    if number >= 0:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, number, inheritable=False)
+    if plain is None or plain.fileno() < 0:
+        return
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        number = plain.fileno()  # asked last: it may have been closed meanwhile, and the number be somebody else's
+        if number >= 0:
+            os.dup2(nothing, number, inheritable=False)
+    finally:
         os.close(nothing)
 
 

@@ -8,30 +8,14 @@ import socket
 import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
-from weakref import WeakKeyDictionary
 
 from .base import Address, Bell, boot_time
 from .dialing import dial
+from .loops import ends_with_this_loop
 from .sockets import has_something, take_back, void
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
-C = TypeVar("C")
 _MOST_UNREAD = 1 << 18  # bytes; above it, the server has to wait until somebody reads
-
-
-# Connections, and how each is ended: asyncio closes none with its loop, and until the collector came the server would keep them.
-_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[Any, Callable[[Any], object]]]
-_of_loops = WeakKeyDictionary()
-
-
-def ends_with_this_loop(connection: C, end: Callable[[C], object]) -> None:
-    _of_loops.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())[connection] = end
-
-
-def end_those_of(loop: asyncio.AbstractEventLoop) -> None:
-    """Once it is closed: by whoever comes first from another one."""
-    for connection, end in list(_of_loops.pop(loop, WeakKeyDictionary()).items()):
-        end(connection)
 
 
 class TransportStream(asyncio.Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -381,3 +383,30 @@ def test_who_released_it_and_takes_it_again_does_not_hold_it_yet(locks: Locks, s
             again.join(20)
         assert [holding.token for holding in others.inspect("x").holders] == [got[0].token]
         assert got[0].token > first.token
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, pytest.importorskip("uvloop").new_event_loop])
+def test_what_is_held_when_its_loop_ends_keeps_others_out_while_the_next_one_works(session: str, new_loop: Any) -> None:
+    """Once, the next loop closed the connection that it lives with: others were let in, and the lease said that it was held."""
+    locks = aio.connect(session)
+
+    async def take() -> aio.Lease:
+        return await locks.lock("x", ttl=60).acquire(timeout=10)
+
+    async def work(lease: aio.Lease) -> None:
+        async with locks.lock("y", timeout=10), aio.connect(session) as others:
+            assert lease.held
+            assert await others.lock("x").try_acquire() is None
+            await lease.release()
+            async with others.lock("x", timeout=10):
+                pass
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        lease = runner.run(take())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(work(lease))
+        runner.run(locks.close())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, of what its closed loop cannot close
+        gc.collect()

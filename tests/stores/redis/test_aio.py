@@ -301,8 +301,29 @@ def test_a_second_loop_at_the_same_time_is_refused_by_name(redis: Redis) -> None
 
     async def main() -> None:
         async with aio.connect(redis.url) as locks, locks.lock("x"):
-            with pytest.raises(RuntimeError, match=r"in use by another event loop.*: aio\.connect\(\) in each loop"):
+            with pytest.raises(Misuse, match=r"in use by another event loop.*: aio\.connect\(\) in each loop"):
                 await asyncio.to_thread(asyncio.run, in_and_out(locks))
             await in_and_out(locks)
 
     run(main)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the thread's loop ended with it open
+def test_a_connection_that_another_loop_has_replaced_is_ended_in_its_own(redis: Redis) -> None:
+    """Left to the collector, which comes in any thread, it made uvloop hang for ever when the loop was closed."""
+
+    async def main() -> None:
+        async with aio.connect(redis.url) as locks:
+            lease = await locks.lock("x").acquire()
+            first = locks._engine.store._wire._shared  # type: ignore[attr-defined]
+            assert first.is_good()
+            assert await asyncio.to_thread(asyncio.run, lease.release())
+            assert locks._engine.store._wire._shared is not first  # type: ignore[attr-defined]
+            assert not first.open
+            await eventually(lambda: _closing(first))
+
+    async def _closing(pipe: Any) -> bool:
+        return bool(pipe._transport.is_closing())
+
+    run(main)
+    gc.collect()

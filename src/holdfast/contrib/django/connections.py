@@ -68,7 +68,7 @@ def _left_behind(used: dict[ref[asyncio.AbstractEventLoop], aio.Locks]) -> aio.L
         loop = one()
         if loop is None or loop.is_closed():
             taken = used.pop(one, None)  # one step: of two threads, one has it
-            if taken is not None:
+            if taken is not None and not taken._engine.closed:
                 return taken
     return None
 

@@ -12,8 +12,8 @@ from typing import Any
 from ...drivers.aio import LoopBell, bury
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
+from ...drivers.loops import ends_with_this_loop
 from ...drivers.sockets import has_failed, take_back, void
-from ...drivers.transports import ends_with_this_loop
 from ...errors import Misuse, NotInstalled, Unavailable
 from .connections import Connection, Rows
 from .faults import NONSENSE, ServerError, refusal
@@ -112,7 +112,7 @@ async def dial(target: Target, within: float) -> Connection:
     if connection is None:
         raise Unavailable(f"MySQL at {target.shown()} did not answer in time")
     made = AioConnection(connection, target)
-    ends_with_this_loop(made, AioConnection.close)
+    ends_with_this_loop(made, AioConnection.close_unless_watched)
     if target.tls and made.transport.get_extra_info("sslcontext") is None:
         made.close()
         raise Misuse(f"the connection to MySQL at {target.shown()} is not encrypted, though the URL asks for TLS")
@@ -265,6 +265,11 @@ class AioConnection:
         from .connection import bear
 
         bear(self.transport.get_extra_info("socket"), seconds)
+
+    def close_unless_watched(self) -> None:
+        """Its loop is over. What is watched is a session, whose lock is held, by whoever comes next, until it is released."""
+        if self._watching is None:
+            self.close()
 
     def close(self) -> None:
         try:

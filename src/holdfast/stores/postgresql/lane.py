@@ -19,8 +19,8 @@ from psycopg import pq
 
 from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
+from ...drivers.loops import ends_with_this_loop
 from ...drivers.sockets import has_failed
-from ...drivers.transports import ends_with_this_loop
 from ...errors import Unavailable
 from .connection import ASK_AFTER, FEW, Broken, LibpqConnection
 from .replies import ServerError

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, cast
 
 from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
+from ...drivers.loops import ends_with_this_loop
 from ...drivers.sockets import take_back, void
-from ...drivers.transports import ends_with_this_loop, open_protocol
+from ...drivers.transports import open_protocol
 from ...errors import Unavailable
 from .connection import Disconnected
 from .replies import MOST, MOST_OF_LOOKING, UNREADABLE, Bounds, ProtocolError, Reader, Reply
@@ -130,6 +131,12 @@ class Pipe(asyncio.BufferedProtocol):
             self.disown()
             return
         self.open = False
+        if asyncio._get_running_loop() is self.loop:
+            self._end(error)
+        else:  # somebody closes it from another thread, whose hands are to be kept off the loop
+            self.in_its_loop(lambda: self._end(error))
+
+    def _end(self, error: Unavailable) -> None:
         if self._watchdog is not None:
             self._watchdog.cancel()
         if self._transport is not None:

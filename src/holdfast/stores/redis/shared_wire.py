@@ -137,10 +137,10 @@ class SharedWire:
         try:
             pipe = self._renewing
             if pipe is None or not pipe.is_good():
-                before, pipe = pipe, await self.dial(deadline, _LONGER)
-                if self._renewing is not before and self._renewing is not None:
-                    self._renewing.fail(Disconnected("another was opened at the same time"))
-                self._renewing = pipe
+                pipe = await self.dial(deadline, _LONGER)
+                left, self._renewing = self._renewing, pipe
+                if left is not None:
+                    left.fail(Disconnected("another was opened at the same time, or in another event loop"))
         except HoldfastError as error:
             return [error] * len(requests)
         answers = Answers(len(requests), self._driver.bell())
@@ -192,7 +192,10 @@ class SharedWire:
                     self._herd[bell] = None
                     await bell.wait(min(deadline, before.until) - now + 0.001)
                 elif await turn.come(deadline) and self.ready() is None:
-                    self._shared = await self.dial(deadline, self._timeout)
+                    fresh = await self.dial(deadline, self._timeout)
+                    left, self._shared = self._shared, fresh
+                    if left is not None:  # in a loop that runs elsewhere, which has to end it: a collector may not
+                        left.fail(Disconnected("another event loop has opened another"))
                     for other in list(self._herd):
                         other.ring()
             finally:

@@ -95,7 +95,10 @@ class SharedNode(Node):
     def ask(self, request: bytes, asked: Asked, now: float) -> None:
         pipe = self.pipe
         if pipe is None or not pipe.is_good():
-            pipe = self.pipe = Dialling(self, self._driver, asked.round.ends)
+            left, pipe = pipe, Dialling(self, self._driver, asked.round.ends)
+            self.pipe = pipe
+            if left is not None and type(left) is not Dialling:  # in a loop that runs elsewhere: see SharedWire
+                left.fail(Unavailable("another event loop has opened another"))
         pipe.put(request, asked)
 
     @property

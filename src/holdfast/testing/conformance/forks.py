@@ -73,6 +73,7 @@ async def main():
             try:
                 assert not lease.held
                 asyncio.events._set_running_loop(None)
+                asyncio.run(inherited(locks))  # though its parent's loop seems to run here
                 asyncio.run(afresh())
                 code = 0
             except BaseException as error:
@@ -83,6 +84,11 @@ async def main():
         assert list(await locks.names()) == ["x"]
         assert await lease.release() is True
         report("parent held on")
+
+async def inherited(locks):
+    async with locks.lock("z", timeout=5):
+        pass
+    await locks.close()
 
 async def afresh():
     async with aio.connect(url) as locks:

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from ... import aio, events
+from ...errors import Misuse
 from .processes import run
 from .world import LOOPS, World
 
@@ -223,9 +224,7 @@ class Loops:
             alone(quiet(locks))
         alone(locks.close())
         del locks
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, of what its closed loops cannot close
-            gc.collect()
+        _collect()
         assert told == []
         world.until_nothing_is_left()
 
@@ -256,6 +255,63 @@ class Loops:
             gc.enable()
         world.until_nothing_is_left()
 
+    @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+    @pytest.mark.parametrize("world", LOOPS, indirect=True)
+    def test_nothing_stays_open_of_loops_that_only_looked_nor_of_those_that_were_closed_late(
+        self, world: World
+    ) -> None:
+        new_loop = import_module(world.flavour).new_event_loop
+        sockets: list[int] = []
+
+        async def look(locks: aio.Locks) -> None:
+            await locks.inspect("x")
+
+        gc.disable()
+        try:
+            locks = aio.connect(world.url)
+            for _ in range(8):
+                loops = new_loop(), new_loop()
+                for loop in loops:  # the first is stopped while the second runs, and closed after it has begun
+                    loop.run_until_complete(look(locks))
+                for loop in loops:
+                    loop.close()
+                sockets.append(_open_sockets())
+            assert sockets[-1] <= sockets[0] + 4, sockets
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(_in_and_out(locks, "x", 8 + world.slack))
+                runner.run(locks.close())
+        finally:
+            gc.enable()
+        _collect()
+        world.until_nothing_is_left()
+
+    @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+    @pytest.mark.parametrize("world", LOOPS, indirect=True)
+    def test_what_is_held_when_its_loop_ends_keeps_others_out_while_the_next_one_works(self, world: World) -> None:
+        new_loop = import_module(world.flavour).new_event_loop
+        locks = aio.connect(world.url)
+        told: list[str] = []
+        locks.subscribe(lambda event: told.append(event.kind), kinds=["lost"])
+
+        async def take() -> aio.Lease:
+            return await locks.lock("x", ttl=60).acquire(timeout=8 + world.slack)
+
+        async def work(lease: aio.Lease) -> None:
+            await _in_and_out(locks, "y", 8 + world.slack)
+            async with aio.connect(world.url) as others:
+                assert lease.held
+                assert await others.lock("x").try_acquire() is None
+            await lease.release()
+
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            lease = runner.run(take())
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(work(lease))
+            runner.run(locks.close())
+        assert told == []
+        _collect()
+        world.until_nothing_is_left()
+
     @pytest.mark.parametrize("world", LOOPS, indirect=True)
     def test_a_second_loop_at_the_same_time_works_or_is_refused_by_name(self, world: World) -> None:
         """Not served so badly that one has to find out why."""
@@ -265,10 +321,12 @@ class Loops:
             async with locks.lock("x"):
                 try:
                     await asyncio.to_thread(asyncio.run, _in_and_out(locks, "y", 8 + world.slack))
-                except RuntimeError as error:
+                except Misuse as error:
                     assert "another event loop" in str(error), error  # noqa: PT017  # or it works
             await _in_and_out(locks, "y", 8 + world.slack)
-            await locks.close()
+            held = await locks.lock("x").acquire()
+            await asyncio.to_thread(asyncio.run, locks.close())  # which is refused to nobody
+            assert not held.held
 
         with asyncio.Runner(loop_factory=import_module(world.flavour).new_event_loop) as runner:
             runner.run(beside())
@@ -280,6 +338,12 @@ class Loops:
             return  # gevent brings its own
         assert run(_GEVENT, world.url) == "fine"
         world.until_nothing_is_left()
+
+
+def _collect() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, of what its closed loops cannot close
+        gc.collect()
 
 
 async def _in_and_out(locks: Any, name: str, within: float = 10.0) -> None:

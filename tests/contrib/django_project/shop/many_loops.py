@@ -28,4 +28,15 @@ def turns() -> None:
 with ThreadPoolExecutor(4) as threads:
     for each in [threads.submit(turns) for _ in range(4)]:
         each.result(100)
+(used,) = alocks._of_loops.values()  # type: ignore[attr-defined]
+assert len(used) <= 4, "a loop goes on with what one that is over was connected to"
+
+
+async def close() -> None:
+    await alocks.close()
+
+
+async_to_sync(close)()
+for _ in range(5):  # whoever comes next is not given what was closed
+    async_to_sync(view)()
 print("all 40 came and went")
