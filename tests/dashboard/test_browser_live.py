@@ -213,6 +213,31 @@ def test_a_name_that_cannot_be_typed_is_typed_as_it_is_shown(
         expect(page.locator("#evict")).to_be_hidden()
 
 
+def test_who_puts_out_and_is_not_answered_is_told_that_it_may_have_happened(
+    browser: Browser, url: str, locks: holdfast.Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = locks.lock("mine").acquire()
+
+    def unanswered(*_: object, **__: object) -> int:
+        raise holdfast.Unavailable("the store did not answer within 3 s")
+
+    with Served(url, allow_evict=True) as served, watched(browser, served.url) as page:
+        page.click("a.name")
+        page.click("text=Put out …")
+        page.route("**/api/evict", lambda route: route.abort())
+        for why in ("No answer", "the store did not answer within 3 s"):
+            page.fill("#evict-typed", "")
+            page.fill("#evict-typed", "mine")
+            page.click("#evict-go")
+            expect(page.locator("#evict-said")).to_contain_text(
+                f"{why}. It is not known whether the holder was put out"
+            )
+            expect(page.locator("#evict-typed")).to_be_focused()
+            page.unroute("**/api/evict")
+            monkeypatch.setattr(holdfast.Locks, "force_release", unanswered)
+    lease.release()
+
+
 def test_who_could_not_be_logged_out_is_told(browser: Browser, url: str) -> None:
     with Served(url, token=TOKEN) as served:
         page = logged_in(browser, served)

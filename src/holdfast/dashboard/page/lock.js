@@ -72,7 +72,10 @@ function evict(lock, held) {
         dialog.close();
         byId("done").textContent = `Put out: ${plain(held.owner)}. Token ${done.new_token} outranks ${held.token}.`;
       } else said.textContent = "Nobody holds that token any more: nothing was done.";
-    } catch (error) { said.textContent = error.message; }
+    } catch (error) {
+      said.textContent = error instanceof TypeError ? "No answer. It is not known whether the holder was put out: look again" : error.message;
+    }
+    if (dialog.open) typed.focus(); // what was pressed cannot be, for now, and has lost the focus
   };
   dialog.showModal();
   typed.focus();
