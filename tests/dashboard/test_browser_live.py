@@ -179,6 +179,7 @@ def logged_in(browser: Browser, served: Served) -> Page:
     page.goto(served.url)
     page.fill("#token", TOKEN)
     page.click("text=Log in")
+    expect(page.locator("#status")).to_have_text("live")  # all of it is there, and nothing moves any more
     return page
 
 
