@@ -14,11 +14,11 @@ from holdfast.testing.servers.needs import CHROMIUM
 
 try:
     from axe_playwright_python.sync_playwright import Axe
-    from playwright.sync_api import Browser, Page, expect, sync_playwright
+    from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 except ImportError as error:
     pytest.skip(f"NO BROWSER TESTS: {error}; pip install playwright axe-playwright-python", allow_module_level=True)
 
-__all__ = ["Browser", "Page", "accessible", "browser", "expect", "watched"]
+__all__ = ["Browser", "Page", "Route", "accessible", "browser", "expect", "watched"]
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 expect.set_options(timeout=20_000)
 

@@ -151,6 +151,48 @@ def test_who_goes_on_leaves_every_line_that_they_stand_in() -> None:
         assert WaitGraph(snapshots)._stuck() == set()
 
 
+def test_a_wait_that_leads_nowhere_hides_no_deadlock() -> None:
+    """Two tasks of a: one waits for d, who only stands behind the other in a line that moves; and a and b wait for each other."""
+
+    def one(name: str, holder: str, *line: str) -> Snapshot:
+        inside = (Holding(holder, 1, 1, 0.0, 9.0),) if holder else ()
+        return Snapshot(name, 1, inside, tuple(Waiting(owner, 1, 0.0, 9.0) for owner in line))
+
+    world = [one("1", "", "a", "d"), one("2", "d", "a"), one("3", "b", "a"), one("4", "a", "b")]
+    for snapshots in (world, world[::-1]):
+        (cycle,) = WaitGraph(snapshots).deadlocks()
+        assert {edge.name for edge in cycle} == {"3", "4"}
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> list[Snapshot]:
+    """Owners in several lines, and twice in one; who holds one, holds it perhaps twice."""
+    owners, found = st.sampled_from(OWNERS), []
+    for number in range(draw(st.integers(1, 4))):
+        capacity = draw(st.integers(1, 3))
+        inside = draw(st.lists(owners, max_size=capacity))
+        line = draw(st.lists(st.tuples(owners, st.integers(1, capacity), st.booleans()), max_size=4))
+        holders = tuple(Holding(owner, token, 1, 0.0, 9.0) for token, owner in enumerate(inside, 1))
+        waiters = tuple(Waiting(owner, units, 0.0, 9.0, fair) for owner, units, fair in line)
+        found.append(Snapshot(f"n{number}", capacity, holders, waiters))
+    return found
+
+
+@given(crowded())
+@settings(max_examples=500, deadline=None)
+def test_of_owners_in_several_lines_a_deadlock_is_found_exactly_when_a_circle_of_them_is_stuck(
+    snapshots: list[Snapshot],
+) -> None:
+    graph = WaitGraph(snapshots)
+    stuck = graph._stuck()
+    waits_for = {owner: {edge.holder for edge in graph.edges if edge.waiter == owner} & stuck for owner in stuck}
+    for _ in stuck:  # who waits for whom, over so many others
+        waits_for = {owner: others.union(*(waits_for[one] for one in others)) for owner, others in waits_for.items()}
+    cycles = graph.deadlocks()
+    assert bool(cycles) is any(owner in others for owner, others in waits_for.items())
+    assert all(edge in graph.edges and edge.waiter in stuck for cycle in cycles for edge in cycle)
+
+
 def test_what_somebody_will_give_back_who_waits_for_now_is_no_deadlock() -> None:
     """a and t share x, of which b wants a unit, and a wants y of b; but t waits only for z, and its holder for nobody."""
 

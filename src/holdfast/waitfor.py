@@ -79,7 +79,28 @@ class WaitGraph:
                     lines.append(line)
         return stuck
 
+    def _going_round(self, stuck: set[str]) -> set[str]:
+        """Without those whose waits lead to no circle: who stands in several lines is followed along one that does."""
+        holders = [{one.owner for one in snapshot.holders} & stuck for snapshot in self.snapshots]
+        waiters = [{one.owner for one in snapshot.waiters} & stuck for snapshot in self.snapshots]
+        held: dict[str, list[int]] = {}
+        for at, owners in enumerate(holders):
+            for owner in owners:
+                held.setdefault(owner, []).append(at)
+        ways = Counter(owner for at, owners in enumerate(waiters) if holders[at] for owner in owners)
+        ends = [owner for owner in stuck if not ways[owner]]
+        left = set(stuck)
+        while ends:
+            left.discard(end := ends.pop())
+            for at in held.get(end, ()):
+                holders[at].discard(end)
+                if not holders[at]:
+                    ways.subtract(waiters[at])
+                    ends += [owner for owner in waiters[at] if not ways[owner]]
+        return left
+
     def _cycles(self, stuck: set[str]) -> tuple[tuple[Edge, ...], ...]:
+        stuck = self._going_round(stuck)
         after: dict[str, Edge] = {}
         for snapshot in self.snapshots:
             holder = next((holding.owner for holding in snapshot.holders if holding.owner in stuck), None)

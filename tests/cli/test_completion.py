@@ -57,5 +57,20 @@ def test_the_first_tab_in_zsh_is_answered_too(script: Path) -> None:
     screen.expect("begun")
     screen.type("holdfast observe al\t")
     screen.expect("alerts")
+    (script.parent / "secret-url").touch()
+    screen.type("\x15holdfast run --url-file ~/sec\t")
+    screen.expect("secret-url")
     screen.type("\x15exit\n")
+    assert screen.end() == 0
+
+
+@pytest.mark.parametrize("script", ["bash"], indirect=True)
+def test_files_are_completed_too_in_bash(script: Path) -> None:
+    (script.parent / "secret-url").touch()
+    screen = Screen(["bash", "--norc", "--noprofile", "-i"], {"PATH": "/usr/bin:/bin", "HOME": str(script.parent)})
+    screen.type(f"PS1='now: '; . {script}; holdfast() {{ echo \"$@\"; }}; echo be''gun\n")
+    screen.expect("begun[^:]*now: ")  # only then does it read keys
+    screen.type("holdfast run --url-file ~/sec\t\n")
+    screen.expect("--url-file .*/secret-url")
+    screen.type("exit\n")
     assert screen.end() == 0

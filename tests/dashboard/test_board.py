@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.claim import Eviction, Holding, Snapshot, Waiting
 from holdfast.dashboard import board as module
+from holdfast.dashboard import looking
 from holdfast.dashboard.board import Board
 from holdfast.dashboard.history import MOST, History
 from holdfast.errors import Misuse
 from holdfast.observe.changes import Change, changes
 from holdfast.rule import EVERYBODY
+from holdfast.secret import Secret
+
+from .serving import until
 
 
 def held(
@@ -32,6 +38,39 @@ def looks(*snapshots: Snapshot, step: float = 1.0) -> tuple[Board, list[int]]:
         versions.append(board.version)
         before = now
     return board, versions
+
+
+def test_a_look_that_takes_minutes_is_as_old_as_its_beginning_and_each_lock_as_when_it_was_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who came after the names were asked for is not in it: at its end, "free" is minutes old."""
+    clock, inspect = [1000.0], holdfast.Locks.inspect
+
+    def slow(self: holdfast.Locks, name: str) -> Snapshot:
+        clock[0] += 100
+        return inspect(self, name)._replace(holders=(Holding("a", 1, 1, 7.0, 30.0),))
+
+    class Clock:
+        monotonic = staticmethod(time.monotonic)
+
+        @staticmethod
+        def time() -> float:
+            return clock[0]
+
+    monkeypatch.setattr(holdfast.Locks, "inspect", slow)
+    monkeypatch.setattr(looking, "time", Clock)
+    board, history = Board(), History(None)
+    with holdfast.connect("memory://slow") as locks, locks.lock("x"), locks.lock("y"):
+        one = looking.Looking("s", Secret("memory://slow"), board, history, 60.0)
+        until(lambda: len(board.since(0)["locks"]) == 2, "the first look")
+        one.close()
+    told = board.since(0)
+    assert told["looked"] == {"s": 1000.0}
+    assert sorted((lock["holders"][0]["since"], lock["holders"][0]["ends"]) for lock in told["locks"]) == [
+        (1093.0, 1130.0),
+        (1193.0, 1230.0),
+    ]
+    history.close()
 
 
 def test_that_time_passes_is_no_news_and_a_renewal_is() -> None:

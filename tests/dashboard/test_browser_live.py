@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+import unicodedata
 from collections.abc import Iterator
 
 import httpx
@@ -13,12 +15,13 @@ from holdfast.dashboard import app as dashboard_app
 from holdfast.dashboard.looking import Looking
 from holdfast.testing.proxy import Proxy
 
-from ..browsing import Browser, Page, browser, expect, watched
+from ..browsing import Browser, Page, Route, browser, expect, watched
 from .serving import Served, churning, until
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.server  # of its kind: a browser is started, and once is enough
 NAME = "memory://lively"
+TOKEN = "a token that is long enough"
 
 
 @pytest.fixture
@@ -161,12 +164,28 @@ def test_a_lock_is_not_called_free_by_a_look_of_long_ago(
     lease.release()
 
 
+def test_a_ttl_is_run_out_only_if_somebody_has_looked_since(browser: Browser, url: str) -> None:
+    with Served(url) as served, watched(browser, served.url) as page:
+        told = page.evaluate("""async () => {
+            const state = await import("./static/state.js"), { ttlBar } = await import("./static/pieces.js"), at = state.now();
+            state.page.looked = { x: at - 2 };
+            return [at - 1, at - 3].map((ends) => ttlBar("x", { ends, ttl: 5 }).textContent);
+        }""")
+        assert told == ["not looked at since", "run out"]
+
+
+def logged_in(browser: Browser, served: Served) -> Page:
+    page = browser.new_page()
+    page.goto(served.url)
+    page.fill("#token", TOKEN)
+    page.click("text=Log in")
+    expect(page.locator("#status")).to_have_text("live")  # all of it is there, and nothing moves any more
+    return page
+
+
 def test_one_can_log_out(browser: Browser, url: str) -> None:
-    with Served(url, token="a token that is long enough") as served:
-        page = browser.new_page()
-        page.goto(served.url)
-        page.fill("#token", "a token that is long enough")
-        page.click("text=Log in")
+    with Served(url, token=TOKEN) as served:
+        page = logged_in(browser, served)
         page.click("text=Log out")
         expect(page.locator("#token")).to_be_visible()
         page.goto(served.url)
@@ -177,15 +196,117 @@ def test_one_can_log_out(browser: Browser, url: str) -> None:
         expect(page.locator("#out")).to_be_hidden()
 
 
-def test_a_name_that_cannot_be_typed_is_typed_as_it_is_shown(browser: Browser, url: str, locks: holdfast.Locks) -> None:
-    lease = locks.lock("two\nlines").acquire()
+@pytest.mark.parametrize(
+    ("name", "typed"),
+    [
+        ("two\nlines", r"two\u{a}lines"),
+        (" a  b\u00a0c ", r"\u{20}a \u{20}b\u{a0}c\u{20}"),  # a page leaves blanks out, and no key makes the third
+        ("Ame\u0301lie", "Am\u00e9lie"),
+    ],
+)
+def test_a_name_that_cannot_be_typed_is_typed_as_it_is_shown(
+    browser: Browser, url: str, locks: holdfast.Locks, name: str, typed: str
+) -> None:
+    lease = locks.lock(name).acquire()
     with Served(url, allow_evict=True) as served, watched(browser, served.url) as page:
         page.click("a.name")
         page.click("text=Put out …")
-        page.fill("#evict-typed", r"two\u{a}lines")
+        assert unicodedata.normalize("NFC", page.locator("#evict-what strong").last.inner_text()) == typed
+        page.fill("#evict-typed", typed)
         page.click("#evict-go")
         expect(page.locator("#done")).to_contain_text(f"outranks {lease.token}")
         expect(page.locator("#evict")).to_be_hidden()
+
+
+def test_who_puts_out_and_is_not_answered_is_told_that_it_may_have_happened(
+    browser: Browser, url: str, locks: holdfast.Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = locks.lock("mine").acquire()
+
+    def unanswered(*_: object, **__: object) -> int:
+        raise holdfast.Unavailable("the store did not answer within 3 s")
+
+    with Served(url, allow_evict=True) as served, watched(browser, served.url) as page:
+        page.click("a.name")
+        page.click("text=Put out …")
+        page.route("**/api/evict", lambda route: route.abort())
+        for why in ("No answer", "the store did not answer within 3 s"):
+            page.fill("#evict-typed", "")
+            page.fill("#evict-typed", "mine")
+            page.click("#evict-go")
+            expect(page.locator("#evict-said")).to_contain_text(
+                f"{why}. It is not known whether the holder was put out"
+            )
+            expect(page.locator("#evict-typed")).to_be_focused()
+            page.unroute("**/api/evict")
+            monkeypatch.setattr(holdfast.Locks, "force_release", unanswered)
+    lease.release()
+
+
+def test_who_could_not_be_logged_out_is_told(browser: Browser, url: str) -> None:
+    with Served(url, token=TOKEN) as served:
+        page = logged_in(browser, served)
+        page.route("**/api/logout", lambda route: route.abort())
+        page.click("text=Log out")
+        expect(page.locator("#out")).to_contain_text("Still logged in")
+        page.unroute("**/api/logout")
+        page.click("#out")
+        expect(page.locator("#token")).to_be_visible()
+        page.close()
+
+
+def test_a_page_that_comes_back_listens_once(browser: Browser, url: str) -> None:
+    """A proxy says 502, and is silent then: two ways to come back, and one is enough. Six are all that a browser has."""
+    with Served(url) as served:
+        page = browser.new_page()
+        page.clock.install()
+        page.goto(served.url)
+        expect(page.locator("#status")).to_have_text("live")
+        silent: list[Route] = []
+        page.route("**/api/session", lambda route: silent.append(route))
+        page.route("**/api/events", lambda route: route.fulfill(status=502))
+        served.again()
+        expect(page.locator("#status")).to_contain_text("not connected")
+        deadline = time.monotonic() + 30
+        while not silent:  # it asks whether there is a session still
+            assert time.monotonic() < deadline
+            page.clock.run_for(500)
+            page.wait_for_timeout(50)
+        page.unroute("**/api/events")
+        page.clock.run_for(20_000)
+        expect(page.locator("#status")).to_have_text("live")
+        silent[0].fulfill(json={})
+        page.wait_for_timeout(1000)
+        page.evaluate("fetch('api/state')")
+        assert served.app._streams == 1
+        page.close()
+
+
+def test_what_was_asked_of_the_history_in_vain_is_asked_again(
+    browser: Browser, url: str, locks: holdfast.Locks
+) -> None:
+    with Served(url) as served, locks.lock("first"), locks.lock("second"):
+        page = browser.new_page()
+        page.goto(f"{served.url}/#/history")
+        expect(page.locator("tbody")).to_contain_text("second")
+        page.click("text=Hold still")
+        page.route("**/api/history?*", lambda route: route.abort())
+        page.fill("#filter", "first")
+        expect(page.locator(".many")).to_contain_text("no answer")
+        page.unroute("**/api/history?*")
+        expect(page.locator("tbody")).not_to_contain_text("second")
+        expect(page.locator("tbody")).to_contain_text("first")
+        page.close()
+
+
+def test_who_has_scrolled_away_from_the_focus_is_not_drawn_back(browser: Browser, busy: holdfast.Locks) -> None:
+    with Served(NAME) as served, watched(browser, served.url) as page:
+        expect(page.locator("#locks a.name").nth(40)).to_be_visible()
+        page.keyboard.press("j")
+        page.evaluate("scrollTo(0, 900)")
+        redraws(page, 60)  # of which one is of the lock that has the focus
+        expect(page.locator("#locks a.name:focus")).to_have_count(1)
+        assert page.evaluate("scrollY") > 500
 
 
 def test_on_a_phone_too_one_sorts(browser: Browser, url: str, locks: holdfast.Locks) -> None:

@@ -387,6 +387,12 @@ MUTANTS = [
         (("units <= self.free:", "units <= self.free + 1:"),),
         "tests/test_waitfor.py::test_who_waits_for_themselves_is_a_deadlock_of_one",
     ),
+    Mutant(
+        "a wait graph that follows whoever stands in several lines along the first",
+        "waitfor.py",
+        (("stuck = self._going_round(stuck)", "stuck = set(stuck)"),),
+        "tests/test_waitfor.py::test_a_wait_that_leads_nowhere_hides_no_deadlock",
+    ),
 ]
 
 

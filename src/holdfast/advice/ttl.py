@@ -64,7 +64,7 @@ def _nothing_of_renewals(seen: Observed) -> list[str]:
         ]
     return [
         "",
-        "No renewal was seen: all holds were over before a third of the ttl was. Nothing speaks against that ttl.",
+        "No renewal was seen. If it is renewed, all holds were over before a third of the ttl: nothing speaks against that.",
     ]
 
 

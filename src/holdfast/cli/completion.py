@@ -23,7 +23,7 @@ _holdfast() {
     *) COMPREPLY=($(compgen -W "%s" -- "$word")) ;;
     esac
 }
-complete -F _holdfast holdfast"""
+complete -o default -F _holdfast holdfast"""
 
 
 def _known(command: str) -> str:
@@ -41,7 +41,7 @@ ZSH = """\
 #compdef holdfast
 autoload -U +X bashcompinit && bashcompinit
 %s
-if [ "${funcstack[1]}" = _holdfast ]; then _bash_complete -F _holdfast; fi"""
+if [ "${funcstack[1]}" = _holdfast ]; then _bash_complete -o default -F _holdfast; fi"""
 
 FISH_COMMAND = (
     "complete -c holdfast -n 'test (commandline -opc)[-1] = --' -a '(complete --do-complete=(commandline -ct))'"

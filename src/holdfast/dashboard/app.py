@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from ..claim import MAX_TOKEN, printable
 from ..doctor import examine
-from ..errors import HoldfastError, Misuse
+from ..errors import HoldfastError, Misuse, Unavailable
 from ..observe.changes import Change
 from ..secret import Secret
 from ..waitfor import WaitGraph
@@ -304,6 +304,8 @@ class Dashboard:
         try:
             past = await run_in_threadpool(one.locks().force_release, name, token=token)
             became = "was put out" if past is not None else "was gone already, and nobody was put out"
+        except Unavailable as error:
+            return refusal(503, f"{printable(str(error))}. It is not known whether the holder was put out: look again")
         finally:
             who = request.client.host if request.client else "?"
             _log.warning(

@@ -10,6 +10,7 @@ import statistics
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..claim import Snapshot
@@ -59,18 +60,26 @@ class Board:
             self._stores[store] = (self.version, facts)
         self._tell()
 
-    def put(self, store: str, now: Locks, happened: list[Change], at: float) -> None:
-        """The locks of a store as they are, at this moment of the wall clock."""
+    def put(
+        self,
+        store: str,
+        now: Locks,
+        happened: list[Change],
+        at: float,
+        seen_at: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """The locks of a store as they are, by a look that began at this moment of the wall clock; and, where a look takes
+        long, when each was seen."""
         self._looked[store] = round(at, 1)
         graph = WaitGraph(now.values())
         stuck = {edge.name for cycle in graph.deadlocks() for edge in cycle}
         with self._mutex:
             before = self.version
             for one in happened:
-                self._remember(store, one, at)
+                self._remember(store, one, seen_at.get(one.name, at))
             for name, snapshot in now.items():
                 if snapshot.capacity:
-                    self._put_one((store, name), snapshot, name in stuck, at)
+                    self._put_one((store, name), snapshot, name in stuck, seen_at.get(name, at))
             gone = [
                 key
                 for key, (_, data) in self._locks.items()

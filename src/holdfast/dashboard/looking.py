@@ -124,17 +124,21 @@ class Looking:
 
     def _look(self) -> None:
         locks = self.locks()
+        began = time.time()  # what is in nobody's hands was so at this moment, however long the rest takes
         names = locks.names()
         wanted = {*names[:MOST_NAMES], *(name for name, one in self._seen.items() if one.capacity)}
-        now = {name: locks.inspect(name) for name in wanted}
-        at = time.time()
+        now: dict[str, Snapshot] = {}
+        seen_at: dict[str, float] = {}
+        for name in wanted:
+            now[name] = locks.inspect(name)
+            seen_at[name] = time.time()
         happened = list(changes(self._seen, now))
         if self._first:  # what was there before us did not happen now
             happened = [one for one in happened if one.event in ("acquired", "waiting")]
             self._first = False
         self._seen = now
         self._history.add(self.store, happened)
-        self._board.put(self.store, now, happened, at)
+        self._board.put(self.store, now, happened, began, seen_at)
         more = len(names) - MOST_NAMES
         self._facts["partly"] = f"{more} more names are in use than are shown" if more > 0 else ""
         self._facts |= {"system": locks.traits.system, "traits": locks.traits._asdict()}

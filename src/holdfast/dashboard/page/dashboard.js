@@ -23,7 +23,8 @@ function listen() {
   mine.onerror = () => {
     away(true);
     if (mine.readyState === EventSource.CLOSED) {
-      setTimeout(() => { if (mine === source) ask("api/session").then(listen, listen); }, 2000);
+      const again = () => { if (mine === source) listen(); }; // or another was begun meanwhile: two would be one too many
+      setTimeout(() => { if (mine === source) ask("api/session").then(again, again); }, 2000);
     }
   };
 }
@@ -115,5 +116,6 @@ document.querySelector(".skip").addEventListener("click", (event) => { event.pre
 window.addEventListener("hashchange", show);
 setInterval(tick, TICK);
 const out = byId("out");
-out.addEventListener("click", () => act("api/logout", {}).finally(() => location.assign("login")));
+out.addEventListener("click", () => act("api/logout", {}).then(() => location.assign("login"),
+  () => { out.textContent = "Still logged in: no answer. Log out"; }));
 ask("api/session").then((told) => { page.session = told; out.hidden = !told.login; }, () => {}).finally(() => { show(); listen(); });

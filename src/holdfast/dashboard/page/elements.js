@@ -33,8 +33,9 @@ export function ago(seconds) {
   return `${whole} s`;
 }
 
-// What a person can read of any name: control characters and marks that turn the direction are shown, not obeyed.
-const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029]/gu;
+// What a person can read of any name: control characters and marks that turn the direction are shown, not obeyed; so are blanks
+// that a page would leave out, or that are none of the keyboard's.
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}]|[^\S ]|^ | $|(?<= ) /gu;
 export const plain = (text) => String(text).replace(HIDDEN, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
 
 export function short(text, most) {

@@ -25,6 +25,9 @@ export function history(main, asked) {
       set(many, told.trouble ? `${found}; not all of them are in the file: ${told.trouble}` : found);
       made = new Map(told.events.map((one) => [one.id, made.get(one.id) || eventRow(one)]));
       arrange(body, [...made.values()]);
+    } catch {
+      wanted = null; // it is to be asked again, held still or not
+      set(many, "no answer: what is shown is older");
     } finally { asking = false; if (again) { again = false; redraw(); } }
   };
   search.addEventListener("input", live);

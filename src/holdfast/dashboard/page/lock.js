@@ -59,8 +59,8 @@ function evict(lock, held) {
       ago(now() - held.since), ` with token ${held.token}. If that grant is over by then, nothing happens.`),
     el("p", {}, "It is told at its next renewal. Only storage that checks tokens can stop what it writes until then.",
       lock.waiters.length ? ` Next in line is ${plain(lock.waiters[0].owner)}.` : ""));
-  // What cannot be typed may be typed as it is shown.
-  typed.oninput = () => { go.disabled = ![lock.name, plain(lock.name)].includes(typed.value); };
+  // What cannot be typed may be typed as it is shown; and an accent is typed as a keyboard makes it.
+  typed.oninput = () => { go.disabled = ![lock.name, plain(lock.name)].some((one) => one.normalize() === typed.value.normalize()); };
   byId("evict-cancel").onclick = () => dialog.close();
   dialog.onclose = () => (document.querySelector(`[data-key="out ${held.token}"]`) || byId("main")).focus({ preventScroll: true });
   byId("evict-form").onsubmit = async (event) => {
@@ -72,7 +72,10 @@ function evict(lock, held) {
         dialog.close();
         byId("done").textContent = `Put out: ${plain(held.owner)}. Token ${done.new_token} outranks ${held.token}.`;
       } else said.textContent = "Nobody holds that token any more: nothing was done.";
-    } catch (error) { said.textContent = error.message; }
+    } catch (error) {
+      said.textContent = error instanceof TypeError ? "No answer. It is not known whether the holder was put out: look again" : error.message;
+    }
+    if (dialog.open) typed.focus(); // what was pressed cannot be, for now, and has lost the focus
   };
   dialog.showModal();
   typed.focus();

@@ -69,7 +69,7 @@ export function overview(main) {
     set(further, `Show more (${found.length - shown} are not shown)`);
     further.hidden = found.length <= shown;
     set(none, found.length ? "" : filter ? "No lock matches." : [...stores.keys(), ...(stores.size ? [] : [""])].map(unknown).find(Boolean) || "No locks are in use.");
-    if (focused && document.activeElement.dataset.key !== focused) { const link = [...body.querySelectorAll("a.name")].find((one) => one.dataset.key === focused); if (link) link.focus(); }
+    if (focused && document.activeElement.dataset.key !== focused) { const link = [...body.querySelectorAll("a.name")].find((one) => one.dataset.key === focused); if (link) link.focus({ preventScroll: true }); }
   }
   live();
   return live;

@@ -1,6 +1,6 @@
 // The pieces that move, and those that all views have.
 import { ago, el, plain, set, svg } from "./elements.js";
-import { now, old, page } from "./state.js";
+import { now, page } from "./state.js";
 
 export function age(since) {
   const place = el("span", {});
@@ -17,7 +17,7 @@ export function ttlBar(store, holder) {
     fill.style.transform = `scaleX(${part.toFixed(3)})`;
     const kind = part > 0.5 ? "" : part > 0.25 ? "low" : "out";
     if (fill.className !== kind) fill.className = kind;
-    set(left, rest > 0 ? `${ago(rest)} left` : old(store) ? "not looked at since" : "run out");
+    set(left, rest > 0 ? `${ago(rest)} left` : page.looked[store] > holder.ends ? "run out" : "not looked at since");
   };
   move(now());
   page.ticks.push(move);
