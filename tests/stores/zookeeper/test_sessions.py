@@ -233,11 +233,14 @@ def test_a_claim_that_is_being_taken_away_is_not_renewed(
 
 
 class NoLock:
-    """A condition that keeps nobody out."""
+    """A mutex, and a condition, that keeps nobody out."""
 
     def __enter__(self) -> None: ...
     def __exit__(self, *_: object) -> None: ...
     def notify(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> None:
+        threading.Event().wait(timeout)
 
 
 @pytest.mark.parametrize("mistaken", [False, True], ids=["as it is", "without a lock"])
@@ -257,7 +260,7 @@ def test_who_comes_when_an_idle_session_is_about_to_be_ended_gets_another(
             return 0.0
 
     if mistaken:
-        sessions._condition = NoLock()
+        sessions._mutex = sessions._condition = NoLock()
     session.used = LongAgo()
     sessions._mind_sessions()
     lease = came[0].result()
