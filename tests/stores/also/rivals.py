@@ -35,7 +35,8 @@ class RedisPy:
         import redis
 
         self._client: Any = redis.Redis.from_url(url)
-        self._lock: Any = self._client.lock(f"job:{NAME}", timeout=60)
+        # Of no thread: asyncio.to_thread() takes it in one, and gives it back in another.
+        self._lock: Any = self._client.lock(f"job:{NAME}", timeout=60, thread_local=False)
 
     def take(self) -> bool:
         return bool(self._lock.acquire(blocking=False))
