@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,16 +12,19 @@ ROOT = Path(__file__).parents[2]
 SECOND = "-m pytest --last-failed --last-failed-no-failures none"
 
 
-def twice(folder: Path, *codes: int) -> tuple[int, list[str]]:
+def twice(folder: Path, *codes: int, **environment: str) -> tuple[int, list[str]]:
     """With a pytest that ends with one code after the other. The code of the whole, and what was run."""
     said = folder / "said"
     for number, code in enumerate(codes, 1):
         (folder / str(number)).write_text(str(code))
     python = folder / "python"
-    python.write_text(f'#!/bin/sh\necho "$@" >> {said}\nexit $(cat {folder}/$(wc -l < {said}))\n')
+    python.write_text(
+        f'#!/bin/sh\necho "$@" "${{CACHE-}}${{PYTEST_ADDOPTS-}}" | sed "s/ *$//" >> {said}\nexit $(cat {folder}/$(wc -l < {said}))\n'
+    )
     python.chmod(0o755)
     line = [str(ROOT / "scripts" / "test-twice"), str(python), "-n", "6"]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    inherited = {"PATH": os.environ["PATH"], **environment}
+    done = subprocess.run(line, cwd=ROOT, env=inherited, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, said.read_text().splitlines()
 
 
@@ -37,6 +41,14 @@ def test_everything_else_is_as_it_was(tmp_path: Path, code: int) -> None:
     assert twice(tmp_path, code) == (code, ["-m pytest -n 6"])
 
 
+def test_both_know_where_it_is_noted_what_failed_and_what_they_run_does_not(tmp_path: Path) -> None:
+    noted = "-m pytest -o cache_dir=here"
+    assert twice(tmp_path, 1, 0, CACHE="here") == (0, [f"{noted} -n 6", f"{noted}{SECOND.removeprefix('-m pytest')}"])
+
+
 def test_make_uses_it() -> None:
     assert "\tscripts/test-twice $(BIN)/python -n 6 " in (ROOT / "Makefile").read_text()
-    assert 'scripts/test-twice ".venv-$version/bin/python" ' in (ROOT / "scripts" / "test-versions").read_text()
+    assert (
+        'CACHE=".venv-$version/cache" scripts/test-twice ".venv-$version/bin/python" '
+        in (ROOT / "scripts" / "test-versions").read_text()
+    )
