@@ -18,9 +18,8 @@ def twice(folder: Path, *codes: int, **environment: str) -> tuple[int, list[str]
     for number, code in enumerate(codes, 1):
         (folder / str(number)).write_text(str(code))
     python = folder / "python"
-    python.write_text(
-        f'#!/bin/sh\necho "$@" "${{CACHE-}}${{PYTEST_ADDOPTS-}}" | sed "s/ *$//" >> {said}\nexit $(cat {folder}/$(wc -l < {said}))\n'
-    )
+    note = f'echo "$@" "${{CACHE-}}${{PYTEST_ADDOPTS-}}" | sed "s/ *$//" >> {said}'
+    python.write_text(f"#!/bin/sh\n{note}\nexit $(cat {folder}/$(wc -l < {said}))\n")
     python.chmod(0o755)
     line = [str(ROOT / "scripts" / "test-twice"), str(python), "-n", "6"]
     inherited = {"PATH": os.environ["PATH"], **environment}
