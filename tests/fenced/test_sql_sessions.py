@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from holdfast import fenced
+from holdfast.databases import sqlalchemy
 from holdfast.errors import Misuse, StaleToken
 
 
@@ -123,3 +125,10 @@ def test_scoped_sessions_are_guarded(tmp_path: Path) -> None:
     asyncio.run(in_asyncio())
     marked.dispose()
     other.dispose()
+
+
+def test_a_refusal_shows_no_password_of_the_other_database() -> None:
+    url = make_url("postgresql://u:hunter1@h/other?password=hunter2")
+    refused = str(sqlalchemy._elsewhere(SimpleNamespace(engine=SimpleNamespace(url=url))))
+    assert "h/other" in refused
+    assert "hunter" not in refused

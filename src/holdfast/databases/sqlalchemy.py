@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import Misuse
+from ..secret import redacted
 from .connections import in_transaction
 from .failures import code_of
 from .statements import DIALECTS, MYSQL, NAMED, Statement
@@ -147,8 +148,10 @@ def _autocommit() -> Misuse:
 
 
 def _elsewhere(connection: Any) -> Misuse:
+    # By our own rule too: SQLAlchemy hides no password that stands behind the `?`.
+    where = redacted(connection.engine.url.render_as_string())
     return Misuse(
-        f"this session began a second transaction, on {connection.engine.url.render_as_string()!r:.200}: the mark is in another "
+        f"this session began a second transaction, on {where!r:.200}: the mark is in another "
         "database, and does not guard what is changed there. Use a session of that database"
     )
 

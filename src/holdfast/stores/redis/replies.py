@@ -135,9 +135,8 @@ def explained(reply: ReplyError, where: str, prefix: str = "hf", key: str = "") 
         return Unavailable(f"Redis at {where} cannot serve locks now: {_TROUBLE[code]} ({text:.200})")
     if code in ("NOAUTH", "WRONGPASS") or "without any password configured" in text or "invalid password" in text:
         return Misuse(f"Redis at {where} refuses the login: put the right user:password into the URL ({text:.200})")
-    if (
-        code == "NOPERM" or "user executing the script can't" in text
-    ):  # as Redis 7.0 says it of what a script may not do
+    # The second is how Redis 7.0 says it of what a script may not do.
+    if code == "NOPERM" or "user executing the script can't" in text:
         return Misuse(
             f"Redis at {where} forbids what locks need ({text:.200}). Grant the user what `holdfast migrate --acl` prints "
             f"for this URL: {rights(Target('redis', (), prefix=prefix))}"

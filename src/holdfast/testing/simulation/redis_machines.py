@@ -20,9 +20,8 @@ NEVER_BACK = float("inf")
 class RedisMachines(Machines):
     def __init__(self, workload: Workload, setup: Machinery) -> None:
         super().__init__(workload, setup)
-        self.from_asking = (
-            setup.nodes > 1 and setup.system == REDIS
-        )  # of a majority, some may have had it long before the others
+        # Of a majority, some may have had it long before the others.
+        self.from_asking = setup.nodes > 1 and setup.system == REDIS
         names = ["redis"] if setup.nodes == 1 else [f"redis{number + 1}" for number in range(setup.nodes)]
         self.servers = [self._started(name) for name in names]
         options = f"timeout={setup.timeout:g}&retention={setup.retention:g}"
