@@ -16,7 +16,9 @@ from typing import Any
 
 import holdfast
 from holdfast import aio
-from holdfast.stores.consul.replies import Reader
+from holdfast.stores.base import Store
+from holdfast.stores.consul.replies import Answer, Reader
+from holdfast.stores.consul.store import ConsulStore
 from holdfast.testing import servers
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.consul import Consul
@@ -113,21 +115,20 @@ def print_cli(cluster: Cluster[Consul]) -> None:
 
 
 class Counting:
-    """A wire that counts."""
+    """How often a store asks its server."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Store) -> None:
+        assert isinstance(store, ConsulStore)  # so that mypy tells when the wire has other words
         self.count = 0
-        wire = store._wire
-        for name in ("ask", "ask_apart"):
-            setattr(wire, name, self._counted(getattr(wire, name), name == "ask"))
-        self._wire = wire
+        ask = store.wire.ask
 
-    def _counted(self, ask: Any, outer: bool) -> Any:
-        async def counted(method: str, path: str, body: bytes, within: float) -> Any:
-            self.count += 0 if outer else 1  # `ask` goes on to `ask_apart`
-            return await ask(method, path, body, within)
+        async def counted(
+            method: str, path: str, body: bytes, deadline: float, *, apart: bool = False, waits: bool = False
+        ) -> Answer:
+            self.count += 1
+            return await ask(method, path, body, deadline, apart=apart, waits=waits)
 
-        return counted
+        store.wire.ask = counted  # type: ignore[method-assign]
 
 
 async def handoffs(cluster: Cluster[Consul]) -> list[Verdict]:
@@ -163,10 +164,12 @@ async def line_of(url: str, size: int, count: int) -> tuple[list[float], float]:
                 taken.append(time.perf_counter() - left_at)
                 if len(taken) > count:
                     done.set()
-                    return
-                await settled.wait()
+                else:
+                    await settled.wait()
                 left_at = time.perf_counter()
                 await lease.release()
+                if done.is_set():
+                    return
 
         first = await locks.lock("line", ttl=300).acquire(timeout=60)
         tasks = [asyncio.ensure_future(come_and_go()) for _ in range(size)]
@@ -196,11 +199,11 @@ async def all_in_line(locks: aio.Locks, size: int) -> None:
 
 async def renewal(cluster: Cluster[Consul]) -> list[Verdict]:
     async with aio.connect(cluster.url) as locks:
-        grants = []
+        leases: list[aio.Lease] = []
         for start in range(0, HELD, 50):
             some = range(start, start + 50)
-            leases = await asyncio.gather(*(locks.lock(f"held:{n}", ttl=300).acquire() for n in some))
-            grants += [lease._grant for lease in leases]
+            leases += await asyncio.gather(*(locks.lock(f"held:{n}", ttl=300).acquire() for n in some))
+        grants = [lease._grant for lease in leases]
         store = locks._engine.store
         counting = Counting(store)
         began = time.perf_counter()

@@ -15,6 +15,9 @@ from kazoo.client import KazooClient
 import holdfast
 from holdfast import aio
 from holdfast.claim import Claim, Grant, new_holder
+from holdfast.stores.zookeeper.sessions import Sessions
+from holdfast.stores.zookeeper.store import ZooKeeperStore
+from holdfast.stores.zookeeper.wire import Reply
 from holdfast.testing import servers
 from holdfast.testing.servers.clusters import Cluster
 from holdfast.testing.servers.zookeeper import ZooKeeper
@@ -70,26 +73,30 @@ def uncontended(ensemble: Cluster[ZooKeeper]) -> list[Verdict]:
     ]
 
 
+def opened(locks: aio.Locks) -> Sessions:
+    store = locks._engine.store
+    assert isinstance(store, ZooKeeperStore)  # so that mypy tells when a store has other words
+    return store._sessions
+
+
 @contextmanager
 def counted(locks: aio.Locks) -> Iterator[list[object]]:
     """What is sent meanwhile, over all sessions of a connection."""
     sent: list[object] = []
-    store: Any = locks._engine.store
-    (session,) = store._sessions._open.values()
-    call = session.client._call
+    (session,) = opened(locks)._open.values()
+    call = session.client.call
 
-    def count(request: object, reply: object) -> Any:
+    def count(request: Any, reply: Reply) -> None:
         sent.append(request)
-        return call(request, reply)
+        call(request, reply)
 
-    session.client._call = count
+    session.client.call = count  # type: ignore[method-assign]
     yield sent
-    session.client._call = call
+    session.client.call = call  # type: ignore[method-assign]
 
 
 def in_line(locks: aio.Locks) -> int:
-    store: Any = locks._engine.store
-    return sum(record.watching is not None for record in list(store._sessions.records.values()))
+    return sum(record.watching is not None for record in list(opened(locks).records.values()))
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Lease, Locks, Misuse, NotAcquired, aio
+from holdfast.decorating import Unnameable
 from holdfast.testing.manual import Manual, connect
 
 
@@ -251,6 +252,23 @@ def test_what_other_libraries_ask_of_a_lock_is_answered_with_our_word(locks: Loc
 def test_an_argument_that_nobody_knows_is_a_type_error_as_ever(locks: Locks) -> None:
     with pytest.raises(TypeError, match=r"lock\(\) got an unexpected keyword argument 'nonsense'"):
         locks.lock("x", nonsense=5)  # type: ignore[call-overload]  # what is tested
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'tll': did you mean 'ttl'\?"):
+        locks.lock("x", tll=5)  # type: ignore[call-overload]  # what is tested
+
+
+def test_what_is_asked_of_a_lease_that_was_not_awaited_says_so() -> None:
+    async def main() -> None:
+        async with aio.connect("memory://not-awaited") as there:
+            asked = there.lock("x").acquire()
+            with pytest.raises(AttributeError, match=r"'Acquiring' object has no attribute 'token'; `await` it first"):
+                asked.token  # type: ignore[attr-defined]  # noqa: B018  # what is tested
+            with pytest.raises(AttributeError, match=r"'Acquiring' object has no attribute 'nonsense'$"):
+                asked.nonsense  # type: ignore[attr-defined]  # noqa: B018  # what is tested
+            assert not hasattr(asked, "check")
+            async with asked as lease:
+                assert lease.held
+
+    asyncio.run(main())
 
 
 SOURCE = Path(holdfast.__file__).parents[1]
@@ -371,3 +389,37 @@ def test_what_cannot_be_decorated_is_told_what_to_write(locks: Locks) -> None:
     for decorator in decorators:
         with pytest.raises(Misuse, match=r"a decorator without one has parentheses, as in @locks\.lock\(\)"):
             decorator(work)
+
+
+@pytest.mark.parametrize(
+    ("template", "given", "says"),
+    [
+        ("x:{a:{b}}", ("x", "2000000000"), "no name is as long"),
+        ("x:{a:{b}}", (5, "02000000000d"), "no name is as long"),
+        pytest.param("x:{a:>{b}}", (5, 1000), "no name is as long", id="wide"),
+        ("x:{a:{b}}", (1.5, ".999999f"), "no name is as long"),
+        ("x:{a:{b}}", (5, "no such format"), "cannot be filled in"),
+        ("x:{a:03d}{b}", ("seven", 1), "cannot be filled in"),
+        ("x:{a}{b}", (10**5000, 1), "cannot be filled in"),
+    ],
+)
+def test_what_makes_no_name_is_refused_as_that_and_makes_no_long_text(
+    locks: Locks, template: str, given: tuple[float | str, int | str], says: str
+) -> None:
+    """In a service, a stranger may have sent it: that is a 400, and not a gigabyte."""
+
+    @locks.lock(template)
+    def run(a: float | str, b: int | str) -> None:
+        raise AssertionError("there is no such lock")
+
+    with pytest.raises(Unnameable, match=says):
+        run(*given)
+
+
+def test_a_width_that_is_an_argument_is_filled_in(locks: Locks) -> None:
+    @locks.lock("x:{a:{width}d}:{b!r}")
+    def run(a: int, b: str, width: str = "03") -> list[str]:
+        return list(locks.names())
+
+    assert run(7, "y") == ["x:007:'y'"]
+    assert run(7, "y", width="4") == ["x:   7:'y'"]

@@ -591,9 +591,10 @@ def test_closing_waits_for_who_is_just_leaving(driver: Manual) -> None:
 
 
 def test_of_a_claim_that_nobody_answered_it_is_not_said_that_it_is_held() -> None:
-    """The first mistake of all: the server does not run. Nothing was granted, and nothing may have been sent."""
+    """Nothing was granted, and nothing may have been sent. (Where the server was never there, nothing is said at all.)"""
     told: list[str] = []
     locks = holdfast.connect("redis://127.0.0.1:1")
+    vars(vars(locks._engine.store)["_wire"])["reached"] = True  # as if it had been there before
     locks.subscribe(lambda event: told.append(event.detail), [events.RELEASE_FAILED])
     with pytest.raises(Unavailable, match="cannot connect to Redis"):
         locks.lock("x").acquire(timeout=0)

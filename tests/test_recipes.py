@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -22,6 +24,36 @@ def test_every_lock_is_units_of_a_capacity() -> None:
     assert (read.units, read.capacity, write.units, write.capacity) == (1, EVERYBODY, EVERYBODY, EVERYBODY)
     assert recipes.election_ask("x", "10.0.0.7", 30).note == "10.0.0.7"
     assert [ask.name for ask in recipes.all_of_asks(["b", "a", "b"], 30, True, True)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"ttl": True}, {"fair": 1}, {"renew": 1}, {"reentrant": 0}, {"name": ["job"]}, {"ttl": [1]}, {"fair": []}]
+)
+def test_what_is_wrong_is_refused_also_when_something_equal_was_right_a_moment_ago(
+    locks: Locks, wrong: dict[str, Any]
+) -> None:
+    """What was found right is remembered; but 1 is True, and a list is no key of any dict."""
+    locks.lock("job", ttl=1)
+    locks.lock("job", ttl=1.0, fair=True, renew=True, reentrant=False)
+    with pytest.raises(Misuse, match="must be"):
+        locks.lock(**{"name": "job", "ttl": 1.0, **wrong})
+
+
+class Shop:
+    def __init__(self, locks: Locks) -> None:
+        self.lease = locks.lock("shop").acquire()
+        self.sell = locks.lock(key=self.name_of)(print)
+
+    def name_of(self, article: str) -> str:
+        return article
+
+
+@pytest.mark.filterwarnings("ignore:the lease of 'shop' was dropped:ResourceWarning")
+def test_what_the_key_of_a_decorator_belongs_to_is_let_go_and_its_lease_with_it(locks: Locks) -> None:
+    """What was found right is remembered, but not whose it was: a lease that nobody has would be renewed for ever."""
+    shop = ref(Shop(locks))
+    gc.collect()
+    assert shop() is None
 
 
 def test_a_job_that_may_not_be_free_before_at_least_is_granted_so_long_from_the_start() -> None:

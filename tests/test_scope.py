@@ -187,3 +187,33 @@ def test_an_inner_scope_that_was_left_and_then_interrupted_ends_nothing_of_the_o
         lease._abandon(depth)  # interrupted after it was left, and before the scope knew
         assert lease.held
     assert locks.names() == []
+
+
+def test_the_other_kind_of_with_is_refused_in_a_sentence_and_whoever_only_looks_finds_nothing() -> None:
+    asyncio.run(_mixed_up())
+
+
+async def _mixed_up() -> None:
+    here = holdfast.connect("memory://mixed")
+    async with aio.connect("memory://mixed") as there:
+        inside = await there.lock("inside").acquire()
+        asking = there.lock("x").acquire()
+        for one in (there, there.lock("x"), there.all_of("a", "b"), inside, asking, there.election("e").lead()):
+            with pytest.raises(TypeError, match=r"write `async with`, or connect by holdfast\.connect"), one:  # type: ignore[union-attr]
+                pass
+            assert not hasattr(one, "__enter__")
+            assert not hasattr(type(one), "__enter__")
+            assert not isinstance(one, contextlib.AbstractContextManager)
+        asking.close()
+        held = here.lock("held").acquire()
+        for other in (here, here.lock("x"), here.all_of("a", "b"), held, here.rwlock("r").read()):
+            with pytest.raises(TypeError, match=r"write `with`, or connect by holdfast\.aio\.connect"):
+                async with other:  # type: ignore[union-attr]
+                    pass
+            assert not hasattr(other, "__aenter__")
+            assert not hasattr(type(other), "__aenter__")
+            assert not isinstance(other, contextlib.AbstractAsyncContextManager)
+        held.release()
+        await inside.release()
+        assert here.names() == []
+    here.close()

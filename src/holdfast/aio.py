@@ -16,13 +16,15 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from inspect import CO_COROUTINE, CO_ITERABLE_COROUTINE
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeVar, Unpack, cast, overload
+from weakref import ref
 
 from . import changing, connecting, decorating, electing, events, lifecycle, recipes, waitfor, words
 from .asking import Ask, GiveUp
 from .body import Body
-from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_ttl
+from .claim import Snapshot, Traits, valid_closing, valid_name, valid_ttl
 from .decorating import Key
 from .drivers.aio import Asyncio
 from .drivers.base import finish
@@ -30,6 +32,7 @@ from .drivers.threads import Threads
 from .electing import Leader
 from .engine import CLOSING, Engine
 from .errors import LeaseLost, Misuse, NotAcquired, Unavailable
+from .hearing import Told, in_this_loop
 from .lease import RELEASED
 from .lease import Lease as CoreLease
 from .lease import Loss as CoreLoss
@@ -57,6 +60,7 @@ __all__ = [
     "Leader",
 ]
 
+_COROUTINE = CO_COROUTINE | CO_ITERABLE_COROUTINE
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
@@ -80,7 +84,7 @@ class Loss(CoreLoss):
     """Set when the lease is lost: `is_set()`, `await wait(timeout)`, or just its truth value."""
 
     def __init__(self, lease: Lease) -> None:
-        self._event = asyncio.Event()
+        self._event = Told()
         super().__init__(lease)
 
     async def wait(self, timeout: float | None = None) -> bool:
@@ -93,6 +97,7 @@ class Loss(CoreLoss):
         False
         """
         if self._lease.held:  # otherwise nobody would tell
+            self._lease._engine.renewer.go_on()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._event.wait()
@@ -101,6 +106,8 @@ class Loss(CoreLoss):
 
 class Lease(CoreLease, AsyncExits):
     """A live grant. Leaving the `async with`, or `await release()`, gives it back."""
+
+    _here = staticmethod(in_this_loop)
 
     @property
     def lost(self) -> Loss:
@@ -117,6 +124,9 @@ class Lease(CoreLease, AsyncExits):
         >>> await lease.release()
         True
         """
+        if sys.exc_info()[0] is GeneratorExit and _is_gone(self, sys.exc_info()[1]):
+            self._abandon(1)
+            return True
         return await self._engine.release(self)
 
     async def renew(self) -> None:
@@ -152,6 +162,7 @@ class Lease(CoreLease, AsyncExits):
     async def __aenter__(self) -> Lease:
         """Enter: a loss cancels the body from now on, and comes out of it as LeaseLost."""
         self.check()
+        self._engine.renewer.go_on()
         self._enter(With).body = Body([self])
         return self
 
@@ -161,6 +172,9 @@ class Lease(CoreLease, AsyncExits):
     async def _leave(self, ours: bool, error: BaseException | None) -> None:
         if error is not None:
             self._failed()
+            if type(error) is GeneratorExit and _is_gone(self, error):
+                self._abandon(1)
+                return
         before = self._state
         try:
             there = await self._engine.release(self)
@@ -172,13 +186,41 @@ class Lease(CoreLease, AsyncExits):
             raise recipes.lost_in_body(self)
 
 
-class Acquiring(Coroutine[Any, Any, M]):
+def _is_gone(lease: Lease, error: BaseException | None) -> bool:
+    """Whoever acquired it never runs again, and is ended by the collector, in the middle of somebody else's task, and of whatever
+    that has locked: to wait here is to wait in its name, and a time limit of ours would cancel it."""
+    task: asyncio.Task[Any] | None = lease._by() if lease._by is not None else None
+    return (task is None or task.get_loop().is_closed()) and _came_through_a_coroutine(error)
+
+
+def _came_through_a_coroutine(error: BaseException | None) -> bool:
+    """A coroutine that is closed can wait for nothing. A generator can, whose aclose() somebody awaits; and so can whoever runs a
+    loop in the `finally` of a plain one."""
+    at = error.__traceback__ if error is not None else None
+    while at is not None and not at.tb_frame.f_code.co_flags & _COROUTINE:
+        at = at.tb_next
+    return at is not None
+
+
+def _are_gone(leases: Sequence[Lease], error: BaseException | None) -> bool:
+    gone = all(_is_gone(lease, error) for lease in leases)
+    for lease in leases if gone else ():
+        lease._abandon(1)
+    return gone
+
+
+class Acquiring(Coroutine[Any, Any, M], AsyncExits):
     """`await` it for the lease, enter it with `async with`, or make a task of it: it is a coroutine."""
 
     __slots__ = ("_coroutine", "_got")
 
     def __init__(self, coroutine: Coroutine[Any, Any, M]) -> None:
         self._coroutine: Coroutine[Any, Any, M] = coroutine
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, attribute):
+            raise words.not_awaited(self, attribute)
 
     def __await__(self) -> Generator[Any, Any, M]:
         return self._coroutine.__await__()
@@ -346,6 +388,8 @@ class Leases(recipes.Bundle[Lease], AsyncExits):
         >>> leases = await locks.all_of("bob", "alice").acquire()
         >>> await leases.release()
         """
+        if sys.exc_info()[0] is GeneratorExit and _are_gone(self._leases, sys.exc_info()[1]):
+            return
         failures = await recipes.release_all(self._engine, self._leases)
         if failures:
             raise failures[0]
@@ -353,6 +397,7 @@ class Leases(recipes.Bundle[Lease], AsyncExits):
     async def __aenter__(self) -> Leases:
         """Enter: the loss of any of them cancels the body from now on, and comes out of it as LeaseLost."""
         self.check()
+        self._engine.renewer.go_on()
         self._enter(With).body = Body(self._leases)
         return self
 
@@ -360,6 +405,8 @@ class Leases(recipes.Bundle[Lease], AsyncExits):
         __aexit__ = LeaseExit(With)
 
     async def _leave(self, ours: bool, error: BaseException | None) -> None:
+        if type(error) is GeneratorExit and _are_gone(self._leases, error):
+            return
         await recipes.release_all(self._engine, self._leases)
         if (ours or error is None) and (lost := self._lost()):
             raise lost from None
@@ -538,7 +585,7 @@ class Election(electing.Office[Lease]):
         return any(resigned)
 
 
-class Locks:
+class Locks(AsyncExits):
     """A connected store. Use it as an async context manager, or `close()` it; it belongs to one event loop at a time."""
 
     def __init__(self, engine: Engine, *, check: bool = False) -> None:
@@ -796,7 +843,7 @@ class Locks:
         ...     await locks.names(prefix="invoice:")
         ['invoice:42']
         """
-        return await self._engine.open_store().names(valid_prefix(prefix))
+        return await recipes.names(self._engine, prefix)
 
     async def force_release(self, name: str, *, token: int) -> int | None:
         """Evict the holder of one token, and only that one. Returns a token past it, to seal the storage with.
@@ -905,8 +952,17 @@ def connect(
     driver = Asyncio()
     engine = connecting.open_engine(target, driver, label, observe, second)
     driver.one_loop = _two_loops if engine.store.traits.scope == "network" else None
+    driver.serves = _calls_of(ref(engine))
     lifecycle.adopt(engine, lambda held: _release_at_exit(held, driver, target, second))
     return Locks(engine, check=check)
+
+
+def _calls_of(known: ref[Engine]) -> Callable[[Any], bool]:
+    def is_one(called: Any) -> bool:
+        engine = known()
+        return engine is not None and (called is engine or called is engine.store)
+
+    return is_one
 
 
 def _two_loops() -> Misuse:

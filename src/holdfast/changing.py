@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from .claim import ROUND, Grant
-from .engine import FIND_OUT, Engine
+from .engine import Engine
 from .errors import Misuse, Unavailable
 from .lease import HELD, Lease
+from .waiting import FIND_OUT
 
 
 async def renew(engine: Engine, lease: Lease, seconds: float | None = None) -> None:

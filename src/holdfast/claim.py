@@ -198,6 +198,13 @@ def valid_name(name: object, what: str = "name") -> str:
     return name
 
 
+def is_name(name: str) -> bool:
+    try:
+        return bool(valid_name(name))
+    except Misuse:
+        return False
+
+
 def valid_prefix(prefix: object) -> str:
     """What names may begin with; nothing is what they all do."""
     return valid_name(prefix, "prefix") if prefix != "" else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .claim import valid_name
@@ -81,13 +81,46 @@ def _naming(
     if "{" not in name and "}" not in name:
         return lambda args, kwargs: name
     _check(name, function, signature)
+    fill = filling(name)
 
     def filled_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return made_name(name.format_map(bound.arguments))
+        return fill(bound.arguments)
 
     return filled_in
+
+
+def filling(template: str) -> Callable[[Mapping[str, Any]], str]:
+    """What makes names of it."""
+    from string import Formatter
+
+    fill: Callable[[Mapping[str, Any]], str] = template.format_map
+    if any(spec and "{" in spec for _, _, spec, _ in Formatter().parse(template)):
+        fill = _bounded(template)
+
+    def filled_in(values: Mapping[str, Any]) -> str:
+        try:
+            name = fill(values)
+        except ValueError as error:  # a number that is too long to be written down, a text where a number was meant
+            raise Unnameable(f"the lock's name {template!r} cannot be filled in: {error!s:.200}") from None
+        return made_name(name)
+
+    return filled_in
+
+
+def _bounded(template: str) -> Callable[[Mapping[str, Any]], str]:
+    """A width that is itself filled in, as in `{n:{width}}`, may come from a stranger, who asks for a gigabyte."""
+    import re
+    from string import Formatter
+
+    class Bounded(Formatter):
+        def format_field(self, value: Any, format_spec: str) -> str:
+            if re.search("[0-9]{4}", format_spec):
+                raise ValueError(f"no name is as long as {format_spec!r:.40} asks for")
+            return str(super().format_field(value, format_spec))
+
+    return functools.partial(Bounded().vformat, template, ())
 
 
 def made_name(name: object) -> str:

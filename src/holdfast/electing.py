@@ -9,9 +9,10 @@ from weakref import ref
 from . import events
 from .asking import Ask, GiveUp
 from .claim import Snapshot, valid_timeout
-from .engine import PATIENCE, Engine
+from .engine import Engine
 from .errors import Unavailable
 from .lease import LOST, Lease
+from .waiting import PATIENCE
 
 _LONGEST_PAUSE = 30.0  # seconds, between two tries to lead
 L = TypeVar("L", bound=Lease)

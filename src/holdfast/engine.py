@@ -1,4 +1,4 @@
-"""Acquire and release. The only waiting loop of the library is here.
+"""Acquire, release, close; who has to wait does so in waiting.py.
 
 Rule 1: whatever interrupts an acquire (time, cancellation, Ctrl-C, a broken store) ends in a release of that claim.
 Rule 2: deadlines count from before the request was sent. An answer that took longer than the grant lives is no grant.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import suppress
 from typing import TypeVar
 from weakref import ref
 
@@ -21,23 +20,20 @@ from .drivers.base import Bell, Driver
 from .drivers.system import host_name
 from .errors import HoldfastError, Misuse, NotAcquired, Unavailable
 from .events import Hook, contained
-from .in_the_way import in_the_way
 from .lease import HELD, LOST, RELEASED, RELEASING, Lease
 from .leaving import Leaving, Owed
 from .lending import Lending
 from .mine import Mine
 from .renewal import Dropped, Renewer
 from .stores.base import Store
+from .waiting import FIND_OUT, in_line
 
 L = TypeVar("L", bound=Lease)
 _tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 
 MAX_OWNER = 255
 MAX_KNOWN = 1024
-_LOOKED_AT = 8  # of those inside, for what they carry
-FIND_OUT = 1.0  # so long a call may outlast its timeout, to find out what became of it
 CLOSING = 5.0  # so long close() may take, unless told otherwise
-PATIENCE = 10.0  # the longest wait for a bell before looking again: a ringer may be killed between change and ring
 
 
 class Engine:
@@ -174,7 +170,7 @@ class Engine:
             if type(answer) is not Grant or now() >= sent + answer.ttl:
                 if timeout is None and capacity == 1:
                     self.mine.not_for_itself(claim, self.renewer.leases())
-                answer, sent = await self._wait_in_line(claim, answer, timeout, started, cancel)
+                answer, sent = await in_line(self, claim, answer, timeout, started, cancel)
             lease = lease_type(self, answer, sent)
             lease._by = ref(self.driver.me())
             if at_most is not None or at_least or not renew:
@@ -209,7 +205,8 @@ class Engine:
                     elif timeout is not None:  # also for whoever is cancelled: no longer than without
                         left = min(FIND_OUT, started + timeout + FIND_OUT - now())
                     refused = answer is None and isinstance(error, Misuse) and not strays
-                    await self.leaving.withdraw(claim, left, unanswered=strays or interrupted, refused=refused)
+                    if getattr(self.store, "reached", True):  # else nothing was sent: nobody need wait, also at the end
+                        await self.leaving.withdraw(claim, left, unanswered=strays or interrupted, refused=refused)
             except BaseException:  # interrupted in this very moment
                 if not self.leaving.owes(claim):
                     self.leaving.later(claim, now() + ttl, unanswered=True)
@@ -233,7 +230,7 @@ class Engine:
     def _take_up(self) -> None:
         """What is still to be released, and was left to nobody: those who were at it have ended with their event loop."""
         bell = self.renewer._bell
-        if self.renewer.dropped and (bell is None or bell.gone):
+        if self.renewer.dropped and (bell is None or bell.asleep):
             self.renewer.let_go()
         self.leaving.go_on_if_nobody_does()
 
@@ -258,67 +255,6 @@ class Engine:
         if self._closing is not None:
             self._closing.ring()
 
-    async def _wait_in_line(
-        self, claim: Claim, answer: Grant | Place | None, timeout: float | None, started: float, cancel: GiveUp | None
-    ) -> tuple[Grant, float]:
-        now = self.driver.now
-        give_up = None if timeout is None else started + timeout
-        troubled: float | None = None
-        pause = 0.0  # the first time at once: a connection that broke says little of the next one
-        if claim.queue and events.WAITING in self.hook.by_kind:
-            seen = "" if self.hook.carry is None else await self._carried_inside(claim, give_up)
-            self._tell(claim, events.WAITING, seen)
-        while True:
-            if self.closed:  # by another thread or task, while we waited
-                raise self._closed(claim.name)
-            if cancel is not None and cancel.is_set():
-                self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=now() - started)
-                raise NotAcquired(f"gave up waiting for {claim.name!r}: what was passed as cancel= is set", claim.name)
-            left = PATIENCE if give_up is None else give_up - now()
-            if cancel is not None:  # an event cannot wake us in whatever we sleep, so we look at it now and then
-                left = min(left, FIND_OUT / 2)
-            if left <= 0:
-                raise await self._not_acquired(claim, timeout, now() - started)
-            sent = now()
-            try:
-                if type(answer) is Place:
-                    await self.store.wait(answer, min(left, answer.wake_in, claim.ttl / 3, PATIENCE))
-                    if self.closed:
-                        raise self._closed(claim.name)
-                    sent = now()
-                answer = None  # if this is not answered, ask again: it may be our turn, and nobody rings twice
-                if claim.holder not in self._under_way:
-                    raise Misuse(
-                        f"{claim.name!r} is waited for by the process that this one was forked from: acquire it here anew"
-                    )
-                unanswered = self._under_way[claim.holder]
-                self._under_way[claim.holder] = True
-                answer = await self.store.claim(
-                    claim, ROUND if give_up is None else max(FIND_OUT / 2, min(ROUND, give_up + FIND_OUT - sent))
-                )
-                self._under_way[claim.holder] = unanswered
-            except Unavailable as error:
-                self._store_failed("claim", claim, error)
-                # A server that restarts is ridden out for a ttl: whoever had a place in line joins again.
-                troubled = troubled or now()
-                if now() >= troubled + claim.ttl or (give_up is not None and now() >= give_up):
-                    raise
-                await self.driver.sleep(self.driver.uniform(pause, 5 * pause))
-                pause = min(pause + 0.02, 0.08)
-                continue
-            troubled, pause = None, 0.0
-            if type(answer) is Grant and now() < sent + answer.ttl:
-                return answer, sent
-
-    async def _carried_inside(self, claim: Claim, give_up: float | None) -> str:
-        """Where it can be known in time: nobody waits longer for being seen."""
-        left = FIND_OUT / 2 if give_up is None else min(FIND_OUT / 2, give_up - self.driver.now())
-        try:
-            inside = (await self.store.inspect(claim.name, left)).holders if left > 0 else ()
-        except HoldfastError:
-            return ""
-        return " ".join(one.note for one in inside[:_LOOKED_AT] if one.note)
-
     def _disown(self, lease: Lease) -> None:
         """It was never handed out: neither renew it nor find it again."""
         lease._state = RELEASED  # first, and whatever interrupts us: it must not be let go a second time
@@ -339,17 +275,6 @@ class Engine:
         lease._state = RELEASED
         lease._stay = None
         self.renewer.ring()
-
-    async def _not_acquired(self, claim: Claim, timeout: float | None, waited: float) -> NotAcquired:
-        self.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=waited, lock=claim.lock, took=waited)
-        snapshot = None
-        left = FIND_OUT / 2 if timeout is None else min(FIND_OUT / 2, timeout + FIND_OUT - waited)
-        if left > 0:  # else it was the store that took so long
-            with suppress(Unavailable):
-                snapshot = await self.store.inspect(claim.name, left)
-        when = f"within {timeout:g} s" if timeout is not None and timeout > 0 else "at once"
-        story = in_the_way(snapshot, claim) if snapshot else "who holds it could not be found out"
-        return NotAcquired(f"could not get {claim.name!r} {when}: {story}", claim.name, snapshot)
 
     # ---- release
 

@@ -223,6 +223,7 @@ class Lease(Enterable):
         """
         if not callable(callback):
             raise Misuse(f"on_lost takes something to call, not {callback!r:.80}")
+        callback = self._here(callback)
         with self._engine.mutex:
             if not self._is_lost():
                 self._callbacks = (*self._callbacks, callback)
@@ -231,6 +232,11 @@ class Lease(Enterable):
             callback(self)
         except Exception as error:
             report(error, f"an on_lost callback of {self.name!r}")
+
+    @staticmethod
+    def _here(callback: Callable[[Any], object]) -> Callable[[Any], object]:
+        """To be called by whoever notices the loss, and done where it is heard."""
+        return callback
 
     def _is_lost(self) -> bool:
         return self._state is LOST or (self._state is HELD and self._engine.driver.now() >= self._deadline)

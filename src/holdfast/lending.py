@@ -31,6 +31,7 @@ from .errors import HoldfastError, NotAcquired, Unavailable
 from .lease import HELD, LOST, RELEASED, RELEASING, Lease
 from .staying import Kept, Stay, Waiter
 from .stores.base import Store
+from .waiting import not_acquired
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -133,7 +134,7 @@ class Lending:
             return await engine.acquire(ask._replace(keep=0.0), timeout, lease_type, cancel)
         claim = Claim(ask.name, "", engine.owner(), ask.ttl)
         if not joined:
-            raise await engine._not_acquired(claim, timeout, 0.0)
+            raise await not_acquired(engine, claim, timeout, 0.0)
         try:
             if timeout is None:
                 self._not_for_itself(kept, claim)
@@ -152,7 +153,7 @@ class Lending:
                     if cancel.is_set():
                         raise self._gave_up(claim, started)
                 if left <= 0:
-                    raise await engine._not_acquired(claim, timeout, self._now() - started)
+                    raise await not_acquired(engine, claim, timeout, self._now() - started)
                 await me.bell.wait(min(left, AGAIN))
         finally:
             with self._mutex:

@@ -5,12 +5,23 @@ The two surfaces, `sync` and `aio`, put the names that people type in front of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from . import decorating, events, rule, words
 from .asking import Ask, GiveUp
-from .claim import MAX_CAPACITY, valid_keep, valid_name, valid_note, valid_timeout, valid_ttl, valid_units
+from .claim import (
+    MAX_CAPACITY,
+    is_name,
+    valid_keep,
+    valid_name,
+    valid_note,
+    valid_prefix,
+    valid_timeout,
+    valid_ttl,
+    valid_units,
+)
 from .decorating import Key
 from .engine import Engine
 from .errors import LeaseLost, Misuse, NotAcquired, Unsupported
@@ -41,6 +52,16 @@ UNSET = Unset()
 
 
 def lock_ask(name: str | Unset, ttl: float, fair: bool, reentrant: bool, renew: bool, key: Key | None = None) -> Ask:
+    if key is not None:
+        # Not remembered: it may be a method, whose object has a lease, and that is let go when nobody has it.
+        return _lock_ask(name, ttl, fair, reentrant, renew, key)
+    try:
+        return _known_ask(name, ttl, fair, reentrant, renew)
+    except TypeError:  # a list, say, is no key of a dict; nor is it a name: that is said better than so
+        return _lock_ask(name, ttl, fair, reentrant, renew)
+
+
+def _lock_ask(name: str | Unset, ttl: float, fair: bool, reentrant: bool, renew: bool, key: Key | None = None) -> Ask:
     return Ask(
         named_or_keyed(name, key),
         valid_ttl(ttl),
@@ -48,6 +69,10 @@ def lock_ask(name: str | Unset, ttl: float, fair: bool, reentrant: bool, renew: 
         renew=_flag(renew, "renew"),
         reentrant=_flag(reentrant, "reentrant"),
     )
+
+
+# Most are asked for again and again: what was found right once is right. `typed`: True is no number of seconds, though it is 1.
+_known_ask = lru_cache(1024, typed=True)(_lock_ask)
 
 
 def past_the_floor(engine: Engine, ask: Ask, keep: float, confirm: bool) -> Ask:
@@ -398,6 +423,11 @@ async def ping(engine: Engine) -> float:
     return engine.driver.now() - asked
 
 
+async def names(engine: Engine, prefix: str) -> Sequence[str]:
+    """Without those that no lock can have: somebody else put them there, and whoever looked at all would stumble over one."""
+    return [name for name in await engine.open_store().names(valid_prefix(prefix)) if is_name(name)]
+
+
 async def wait_graph(engine: Engine) -> WaitGraph:
     store = engine.open_store()
-    return WaitGraph([await store.inspect(name) for name in await store.names()])
+    return WaitGraph([await store.inspect(name) for name in await names(engine, "")])

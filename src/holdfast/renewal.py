@@ -95,7 +95,7 @@ class Renewer:
                 self._by_ttl[ttl][id(lease)] = ref(lease)
             else:
                 due = self._file(lease, lease._since)
-            if due < self._wake_at or self._bell.gone:  # it sleeps in an event loop that was closed
+            if due < self._wake_at or self._bell.asleep:  # in an event loop that was closed, or does not run
                 self._wake(due)
 
     def renewed(self, lease: Lease, verdict: Grant | None, sent: float, limit: float | None) -> None:
@@ -105,8 +105,16 @@ class Renewer:
                 lease._limit = limit
         self._confirm([(lease, verdict)], sent)
         with self._mutex:
-            if lease._state is HELD and (lease._due < self._wake_at or self._bell.gone):
+            if lease._state is HELD and (lease._due < self._wake_at or self._bell.asleep):
                 self._wake(lease._due)
+
+    def go_on(self) -> None:
+        """Somebody relies on a lease, in another event loop perhaps than whoever renewed it."""
+        bell = self._bell
+        if bell is not None and bell.asleep:
+            with self._mutex:
+                if self._bell is bell and not self._closed:
+                    self._wake(self._next_due())
 
     def remove(self, lease: Lease) -> None:
         """Called under the mutex: ends renewal together with whatever ends the lease."""
@@ -139,14 +147,14 @@ class Renewer:
         self._home = home = self._driver.bell()
         while self._runner is not None and self._runner is not self._driver.me() and (bell := self._bell) is not None:
             left = deadline - self._driver.now()
-            if left <= 0 or not bell.ring():
+            if left <= 0 or bell.asleep or not bell.ring():
                 return
             await home.wait(left)
 
     def _wake(self, due: float) -> None:
-        if self._bell is not None and self._bell.ring():
+        if self._bell is not None and not self._bell.asleep and self._bell.ring():
             self._wake_at = due
-        else:  # not started, or its event loop is gone
+        else:  # not started, or its event loop is gone, or stands still while this one runs
             bell = self._driver.bell()
             self._bell, self._wake_at = bell, due  # from here on all is undone, whatever interrupts us
             try:
@@ -186,7 +194,9 @@ class Renewer:
             while not self._closed:
                 with self._mutex:
                     if self._bell is not bell:
-                        return  # whoever started us was interrupted, and knows nothing of us
+                        if self._bell is None or not self._bell.asleep:
+                            return  # whoever started us was interrupted, and knows nothing of us; or our loop stood still
+                        self._bell, self._runner = bell, self._driver.me()  # and now the other one does
                     now = self._driver.now()
                     due = self._next_due()
                     idle_since = None if due < _NEVER else idle_since or now

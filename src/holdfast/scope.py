@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Never, Protocol
 from weakref import ref
 
 from .drivers.base import Driver
@@ -117,8 +117,31 @@ class LeaseExit(Exit):
         return scope
 
 
+class Mixed(TypeError, AttributeError):
+    """The other `with`. A TypeError, as Python's own would be; and an AttributeError, so that who only looks finds nothing."""
+
+
+class Other:
+    """In the place of what the other kind of `with` looks for: says in a sentence which one it has to be."""
+
+    def __init__(self, hint: str) -> None:
+        self._hint = hint
+
+    def __get__(self, of: object, owner: type) -> Never:
+        # Python looks at the class, and does not mind what else is raised; hasattr() does, and so must be told by this.
+        raise Mixed(f"{owner.__module__}.{owner.__qualname__} {self._hint}")
+
+
+_IN_THREADS = Other("is for threads: write `with`, or connect by holdfast.aio.connect() where you want `async with`")
+_IN_TASKS = Other("is for asyncio: write `async with`, or connect by holdfast.connect() where you want `with`")
+
+
 class Exits:
     """What is entered by `with`. How that ends is here for type checkers only: what is really there is found by `Exit`."""
+
+    __slots__ = ()
+    if not TYPE_CHECKING:
+        __aenter__ = _IN_THREADS
 
     if TYPE_CHECKING:
 
@@ -129,6 +152,10 @@ class Exits:
 
 class AsyncExits:
     """The same for `async with`."""
+
+    __slots__ = ()
+    if not TYPE_CHECKING:
+        __enter__ = _IN_TASKS
 
     if TYPE_CHECKING:
 

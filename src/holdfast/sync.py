@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, Par
 
 from . import changing, connecting, decorating, electing, events, lifecycle, recipes, waitfor, words
 from .asking import Ask, GiveUp
-from .claim import Snapshot, Traits, valid_closing, valid_name, valid_prefix, valid_ttl
+from .claim import Snapshot, Traits, valid_closing, valid_name, valid_ttl
 from .decorating import Key
 from .drivers.base import finish
 from .drivers.threads import Flag, Threads
@@ -464,7 +464,7 @@ class Election(electing.Office[Lease]):
         return any(resigned)
 
 
-class Locks:
+class Locks(Exits):
     """A connected store. Use it as a context manager, or `close()` it; it may be shared by threads and kept for ever."""
 
     def __init__(self, engine: Engine) -> None:
@@ -721,7 +721,7 @@ class Locks:
         ...     locks.names(prefix="invoice:")
         ['invoice:42']
         """
-        return finish(self._engine.open_store().names(valid_prefix(prefix)))
+        return finish(recipes.names(self._engine, prefix))
 
     def force_release(self, name: str, *, token: int) -> int | None:
         """Evict the holder of one token, and only that one. Returns a token past it, to seal the storage with.

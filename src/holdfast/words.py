@@ -47,6 +47,11 @@ ARGUMENTS = {
     "namespace": "`prefix` in the URL, where the store has one",
 }
 
+_OURS = (
+    *("ttl", "timeout", "key", "fair", "reentrant", "renew", "keep", "confirm", "otherwise", "at_least", "at_most"),
+    *("capacity", "units", "cancel", "label", "check", "observe", "also", "address"),
+)
+
 ATTRIBUTES = {
     "release": "the lease is released: `lease = lock.acquire()`, then `lease.release()`; or use `with`",
     "locked": "ask the store: `locks.inspect(lock.name).holders`",
@@ -66,7 +71,23 @@ def refuse(call: str, foreign: Mapping[str, object]) -> None:
     for word in foreign:
         if word in ARGUMENTS:
             raise Misuse(f"{call} takes no `{word}=`; here that is {ARGUMENTS[word]}")
-        raise TypeError(f"{call} got an unexpected keyword argument {word!r}")
+        raise TypeError(f"{call} got an unexpected keyword argument {word!r}{_near(word)}")
+
+
+def _near(word: str) -> str:
+    from difflib import get_close_matches  # only for whoever has mistyped it
+
+    near = get_close_matches(word, _OURS, 1, 0.6)
+    return f": did you mean {near[0]!r}?" if near else ""
+
+
+_OF_A_LEASE = ("token", "held", "lost", "name", "check", "release", "renew", "extend", "in_danger", "downgrade")
+
+
+def not_awaited(of: object, attribute: str) -> AttributeError:
+    """Of what acquire() returns in asyncio."""
+    hint = "; `await` it first: `lease = await lock.acquire()`" if attribute in _OF_A_LEASE else ""
+    return AttributeError(f"{type(of).__name__!r} object has no attribute {attribute!r}{hint}", name=attribute, obj=of)
 
 
 def missing(of: object, attribute: str) -> AttributeError:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.advice import LEAVES, NODES, QUESTIONS, ROOT, STORES, drawing, sample, walk
-from holdfast.advice.tree import REDESIGN, Leaf, Question, paths
+from holdfast.advice.tree import LOCKS_ONLY, REDESIGN, Leaf, Question, paths, sampled
 from holdfast.cli.options import ADVISE
 from holdfast.errors import Misuse
 from holdfast.testing import servers
@@ -100,22 +100,30 @@ def test_what_is_no_question_or_no_answer_is_refused() -> None:
 
 # ---- the samples
 
-NEEDS = {"postgresql": "POSTGRESQL_URL", "mysql": "MYSQL_URL", "redis": "REDIS_URL"}
-KINDS = {"postgresql": "postgresql", "mysql": "mariadb", "redis": "redis"}
+NEEDS = {one: f"{one.upper()}_URL" for one in ("postgresql", "mysql", "redis", *LOCKS_ONLY)}
+KINDS = {**{one: one for one in NEEDS}, "mysql": "mariadb"}
 STORELESS = {"mailbox"}  # in the memory of one process
 
 
 @pytest.fixture(scope="module")
 def urls() -> Iterator[Callable[[str], str]]:
     with contextlib.ExitStack() as running:
-        yield functools.cache(lambda store: str(running.enter_context(servers.start(KINDS[store])).url))
+
+        def start(store: str) -> str:
+            if store == "redlock":
+                nodes = [running.enter_context(servers.start("redis")) for _ in range(3)]
+                return "redlock://" + ",".join("{}:{}".format(*node.address) for node in nodes)
+            return str(running.enter_context(servers.start(KINDS[store])).url)
+
+        yield functools.cache(start)
 
 
 def samples() -> list[object]:
     return [
         pytest.param(leaf, store, id=f"{leaf.key}-{store}", marks=[pytest.mark.server] if store in NEEDS else [])
         for leaf in LEAVES.values()
-        for store in STORES
+        for store in (*STORES, *LOCKS_ONLY)
+        if store in STORES or (sampled(leaf, store) == store and leaf.key not in STORELESS)
     ]
 
 
@@ -192,6 +200,16 @@ def test_the_store_is_known_by_its_url(run: Commands) -> None:
         ("x:", "sqlite3"),
     ):
         assert sign in run("advise", "--idempotent", "yes", "--code", HOLDFAST_URL=url).stdout
+
+
+def test_locks_alone_are_shown_in_the_store_of_the_url(run: Commands) -> None:
+    only = ["--idempotent", "no", "--conflicts", "frequent", "--shard", "no", "--goal", "efficiency"]
+    for store in LOCKS_ONLY:
+        told = run("advise", *only, HOLDFAST_URL=f"{store}://h").stdout
+        assert f"For {store} (as a file" in told
+        assert f'holdfast.connect(os.environ.get("{store.upper()}_URL", "{store}://' in told
+        assert "SQLite" not in told
+        assert told == run("advise", *only, "--store", store).stdout
 
 
 def test_where_the_store_of_the_url_keeps_no_data_it_is_said_what_the_sample_is_for(run: Commands) -> None:

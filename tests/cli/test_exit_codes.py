@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.testing import servers
+from holdfast.testing.proxy import Proxy
 
 from .conftest import Commands
 
@@ -60,6 +62,19 @@ def test_a_silent_server_does_not_keep_who_would_not_wait(run: Commands, kind: s
         started = time.monotonic()
         done = run("run", "-n", "x", "--", "echo", "inside")
         assert (done.returncode, done.stdout) == (125, "")
+        assert time.monotonic() - started < 5, "a second to find out, another to take it back, and the start of Python"
+
+
+@pytest.mark.server
+def test_nor_does_one_that_falls_silent_when_it_has_let_us_in(run: Commands) -> None:
+    """Then something may have arrived, and has to be taken back."""
+    with servers.start("redis") as redis, Proxy(("127.0.0.1", redis.port)) as proxy:
+        proxy.to_server.hold(when=lambda asked: b"EVAL" in bytes(asked))
+        run.environment["HOLDFAST_URL"] = f"redis://127.0.0.1:{proxy.port}"
+        started = time.monotonic()
+        done = run("run", "-n", "x", "--", "echo", "inside")
+        assert (done.returncode, done.stdout) == (125, "")
+        assert proxy.to_server.caught.chunks, "nothing was asked"
         assert time.monotonic() - started < 5, "a second to find out, another to take it back, and the start of Python"
 
 

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import tomllib
 
 import pytest
 
@@ -129,3 +132,31 @@ def test_stop_and_continue_reach_the_command(run: Commands, locks: holdfast.Lock
 def _state(pid: int) -> str:
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return file.read().rpartition(")")[2].split()[0]
+
+
+# Interrupted as this module is looked for: as Ctrl-C may come while Python still imports.
+INTERRUPTED = """
+import os, signal, sys
+class Ctrl:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            print("ctrl-c", flush=True)
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Ctrl())
+module = sys.argv.pop(1)
+from COMMAND import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["holdfast", "holdfast.claim", "holdfast.cli", "holdfast.cli.options", "holdfast.sync"]
+)
+def test_ctrl_c_while_python_still_imports_leaves_no_traceback(run: Commands, module: str) -> None:
+    with open(os.path.join(os.path.dirname(__file__), "..", "..", "pyproject.toml"), "rb") as file:
+        package, _, function = tomllib.load(file)["project"]["scripts"]["holdfast"].partition(":")
+    assert function == "main"
+    for command in (["ls"], ["demo"], ["run", "x", "--", "true"]):
+        words = [sys.executable, "-c", INTERRUPTED.replace("COMMAND", package), module, *command]
+        done = subprocess.run(words, env=run.environment, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "ctrl-c\n", "")

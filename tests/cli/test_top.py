@@ -315,6 +315,15 @@ def test_a_store_that_goes_away_is_told_on_the_page_of_one_lock_too(
                 with monkeypatch.context() as patch:
                     patch.setattr(Looking, "_look", away)
                     await seat.shows("What follows may be old: nobody is there")
+                    await seat.shows("a ttl of 30 s, not looked at since")  # for it may have been renewed
+                    await seat.press("escape")
+                    await seat.until(lambda: " ? " in seat.screen() and "█" not in seat.screen(), "no time left")
+                await seat.until(lambda: "█" in seat.screen(), "its coming back")
+                with monkeypatch.context() as patch:
+                    patch.setattr("holdfast.dashboard.looking.BEHIND", -10.0)  # as after a look that takes minutes
+                    await seat.shows("takes long to answer: what is shown of it may be old")
+                    await seat.press("enter")
+                    await seat.shows("What follows may be old: the store takes long to answer")
                 await seat.until(lambda: "may be old" not in seat.screen(), "its coming back")
 
     played(scene)

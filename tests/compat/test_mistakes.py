@@ -19,6 +19,18 @@ MUTANTS = [
         REDIS_PY + "test_a_release_does_not_forget_what_another_thread_has_just_taken",
     ),
     Mutant(
+        "a client with TLS, by another name, is asked without",
+        "compat/redis_py.py",
+        (("for kind in pool.connection_class.__mro__", "for kind in [pool.connection_class]"),),
+        REDIS_PY + "test_a_connection_of_somebodys_own_has_tls_by_whatever_name",
+    ),
+    Mutant(
+        "certificates that it does not trust are trusted",
+        "compat/redis_py.py",
+        (('if key.startswith("ssl_"):', "if False:"),),
+        REDIS_PY + "test_what_it_trusts_is_not_passed_over",
+    ),
+    Mutant(
         "somebody enters what is being given back",
         "compat/filelock.py",
         (("        with entries.mutex:  # also while", "        if True:  # also while"),),

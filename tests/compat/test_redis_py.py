@@ -11,7 +11,7 @@ import pytest
 import holdfast
 import redis
 from holdfast import Misuse
-from holdfast.compat.redis_py import Lock, LockError, LockNotOwnedError
+from holdfast.compat.redis_py import Lock, LockError, LockNotOwnedError, _url_of
 from holdfast.testing import servers
 from holdfast.testing.manual import Manual, connect
 
@@ -133,6 +133,37 @@ def test_what_cannot_be_had_is_refused(locks: holdfast.Locks) -> None:
         Lock(locks, "foo").acquire(token="mine")
     with pytest.raises(Misuse, match="a redis-py client is needed, not int"):
         Lock(5, "foo")
+
+
+class Ours(redis.SSLConnection):
+    """A name that says nothing of TLS."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "url"),
+    [
+        ({}, "redis://:pw@h:1/0"),
+        ({"ssl": True}, "rediss://:pw@h:1/0"),
+        ({"ssl": True, "ssl_cert_reqs": "none"}, "rediss://:pw@h:1/0"),
+    ],
+)
+def test_a_client_with_tls_is_asked_for_no_less(settings: dict[str, Any], url: str) -> None:
+    with redis.Redis("h", 1, password="pw", **settings) as client:
+        assert _url_of(client.connection_pool) == url
+
+
+def test_a_connection_of_somebodys_own_has_tls_by_whatever_name() -> None:
+    pool = redis.ConnectionPool(connection_class=Ours, host="h", port=1, password="pw")
+    assert _url_of(pool) == "rediss://:pw@h:1/0"
+
+
+@pytest.mark.parametrize("setting", ["ssl_ca_certs", "ssl_ca_data", "ssl_ca_path", "ssl_certfile", "ssl_ciphers"])
+def test_what_it_trusts_is_not_passed_over(setting: str) -> None:
+    """To trust other certificates than it does would be to trust too many."""
+    given: dict[str, Any] = {"host": "h", setting: "x"}
+    pool = redis.ConnectionPool(connection_class=redis.SSLConnection, **given)
+    with pytest.raises(Misuse, match=f"this client has {setting}: "):
+        _url_of(pool)
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import pymysql
 import pytest
 
+import holdfast
 from holdfast.testing import servers
 from holdfast.testing.conformance import World
 from holdfast.testing.conformance.exclusion import Exclusion
@@ -43,3 +46,15 @@ class TestMySqlItself(Exclusion, Tokens):
         token, shown, names = world.actor("a", url=f"{mysql.url}?mode={mode}").do(live)
         assert token == shown
         assert f"{mode} x" not in names
+
+
+@pytest.mark.parametrize("bell", ["x'ff'", "REPEAT(x'c3a9', 16)", "x'00'", "NULL", "''", "'no bell'"])
+def test_nobody_is_kept_inside_by_a_bell_that_is_none(mysql: Server, bell: str) -> None:
+    """In the line by hand: MySQL refuses to look for a lock whose name is not text, and with that the release failed."""
+    with holdfast.connect(mysql.url) as locks, pymysql.connect(host=mysql.host, port=mysql.port, user="root") as line:
+        lease = locks.lock(f"bell {bell}", ttl=60).acquire(timeout=10)
+        with line.cursor() as cursor, contextlib.suppress(pymysql.err.MySQLError):
+            asked = f"%s, 'evil', 'o', 1000000, 1, 1, 1, 1, '', {bell}, 1"
+            cursor.execute(f"CALL holdfast.holdfast_claim_1({asked})", [lease.name])
+        assert lease.release()
+        locks.lock(lease.name).acquire(timeout=10).release()

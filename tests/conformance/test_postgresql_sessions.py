@@ -49,6 +49,7 @@ EXCEPTIONS = {
 
 
 class TestPostgreSQLSessions(Suite):
+    doubts = False  # a lock lives with its connection
     tells_ttl = False
     lines_at_a_time = 7
     turns_at_a_time = 2

@@ -38,6 +38,7 @@ def tenant(cluster: Cluster[ZooKeeper], below: str = "") -> str:
 
 
 class TestZooKeeper(Suite):
+    doubts = False  # one session, one connection
     tells_ttl = False
     lines_at_a_time = 7
     ttl_short = 0.75

@@ -46,6 +46,7 @@ def tenant(certificate: Path) -> Iterator[str]:
 
 
 class TestZooKeeperByCertificate(Suite if "HOLDFAST_WHOLE" in os.environ else Part):  # type: ignore[misc]  # either
+    doubts = False  # one session, one connection
     ttl_short = 0.75
     lines_at_a_time = 7
     turns_at_a_time = 29

@@ -168,10 +168,16 @@ def test_a_ttl_is_run_out_only_if_somebody_has_looked_since(browser: Browser, ur
     with Served(url) as served, watched(browser, served.url) as page:
         told = page.evaluate("""async () => {
             const state = await import("./static/state.js"), { ttlBar } = await import("./static/pieces.js"), at = state.now();
+            const all = () => [at - 1, at - 3, at + 50].map((ends) => ttlBar("x", { ends, ttl: 5 }).textContent);
             state.page.looked = { x: at - 2 };
-            return [at - 1, at - 3].map((ends) => ttlBar("x", { ends, ttl: 5 }).textContent);
+            const seen = all();
+            state.stores.set("x", { error: "no answer" });
+            return [...seen, ...all()];
         }""")
-        assert told == ["not looked at since", "run out"]
+        assert [one.partition(" s")[0] for one in told] == [
+            *("not looked at", "run out", "50"),
+            *("not looked at", "run out", "not looked at"),  # it may have been renewed since
+        ]
 
 
 def logged_in(browser: Browser, served: Served) -> Page:
@@ -222,6 +228,7 @@ def test_who_puts_out_and_is_not_answered_is_told_that_it_may_have_happened(
     browser: Browser, url: str, locks: holdfast.Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = locks.lock("mine").acquire()
+    proxied: list[str] = []  # somebody in between answers in our place, in words of their own
 
     def unanswered(*_: object, **__: object) -> int:
         raise holdfast.Unavailable("the store did not answer within 3 s")
@@ -230,7 +237,7 @@ def test_who_puts_out_and_is_not_answered_is_told_that_it_may_have_happened(
         page.click("a.name")
         page.click("text=Put out …")
         page.route("**/api/evict", lambda route: route.abort())
-        for why in ("No answer", "the store did not answer within 3 s"):
+        for why in ("No answer", "No answer", "the store did not answer within 3 s"):
             page.fill("#evict-typed", "")
             page.fill("#evict-typed", "mine")
             page.click("#evict-go")
@@ -239,6 +246,9 @@ def test_who_puts_out_and_is_not_answered_is_told_that_it_may_have_happened(
             )
             expect(page.locator("#evict-typed")).to_be_focused()
             page.unroute("**/api/evict")
+            if not proxied:
+                proxied.append("once")
+                page.route("**/api/evict", lambda route: route.fulfill(status=504, body="<h1>Gateway Time-out</h1>"))
             monkeypatch.setattr(holdfast.Locks, "force_release", unanswered)
     lease.release()
 
@@ -280,6 +290,91 @@ def test_a_page_that_comes_back_listens_once(browser: Browser, url: str) -> None
         page.evaluate("fetch('api/state')")
         assert served.app._streams == 1
         page.close()
+
+
+def test_a_page_that_nobody_sees_listens_to_nothing_and_comes_back(
+    browser: Browser, url: str, locks: holdfast.Locks
+) -> None:
+    """Else six in the background are all the connections that a browser has, and the seventh waits for ever."""
+    hidden = "Object.defineProperty(document, 'hidden', { get: () => window.unseen, configurable: true });"
+    turn = "is => { window.unseen = is; document.dispatchEvent(new Event('visibilitychange')); }"
+    with Served(url) as served:
+        context = browser.new_context()
+        context.add_init_script(f"window.unseen = false; {hidden}")
+        page = context.new_page()
+        page.goto(served.url)
+        expect(page.locator("#status")).to_have_text("live")
+        page.evaluate(turn, True)
+        until(lambda: not served.app._streams, "the stream to end")
+        with locks.lock("meanwhile"):
+            page.evaluate(turn, False)
+            expect(page.locator("#locks")).to_contain_text("meanwhile")
+            expect(page.locator("#status")).to_have_text("live")
+            assert served.app._streams == 1
+        context.add_init_script("window.unseen = true;")
+        for _ in range(6):  # opened in the background
+            context.new_page().goto(served.url)
+        last = context.new_page()
+        last.add_init_script("window.unseen = false;")
+        last.goto(served.url)
+        expect(last.locator("#status")).to_have_text("live")
+        context.close()
+
+
+def test_the_history_of_a_server_that_has_begun_anew_is_not_shown_as_that_of_the_old_one(
+    browser: Browser, url: str, locks: holdfast.Locks
+) -> None:
+    """Their events have the same numbers."""
+    with Served(url) as served:
+        page = browser.new_page()
+        page.goto(f"{served.url}/#/history")
+        with locks.lock("before"):
+            expect(page.locator("tbody")).to_contain_text("before")
+        served.again()
+        with locks.lock("after"):
+            expect(page.locator("tbody")).to_contain_text("after")
+            expect(page.locator("tbody")).not_to_contain_text("before")
+        page.close()
+
+
+def test_a_store_that_was_never_looked_at_is_told_of_beside_those_that_are(
+    browser: Browser, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the first look takes minutes: thousands of names, far away."""
+    end, look = threading.Event(), Looking._look
+
+    def slow(self: Looking) -> None:
+        assert self.store == "sqlite" or end.wait(60)
+        look(self)
+
+    monkeypatch.setattr(Looking, "_look", slow)
+    with Served(url, "memory://far-away") as served:
+        page = browser.new_page()
+        page.clock.install()
+        page.goto(served.url)
+        expect(page.locator("#status")).to_have_text("live")
+        expect(page.locator("#troubles")).to_be_empty()
+        facts = served.app._looking["memory"]._facts
+        facts["since"] -= 60
+        served.app.board.store("memory", dict(facts))
+        page.clock.run_for(2000)
+        expect(page.locator("#troubles")).to_contain_text("memory takes long to answer")
+        expect(page.locator("#troubles")).to_contain_text("for more than 30 s, and none of its locks are shown yet")
+        end.set()
+        page.clock.run_for(2000)
+        expect(page.locator("#troubles")).to_be_empty()
+        page.close()
+
+
+def test_that_nobody_waits_is_not_said_while_nobody_answers(browser: Browser, url: str) -> None:
+    with Served(url) as served:
+        page = browser.new_page()
+        page.goto(f"{served.url}/#/graph")
+        expect(page.locator("#main")).to_contain_text("Nobody waits")
+        served.stop()
+        expect(page.locator("#main")).to_contain_text("Not known: the dashboard does not answer")
+        page.close()
+        served._start()
 
 
 def test_what_was_asked_of_the_history_in_vain_is_asked_again(
@@ -325,10 +420,10 @@ def test_a_long_line_does_not_stop_the_graph(url: str, monkeypatch: pytest.Monke
     from holdfast.claim import Holding, Snapshot, Waiting
 
     line = tuple(Waiting(f"w{number}", 1, 1.0, 9.0) for number in range(1000))
+    monkeypatch.setattr(Looking, "_look", lambda self: None)  # before there is one that is under way
     with Served(url) as served:
         httpx.get(served.url)
         looking = served.app._looking["sqlite"]
         monkeypatch.setattr(looking, "_seen", {"x": Snapshot("x", 1, (Holding("a", 1, 1, 1.0, 9.0),), line)})
-        monkeypatch.setattr(Looking, "_look", lambda self: None)
         [told] = httpx.get(f"{served.url}/api/graph", timeout=30).json()
         assert (len(told["edges"]), told["waits"], told["deadlocks"]) == (60, 1000, [])

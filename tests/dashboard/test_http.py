@@ -31,9 +31,11 @@ import holdfast
 from holdfast import dashboard
 from holdfast.connecting import resolve
 from holdfast.dashboard import app, looking
+from holdfast.dashboard.access import Access
 from holdfast.dashboard.board import Board
 from holdfast.dashboard.history import History
-from holdfast.errors import Misuse
+from holdfast.errors import Misuse, Unavailable
+from holdfast.secret import Secret
 
 from ..cli.conftest import HOLDFAST
 from .serving import Served, until
@@ -313,7 +315,7 @@ def test_with_a_token_one_has_to_log_in(url: str) -> None:
     with Served(url, token=TOKEN) as served, httpx.Client(base_url=served.url, timeout=30) as page:
         for path in ("/api/state", "/api/events", "/api/history", "/api/session", "/api/history.jsonl", "/api/graph"):
             assert page.get(path).status_code == 401
-        assert page.get("/").headers["location"] == "/login"
+        assert page.get("/").headers["location"] == "login"  # from where one is: a proxy may have a path before ours
         assert page.get("/login").status_code == page.get("/static/dashboard.css").status_code == 200
         assert page.post("/login", data={"token": "wrong"}).status_code == 401
         assert page.post("/login", data={"token": "x" * 10_000}).status_code == 400
@@ -322,6 +324,7 @@ def test_with_a_token_one_has_to_log_in(url: str) -> None:
         foreign = page.post("/login", data={"token": TOKEN}, headers={"Sec-Fetch-Site": "cross-site"})
         assert foreign.status_code == 403
         done = page.post("/login", data={"token": TOKEN}, headers={"Host": "locks.example"})
+        assert done.headers["location"] == "./"
         cookie = done.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
@@ -332,6 +335,64 @@ def test_with_a_token_one_has_to_log_in(url: str) -> None:
         session = page.get("/api/session", headers=mine).json()
         assert page.post("/api/logout", headers={**mine, session["header"]: session["csrf"]}).status_code == 200
         assert page.get("/api/state", headers=mine).status_code == 401
+
+
+def test_every_worker_knows_a_session_and_so_does_the_server_after_a_restart(url: str) -> None:
+    """Which of them a question reaches is not for the page to say."""
+    with Served(url, token=TOKEN) as one, Served(url, token=TOKEN) as two, Served(url, token=TOKEN[::-1]) as another:
+        cookie = httpx.post(f"{one.url}/login", data={"token": TOKEN}).headers["set-cookie"].partition(";")[0]
+        mine = {"Cookie": cookie}
+        session = httpx.get(f"{one.url}/api/session", headers=mine).json()
+        acts = {**mine, session["header"]: session["csrf"]}
+        question: dict[str, Any] = {"json": {"store": "nowhere"}, "timeout": 30}
+        assert httpx.get(f"{two.url}/api/state", headers=mine).status_code == 200
+        assert httpx.post(f"{two.url}/api/doctor", headers=acts, **question).status_code == 400  # it was understood
+        one.again()
+        assert httpx.get(f"{one.url}/api/state", headers=mine).status_code == 200
+        name, _, value = cookie.partition("=")
+        for cookie in (f"{another.app.access.cookie}={value}", f"{name}={value}"):
+            assert httpx.get(f"{another.url}/api/state", headers={"Cookie": cookie}).status_code == 401
+        # Two of one machine are one host to a browser, which does not tell ports apart.
+        assert name not in httpx.post(f"{another.url}/login", data={"token": TOKEN[::-1]}).headers["set-cookie"]
+
+
+def test_workers_without_a_token_act_for_the_same_page(url: str) -> None:
+    with Served(url) as one, Served(url) as two:
+        given = httpx.get(f"{one.url}/api/session")
+        session, cookie = given.json(), given.headers["set-cookie"].partition(";")[0]
+        acts = {"Cookie": cookie, session["header"]: session["csrf"]}
+        question: dict[str, Any] = {"json": {"store": "nowhere"}, "timeout": 30}
+        assert httpx.post(f"{two.url}/api/doctor", headers=acts, **question).status_code == 400  # it was understood
+        assert httpx.post(f"{two.url}/api/doctor", headers={"Cookie": cookie}, **question).status_code == 403
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_a_session_that_we_did_not_give_or_that_is_over_is_none(token: str | None, monkeypatch: Any) -> None:
+    access = Access(Secret(token) if token else None)
+    signed = access._signed
+
+    def known(cookie: str) -> bool:
+        headers = [(b"cookie", f"{access.cookie}={cookie}".encode("latin-1"))]
+        return access.session(Request({"type": "http", "headers": headers})) is not None
+
+    cookie = access.open().cookie
+    ends, nonce, signature = cookie.split(".")
+    assert known(cookie)
+    for forged in (
+        "",
+        ".",
+        nonce,
+        f"{int(ends) + 1}.{nonce}.{signature}",
+        f"{ends}.{nonce}x.{signature}",
+        f"{ends}.{nonce}.",
+        f"{ends}.{nonce}.{signed(f'{ends}.{nonce}')}",
+        f"csrf {cookie}.{access.open().csrf}",
+        "\u00e9.\u00e9.\u00e9",
+        *(f"{text}.{nonce}.{signed(f'session {text}.{nonce}')}" for text in ("", "nan", "inf", "x", "9" * 5000, "1")),
+    ):
+        assert not known(forged)
+    monkeypatch.setattr("holdfast.dashboard.access.LIFETIME", -1.0)
+    assert not known(access.open().cookie)
 
 
 def test_who_has_logged_out_is_told_nothing_more(url: str, locks: holdfast.Locks) -> None:
@@ -348,7 +409,8 @@ def test_who_has_logged_out_is_told_nothing_more(url: str, locks: holdfast.Locks
 
 
 def test_too_large_a_question_is_refused(page: httpx.Client) -> None:
-    assert page.post("/api/doctor", json={"store": "x" * 10_000}, headers=acting(page)).status_code == 400
+    long = page.post("/api/doctor", json={"store": "x" * 10_000}, headers=acting(page))
+    assert (long.status_code, long.json()["error"]) == (400, "that is more than any question of ours")
     assert (
         page.post(
             "/api/doctor", content=b"[]", headers={**acting(page), "Content-Type": "application/json"}
@@ -454,6 +516,24 @@ def test_a_store_is_not_looked_at_oftener_than_asked_however_many_pages_come(mon
     assert min(later - earlier for earlier, later in itertools.pairwise(looks)) >= 0.09
 
 
+def test_a_store_that_does_not_answer_is_soon_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+
+    def fails(_: object) -> None:
+        looks.append(time.monotonic())
+        time.sleep(1.0)  # and then is given up: a look that took so long is followed by a rest of four times that
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(looking.Looking, "_look", fails)
+    monkeypatch.setattr(looking, "SOON", 0.01)
+    board = Board()
+    board.watch(lambda: None)
+    one = looking.Looking("x", resolve("memory://"), board, History(), 0.01)
+    until(lambda: len(looks) > 1, "another look")
+    one.close()
+    assert looks[1] - looks[0] < 3.0
+
+
 def test_without_a_page_it_rests_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
     monkeypatch.setattr(looking, "IDLE", 0.4)
@@ -499,9 +579,37 @@ def test_the_command_says_where_it_is_and_ends_with_ctrl_c(url: str) -> None:
         assert where is not None
         state = httpx.get(f"{where[0]}api/state").json()
         assert [one["id"] for one in state["stores"]] == ["sqlite", "memory"]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
-        assert "Traceback" not in process.stderr.read()
+        with httpx.stream("GET", f"{where[0]}api/events", timeout=30) as page:  # one that is open
+            lines = page.iter_lines()
+            assert next(lines) == "event: all"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+        assert process.stderr.read() == ""
+
+
+def test_a_page_that_is_open_does_not_keep_the_server_of_another_application(url: str, tmp_path: Path) -> None:
+    """uvicorn's own: it waits, without an end, for those who are told something still."""
+    (tmp_path / "served_page.py").write_text(f"import holdfast.dashboard\napp = holdfast.dashboard.asgi({url!r})\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    line = [sys.executable, "-m", "uvicorn", "served_page:app", "--app-dir", str(tmp_path), "--port", str(port)]
+    with subprocess.Popen([*line, "--log-level", "critical"]) as process:
+
+        def answers() -> bool:
+            with contextlib.suppress(httpx.TransportError):
+                return httpx.get(f"http://127.0.0.1:{port}/", timeout=30).status_code == 200
+            return False
+
+        until(answers, "the server")
+        with httpx.stream("GET", f"http://127.0.0.1:{port}/api/events", timeout=30) as page:
+            lines = page.iter_lines()
+            assert next(lines) == "event: all"
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            finally:
+                process.kill()
 
 
 def test_an_address_that_others_reach_wants_a_token(url: str, tmp_path: Path) -> None:

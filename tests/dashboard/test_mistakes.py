@@ -40,6 +40,7 @@ def only_looks(url: str, locks: holdfast.Locks) -> None:
         (Access, "may_look", strangers),
         (Access, "is_token", strangers),
         (Access, "is_host_right", other_names),
+        (Access, "session", strangers),
     ],
 )
 def test_a_door_that_is_left_open_is_noticed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import httpx
 import pytest
 
 import holdfast
+import holdfast.dashboard
 from holdfast.dashboard.access import Access
 from holdfast.dashboard.told import MOST_A_SECOND, Bound, News
 from holdfast.events import refusals
@@ -276,3 +278,25 @@ def test_an_address_that_makes_no_sense_is_refused_without_its_password() -> Non
         Dashboard("ftp://me:sesame@host")
     assert "sesame" not in str(refused.value)
     assert "sesame" not in repr(Dashboard("http://me:sesame@host"))
+
+
+def test_who_hangs_up_in_the_middle_is_no_error_of_the_servers(url: str) -> None:
+    """Else everybody who may send could fill its log with tracebacks."""
+    app = holdfast.dashboard.asgi(url, mounted=False)
+    pieces: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b'{"events": [', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    answered: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return pieces.pop(0)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        answered.append(message.get("status", 0))
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    about = {"type": "http", "method": "POST", "path": "/api/told", "query_string": b"", "headers": headers}
+    asyncio.run(app(about, receive, send))
+    app.close()
+    assert answered[0] == 400

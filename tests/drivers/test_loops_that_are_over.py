@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
+import pytest
+
+from holdfast import aio
 from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.loops import end_what_loops_have_left, ends_with_this_loop
 
@@ -82,3 +88,109 @@ def test_what_cannot_be_ended_now_is_ended_by_the_next() -> None:
     end_what_loops_have_left()
     end_what_loops_have_left()
     assert sorted(ended) == ["a", "b", "c"]
+
+
+# ---- tasks that were not cancelled
+
+
+async def waits(locks: aio.Locks) -> None:
+    await locks.lock("x").acquire()
+
+
+async def holds_and_waits(locks: aio.Locks) -> None:
+    async with locks.all_of("w", "x"):
+        pass
+
+
+async def with_a_limit(locks: aio.Locks) -> None:
+    await asyncio.wait_for(locks.lock("x").acquire(), 60)
+
+
+async def keeps(locks: aio.Locks) -> None:
+    async with locks.lock("x", keep=5):
+        pass
+
+
+async def decorated(locks: aio.Locks) -> None:
+    @locks.lock("x")
+    async def work() -> None: ...
+
+    await work()
+
+
+async def stands(locks: aio.Locks) -> None:
+    async for _ in locks.election("x").terms():
+        pass
+
+
+async def next_term(locks: aio.Locks) -> None:
+    await anext(locks.election("x").terms())
+
+
+WAITING = [waits, holds_and_waits, with_a_limit, keeps, decorated, stands, next_term]
+
+
+@pytest.mark.parametrize("wait", WAITING, ids=lambda wait: wait.__name__)
+@pytest.mark.parametrize("late", [False, True], ids=["", "closed when the next had begun"])
+def test_who_waited_in_a_loop_that_was_closed_is_out_of_the_line(
+    wait: Callable[[aio.Locks], Coroutine[Any, Any, None]], late: bool
+) -> None:
+    space = f"memory://{wait.__name__}-{late}"
+    waiting: list[asyncio.Task[None]] = []
+
+    async def first(locks: aio.Locks, others: aio.Locks) -> aio.Lease:
+        held = await others.lock("x", ttl=600).acquire()
+        waiting.append(asyncio.create_task(wait(locks)))
+        async with asyncio.timeout(10):
+            while not (await others.inspect("x")).waiters:  # noqa: ASYNC110 - it is in the store
+                await asyncio.sleep(0.001)
+        return held
+
+    async def in_and_out(locks: aio.Locks) -> None:
+        async with locks.lock("y"):
+            pass
+
+    async def second(locks: aio.Locks, others: aio.Locks) -> None:
+        await in_and_out(locks)
+        async with asyncio.timeout(10):
+            while (await others.inspect("x")).waiters:  # noqa: ASYNC110 - it is in the store
+                await asyncio.sleep(0.001)
+        started = time.monotonic()
+        await locks.close()
+        assert time.monotonic() - started < 2
+        await others.close()
+
+    locks, others = aio.connect(space), aio.connect(space)
+    loop = asyncio.new_event_loop()
+    held = loop.run_until_complete(first(locks, others))
+    if not late:
+        loop.close()
+    with asyncio.Runner() as runner:
+        if late:
+            runner.run(in_and_out(locks))
+            loop.close()
+        runner.run(second(locks, others))
+    assert held is not None
+
+
+def test_who_watched_in_a_loop_that_was_closed_is_not_waited_for() -> None:
+    watching: list[asyncio.Task[None]] = []
+
+    async def watch(locks: aio.Locks) -> None:
+        async for _ in locks.election("x").watch():
+            pass
+
+    async def first(locks: aio.Locks) -> None:
+        watching.append(asyncio.create_task(watch(locks)))
+        async with asyncio.timeout(10):
+            while not locks._engine._under_way:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+
+    locks = aio.connect("memory://watched")
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(first(locks))
+    loop.close()
+    started = time.monotonic()
+    asyncio.run(locks.close())
+    assert time.monotonic() - started < 2

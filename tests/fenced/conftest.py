@@ -32,6 +32,13 @@ def mariadb() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def mysql() -> Iterator[str]:
+    """MySQL itself, where it differs."""
+    with servers.start("mysql", "--innodb-flush-log-at-trx-commit=0") as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     with servers.start("redis") as server:
         yield server.url

@@ -12,7 +12,7 @@ from holdfast.fenced import redis as guarded_redis
 from holdfast.fenced.sql import core, place
 from holdfast.testing import guards
 
-from . import test_sql_details, test_sql_row_columns
+from . import test_sql_details, test_sql_row_columns, test_sql_waiting
 from .sql_drivers import DRIVERS
 from .sql_under_test import SqlUnderTest
 from .test_redis import RedisUnderTest
@@ -75,33 +75,79 @@ def test_a_row_that_is_not_asked_whether_it_is_the_only_one_is_noticed(
     driver: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = place.texts("sqlite" if driver == "sqlite3" else "postgresql")
-    what = "\nAND (SELECT COUNT(*) FROM {table} WHERE {key}) = 1"
+    what = "AND (SELECT COUNT(*) FROM {table} WHERE {key}) = 1"
     assert what in good["seal_row"]
     monkeypatch.setattr(place, "texts", lambda _: {**good, "seal_row": good["seal_row"].replace(what, "")})
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         test_sql_details.test_a_mark_in_a_row_belongs_to_one_row(driver, request)
 
 
-@pytest.mark.server
-@pytest.mark.parametrize(
-    ("driver", "what", "column"),
-    [
-        ("sqlite3", "typeof({column}) = 'integer' AND ", "fence TEXT"),
-        (
-            "psycopg",
-            "\nAND CAST(pg_typeof({column} + 0) AS text) IN ('bigint', 'integer', 'smallint', 'numeric')",
-            "fence real",
-        ),
-    ],
-)
 def test_a_column_that_is_not_asked_what_it_keeps_is_noticed(
-    driver: str, what: str, column: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = place.texts("sqlite" if driver == "sqlite3" else "postgresql")
+    good, what = place.texts("sqlite"), "typeof({column}) = 'integer' AND "
     assert what in good["seal_row"]
     monkeypatch.setattr(place, "texts", lambda _: {**good, "seal_row": good["seal_row"].replace(what, "")})
     with pytest.raises((AssertionError, pytest.fail.Exception)):
-        test_sql_row_columns.test_what_cannot_keep_a_token_lets_no_stale_one_in(driver, column, "", request)
+        test_sql_row_columns.test_what_cannot_keep_a_token_lets_no_stale_one_in("sqlite3", "fence TEXT", "", request)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("name", ["look", "look_row"])
+def test_a_mark_that_is_looked_at_as_it_was_is_noticed(
+    name: str, mariadb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = place.texts("mysql")
+    assert good[name].endswith(" FOR UPDATE")
+    two = test_sql_waiting.Two("pymysql", "mariadb", name == "look_row", mariadb)
+    monkeypatch.setattr(place, "texts", lambda _: {**good, name: good[name].removesuffix(" FOR UPDATE")})
+    try:
+        with pytest.raises(pytest.fail.Exception):
+            test_sql_waiting.test_a_seal_after_a_read_sees_the_mark_as_it_is_now(two, "read")
+    finally:
+        two.close()
+
+
+@pytest.mark.server
+def test_a_seal_that_reads_beside_the_row_is_noticed_on_mysql(mysql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fix what is seen before the row was waited for."""
+    good = place.texts("mysql")
+    beside = (
+        " AND NOT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = :name "
+        "AND engine <> 'InnoDB')"
+    )
+    two = test_sql_waiting.Two("pymysql", "mysql", True, mysql)
+    monkeypatch.setattr(place, "texts", lambda _: {**good, "seal_row": good["seal_row"] + beside})
+    try:
+        with pytest.raises(AssertionError):
+            test_sql_waiting.test_who_waited_reads_what_was_written_before_it(two)
+    finally:
+        two.close()
+
+
+@pytest.mark.server
+def test_a_mark_that_is_not_looked_at_as_it_was_kept_is_noticed(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = place.texts("postgresql")
+    assert " WHERE kept = :token" in good["seal_row"]
+    spoilt = {**good, "seal_row": good["seal_row"].replace(" WHERE kept = :token", "")}
+    monkeypatch.setattr(place, "texts", lambda _: spoilt)
+    with pytest.raises(pytest.fail.Exception):
+        test_sql_row_columns.test_a_trigger_that_puts_the_mark_back_lets_nobody_in("psycopg", request)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", test_sql_row_columns.REWRITTEN)
+def test_a_row_that_postgresql_rewrites_is_noticed(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = place.texts("postgresql")
+    assert "ev_type IN ('1', '2')" in good["seal_row"]
+    spoilt = {**good, "seal_row": good["seal_row"].replace("ev_type IN ('1', '2')", "FALSE")}
+    monkeypatch.setattr(place, "texts", lambda _: spoilt)
+    with pytest.raises(pytest.fail.Exception):
+        test_sql_row_columns.test_what_postgresql_rewrites_lets_nobody_in("psycopg", kind, request)
 
 
 SPOILT_LUA = [

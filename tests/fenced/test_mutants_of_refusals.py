@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.databases import django, failures, mysql, postgresql, sqlalchemy, sqlite, wire
+from holdfast.databases import django, failures, mysql, postgresql, sharing, sqlalchemy, sqlite, wire
 from holdfast.fenced import files
 from holdfast.fenced.http import asgi, gate, signature, wsgi
 from holdfast.fenced.http import request as request_parts
 from holdfast.fenced.sql import core, place
+from holdfast.lockfree.idempotency import sql as idempotency_sql
 from holdfast.sql import core as sql_core
 
 from ..properties import Phase, given, settings
@@ -28,6 +29,7 @@ from . import test_sql_details as details
 from . import test_sql_interrupted as interrupted
 from . import test_sql_row_columns as columns
 from . import test_sql_sessions as sessions
+from . import test_sql_shared as shared
 from .sql_drivers import DRIVERS
 
 pytestmark = pytest.mark.server
@@ -109,10 +111,6 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         django, django.DjangoWire, "busy", "return not self._connection.get_autocommit() and", "return False and",
         lambda request: details.test_django_with_autocommit_off_is_refused("postgresql", request),
     ),
-    "Django is entered twice": (
-        django, django.DjangoWire, "busy", "if self._atomic is not None:", "if False:",
-        lambda request: inside.test_who_is_entered_twice_stays_entered_once(DRIVERS["django sqlite"], request),
-    ),
     "a session joins": (
         sqlalchemy, sqlalchemy.SqlAlchemyWire, "busy", "bool(bind.in_transaction())", "False",
         lambda request: details.test_a_session_on_a_connection_that_is_in_a_transaction_is_refused(
@@ -142,13 +140,76 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         lambda request: details.test_a_lost_last_insert_id_is_no_permission(),
     ),
     "what is kept is not looked at": (
-        place, place.Place, "accepted", "outcome.last_id == self.mark.token", "0 < outcome.last_id <= self.mark.token",
+        place, place.Place, "confirmed", "or found[0] != self.mark.token", "",
+        lambda request: columns.test_what_cannot_keep_a_token_lets_no_stale_one_in(
+            "pymysql", "fence INT", columns.LENIENT, request
+        ),
+    ),
+    "text is as good as a number": (
+        place, place.Place, "confirmed",
+        "not _whole(found[0]) or found[0] != self.mark.token", "int(found[0]) != self.mark.token",
+        lambda request: columns.test_text_does_not_compare_as_text(request),
+    ),
+    "a row of the user's own is not looked at": (
+        place, place.Place, "accepted", "self.row is None and outcome.last_id == self.mark.token", "True",
         lambda request: columns.test_what_cannot_keep_a_token_lets_no_stale_one_in("pymysql", "fence FLOAT", "", request),
     ),
     "a table without transactions": (
-        place, place.Place, "__init__", 'texts(dialect)["flaw"]', '"SELECT 1 FROM dual WHERE FALSE"',
+        place, place.Place, "confirmed", "found[2:] == (1, None)", "found[2] == 1",
         lambda request: columns.test_what_cannot_keep_a_token_lets_no_stale_one_in(
             "pymysql", "fence BIGINT) ENGINE = MyISAM -- (", "", request
+        ),
+    ),
+    "two tasks in one transaction": (
+        sharing, sharing.Stay, "__init__", "_stays.setdefault(key, mine)", "mine",
+        lambda request: shared.test_of_two_tasks_that_enter_at_once_one_is_let_in(
+            inside.ALL["aiosqlite autocommit"], request
+        ),
+    ),
+    "who left is still there": (
+        sharing, sharing.Stay, "end", "_stays.pop(self._key, None)", "pass",
+        lambda request: shared.test_threads_enter_one_at_a_time(),
+    ),
+    "two succeed one who was forgotten": (
+        sharing, sharing, "_succeeded", "with _succeeding:", "if True:",
+        lambda request: shared.test_of_two_threads_that_find_one_forgotten_one_is_let_in(request.getfixturevalue("monkeypatch")),
+    ),
+    "two runs in one transaction": (
+        idempotency_sql, idempotency_sql.SqlLedger, "begin", "self._stay = Stay(self._wire.shared())", "pass",
+        lambda request: shared.test_the_same_for_work_that_is_done_once(request.getfixturevalue("tmp_path")),
+    ),
+    "SQLAlchemy goes on by itself on SQLite": (
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_keep_inside", "if self.dialect == SQLITE:", "if False:",
+        lambda request: inside.test_who_overlooks_that_sqlite_ended_the_transaction_changes_nothing_more(
+            inside.ALL["sqlalchemy Session sqlite, begun by an event"], "INSERT INTO ended VALUES ('{name}', 'later')", request
+        ),
+    ),
+    "SQLAlchemy begins anew": (
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_keep_inside", "raise self._strayed", "return",
+        lambda request: sessions.test_a_commit_inside_is_the_last_one(request.getfixturevalue("tmp_path"), "connection"),
+    ),
+    "SQLAlchemy begins anew in two phases": (
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_keep_inside", 'event.listen(ours, "begin_twophase", begun_anew)', "pass",
+        lambda request: sessions.test_nor_is_one_of_two_phases_begun_after_it(request.getfixturevalue("mariadb")),
+    ),
+    "Django goes on by itself on SQLite": (
+        django, django.DjangoWire, "_in_it", "not self._connection.connection.in_transaction", "False",
+        lambda request: inside.test_who_overlooks_that_sqlite_ended_the_transaction_changes_nothing_more(
+            DRIVERS["django sqlite"], inside.WITH, request
+        ),
+    ),
+    "Django watches those who come later": (
+        django, django.DjangoWire, "_leave", "self._unwrap()", "pass",
+        lambda request: inside.test_what_is_called_on_commit_is_outside(request.getfixturevalue("sqlite_file")),
+    ),
+    "Django's block lasts until all was called": (
+        django, django.DjangoWire, "shared", "return self", "return self._connection.cursor.__self__",
+        lambda request: inside.test_what_is_called_on_commit_is_outside(request.getfixturevalue("sqlite_file")),
+    ),
+    "SQLAlchemy goes on by itself on MySQL": (
+        sqlalchemy, sqlalchemy.SqlAlchemyWire, "_watch", "or (self.dialect == MYSQL and await self._commits_on())", "",
+        lambda request: autocommit.test_a_transaction_that_an_event_began_is_not_enough_on_mysql(
+            request.getfixturevalue("mariadb")
         ),
     ),
     "a link is followed": (
@@ -182,11 +243,11 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         ),
     ),
     "MySQL is not watched": (
-        mysql, mysql.MySqlWire, "_commit_watched", "self._say(COMMIT_WATCHED_MARIADB)", 'self._say("COMMIT")',
+        mysql, mysql.MySqlWire, "_commit_watched", "COMMIT_AND_RESUME_MARIADB if self._suspended else", '"COMMIT" if True else',
         lambda request: inside.test_a_transaction_ended_by_a_statement_is_noticed(DRIVERS["pymysql"], "COMMIT", request),
     ),
     "MySQL commits on by itself": (
-        mysql, mysql.MySqlWire, "begin", "if watched and self.standalone():", "if False:",
+        mysql, mysql.MySqlWire, "begin", "self._suspended = watched and self.standalone()", "self._suspended = False",
         lambda request: inside.test_a_stale_holder_that_overlooks_a_deadlock_changes_nothing_more(
             request.getfixturevalue("mariadb")
         ),
@@ -224,7 +285,7 @@ MUTANTS: dict[str, tuple[Any, Any, str, str, str, Callable[[Any], None]]] = {
         lambda request: inside.test_what_django_would_roll_back_without_a_word_is_told("django sqlite", "swallow", request),
     ),
     "several rows carry one mark": (
-        place, place.Place, "accepted", "and (self.row is None or outcome.rows <= 1)", "",
+        place, place.Place, "confirmed", "found[2:] == (1, None)", "found[3] is None",
         lambda request: details.test_a_mark_in_a_row_belongs_to_one_row("pymysql", request),
     ),
     "the rollback's trouble is heard": (

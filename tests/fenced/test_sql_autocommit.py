@@ -227,3 +227,17 @@ def test_a_seal_may_begin_the_transaction_where_statements_do(name: str, request
         await settle(connection.rollback())
 
     connected(driver, request.getfixturevalue(driver.server), work)
+
+
+@pytest.mark.server
+def test_a_transaction_that_an_event_began_is_not_enough_on_mysql(mariadb: str) -> None:
+    """A deadlock undoes the whole of it, and what follows would be committed statement by statement."""
+    from sqlalchemy import create_engine, event
+
+    made = create_engine(_engine_url(mariadb, "pymysql"), connect_args={"autocommit": True})
+    event.listen(made, "begin", lambda connection: connection.exec_driver_sql("START TRANSACTION") and None)
+    connection = made.connect()
+    with pytest.raises(Misuse, match="AUTOCOMMIT mode"), fenced.transaction(connection, ("begun", 1)):
+        pytest.fail("let in")
+    connection.close()
+    made.dispose()

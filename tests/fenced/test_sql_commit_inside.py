@@ -49,8 +49,27 @@ async def aiomysql_autocommit(url: str) -> Any:
     return connection
 
 
+def begun_by_an_event(driver: Driver) -> Driver:
+    """As SQLAlchemy's documentation says it for savepoints of SQLite: the driver in autocommit, and BEGIN by hand."""
+
+    def connect(url: str) -> Any:
+        from sqlalchemy import event
+
+        connection = driver.connect(url)
+        engine = connection.get_bind() if hasattr(connection, "get_bind") else connection.engine
+        connection.close()
+        engine.dispose()
+        event.listen(engine, "connect", lambda driver, _: setattr(driver, "isolation_level", None))
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN") and None)
+        return connection if hasattr(connection, "get_bind") else engine.connect()
+
+    return driver._replace(connect=connect)
+
+
 ALL = {
     **DRIVERS,
+    "sqlalchemy sqlite, begun by an event": begun_by_an_event(DRIVERS["sqlalchemy sqlite"]),
+    "sqlalchemy Session sqlite, begun by an event": begun_by_an_event(DRIVERS["sqlalchemy Session sqlite"]),
     "aiosqlite autocommit": DRIVERS["aiosqlite"]._replace(connect=aiosqlite_autocommit),
     "asyncmy autocommit": DRIVERS["asyncmy"]._replace(connect=asyncmy_autocommit),
     "aiomysql autocommit": DRIVERS["aiomysql"]._replace(connect=aiomysql_autocommit),
@@ -151,9 +170,27 @@ def test_the_connections_own_commit_is_noticed(driver: Driver, request: pytest.F
     connected(driver, request.getfixturevalue(driver.server), work)
 
 
-@pytest.mark.parametrize("driver", params({name: one for name, one in ALL.items() if one.server == "sqlite_file"}))
+ON_SQLITE = {name: one for name, one in ALL.items() if one.server == "sqlite_file"}
+# What Python's driver does not take for a change, and does not begin a transaction for.
+WITH = "WITH one AS (SELECT 1) INSERT INTO ended SELECT '{name}', 'later' FROM one"
+CREATE = "CREATE TABLE ended_{number} (id INTEGER)"
+
+
+@pytest.mark.parametrize(
+    ("driver", "later"),
+    [
+        pytest.param(driver, "INSERT INTO ended VALUES ('{name}', 'later')", id=name)
+        for name, driver in ON_SQLITE.items()
+    ]
+    + [
+        pytest.param(driver, later, id=f"{name} {later[:6].strip()}")
+        for name, driver in ON_SQLITE.items()
+        if name.startswith(("sqlalchemy", "django"))
+        for later in (WITH, CREATE)
+    ],
+)
 def test_who_overlooks_that_sqlite_ended_the_transaction_changes_nothing_more(
-    driver: Driver, request: pytest.FixtureRequest
+    driver: Driver, later: str, request: pytest.FixtureRequest
 ) -> None:
     """As it does by itself when the disk is full."""
 
@@ -167,11 +204,16 @@ def test_who_overlooks_that_sqlite_ended_the_transaction_changes_nothing_more(
             await wire.run(insert(name, "before"))
             with pytest.raises(Exception, match="UNIQUE"):
                 await wire.run(said(f"INSERT OR ROLLBACK INTO ended VALUES ('{name}', 'before')"))  # noqa: S608
-            await wire.run(insert(name, "later"))
+            await wire.run(said(later.format(name=name, number=number)))
 
+        number = time.time_ns()
         with pytest.raises(Misuse, match="ended inside"):
             await guarded(module, connection, name, steps)
         assert await found(wire, connection, name) == []
+        made = await wire.rows(said(f"SELECT 1 FROM sqlite_master WHERE name = 'ended_{number}'"))  # noqa: S608
+        assert made == []
+        if hasattr(connection, "rollback") and not hasattr(connection, "vendor"):
+            await settle(connection.rollback())
         await wire.begin(said("DROP INDEX steps"))
         await wire.end(None)
 
@@ -298,6 +340,32 @@ def test_what_django_would_roll_back_without_a_word_is_told(
         transaction.set_rollback(True, using=connection.alias)  # said aloud, it is no error
     with fenced.transaction(connection, ticket):
         pass
+    connection.close()
+
+
+def test_what_is_called_on_commit_is_outside(sqlite_file: str) -> None:
+    from django.db import transaction
+
+    connection, called = DRIVERS["django sqlite"].connect(sqlite_file), []
+
+    def later() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            called.append(cursor.fetchone())
+        with fenced.transaction(connection, (f"after commit {time.time_ns()}", 1)):  # a task that is done at once, say
+            called.append(("fenced",))
+
+    fenced.create_table(connection)
+    try:
+        with fenced.transaction(connection, (f"on commit {time.time_ns()}", 1)):
+            transaction.on_commit(later, using=connection.alias)
+            with pytest.raises(Misuse, match="open already"), fenced.transaction(connection, ("y", 1)):
+                pytest.fail("let in")
+    finally:
+        left = connection.execute_wrappers[:]
+        connection.execute_wrappers.clear()
+    assert called == [(1,), ("fenced",)]
+    assert left == []
     connection.close()
 
 

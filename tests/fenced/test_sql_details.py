@@ -480,3 +480,39 @@ def test_the_schema_is_given_for_migrations(db: sqlite3.Connection) -> None:
     db.executescript(fenced.schema("sqlite"))
     with pytest.raises(Misuse, match="postgresql, mysql, sqlite"):
         fenced.schema("oracle")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("in_row", [False, True])
+def test_a_connection_of_psycopg_with_raw_cursors_is_spoken_to_in_its_own_words(postgresql: str, in_row: bool) -> None:
+    import psycopg
+
+    with psycopg.connect(postgresql, autocommit=True, cursor_factory=psycopg.RawCursor) as connection:
+        fenced.create_table(connection)
+        name = f"raw_{time.time_ns()}"
+        connection.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, fence bigint)")
+        connection.execute(f"INSERT INTO {name} VALUES ($1, NULL)", [1])  # noqa: S608
+        row = Row(name, {"id": 1}) if in_row else None
+        for token in (5, 7):
+            with fenced.transaction(connection, (name, token), row=row):
+                pass
+        with pytest.raises(StaleToken), fenced.transaction(connection, (name, 6), row=row):
+            pytest.fail("let in")
+        connection.execute(f"DROP TABLE {name}")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("autocommit", [True, False])
+@pytest.mark.filterwarnings("ignore")
+def test_mariadb_that_plays_oracle_is_spoken_to_in_words_that_it_knows(mariadb: str, autocommit: bool) -> None:
+    connection = DRIVERS["pymysql FOUND_ROWS" if autocommit else "pymysql"].connect(mariadb)
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode = 'ORACLE'")
+    name = f"oracle {time.time_ns()}"
+    fenced.create_table(connection)
+    with fenced.transaction(connection, (name, 5)):
+        pass
+    with pytest.raises(StaleToken), fenced.transaction(connection, (name, 4)):
+        pytest.fail("let in")
+    assert connection.get_autocommit() == autocommit
+    connection.close()

@@ -41,7 +41,9 @@ FIT = [
     ("psycopg", "fence numeric"),
     ("psycopg", "fence fence_domain"),
     ("pymysql", "fence BIGINT UNSIGNED"),
+    ("psycopg", "fence numeric(30, 5)"),
     ("pymysql", "fence DECIMAL(20, 0)"),
+    ("pymysql", "fence DECIMAL(30, 5)"),
     ("pymysql FOUND_ROWS", "fence BIGINT"),
     ("sqlalchemy pymysql", "fence BIGINT"),
     ("sqlalchemy psycopg", "fence bigint"),
@@ -109,10 +111,9 @@ def test_what_cannot_keep_a_token_lets_no_stale_one_in(
 @pytest.mark.server
 def test_text_does_not_compare_as_text(request: pytest.FixtureRequest) -> None:
     with made("pymysql", "fence VARCHAR(40)", "", request) as (connection, table):
-        for seen, stale in ((10, 9), (TOKEN, 10), (TOKEN + 5, TOKEN + 4)):
-            sealed(connection, table, seen)
+        for token in (10, 9, TOKEN, 10, TOKEN + 5, TOKEN + 4):
             with pytest.raises(Misuse, match="cannot keep"):
-                sealed(connection, table, stale)
+                sealed(connection, table, token)
 
 
 @pytest.mark.parametrize(
@@ -126,3 +127,71 @@ def test_what_can_keep_a_token_is_taken_as_it_is(driver: str, column: str, reque
             with pytest.raises(StaleToken) as caught:
                 sealed(connection, table, token)
             assert caught.value.seen == TOKEN + 5
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("driver", ["psycopg", "sqlalchemy psycopg", "django postgresql"])
+def test_a_trigger_that_puts_the_mark_back_lets_nobody_in(driver: str, request: pytest.FixtureRequest) -> None:
+    """As one does that keeps columns as they are. What counts is what was kept."""
+    with made(driver, "fence bigint", "", request) as (connection, table):
+        say(
+            connection,
+            "CREATE OR REPLACE FUNCTION as_it_was() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN NEW.fence = OLD.fence; RETURN NEW; END'",
+        )
+        say(connection, f"CREATE TRIGGER as_it_was BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION as_it_was()")
+        for token in (7, 6):
+            with pytest.raises(Misuse, match="cannot keep the token"):
+                sealed(connection, table, token)
+
+
+@pytest.mark.server
+def test_numbers_that_are_rounded_let_nobody_in(request: pytest.FixtureRequest) -> None:
+    with made("psycopg", "fence numeric(30, -3)", "", request) as (connection, table):
+        for token in (TOKEN + 7, TOKEN + 5, TOKEN - 7):
+            with pytest.raises((Misuse, StaleToken)):
+                sealed(connection, table, token)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("engine", ["MyISAM", "InnoDB"])
+def test_a_view_is_refused_where_it_hides_what_is_below(engine: str, request: pytest.FixtureRequest) -> None:
+    """MySQL: that may be a table without transactions."""
+    with made("pymysql", f"fence BIGINT) ENGINE = {engine} -- (", "", request) as (connection, table):
+        say(connection, f"CREATE VIEW {table}_view AS SELECT * FROM {table}")  # noqa: S608
+        for token in (7, 6):
+            with pytest.raises(Misuse, match="found: a view"):
+                sealed(connection, f"{table}_view", token)
+        say(connection, f"DROP VIEW {table}_view")
+
+
+DOWN = "UPDATE {table} SET fence = NEW.fence WHERE id = OLD.id"
+REWRITTEN = {
+    "a view": ["CREATE VIEW {table}_seen AS SELECT * FROM {table}"],
+    "a view, by a trigger": [
+        "CREATE VIEW {table}_seen AS SELECT * FROM {table}",
+        "CREATE FUNCTION {table}_does() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN " + DOWN + "; RETURN NEW; END'",
+        "CREATE TRIGGER does INSTEAD OF UPDATE ON {table}_seen FOR EACH ROW EXECUTE FUNCTION {table}_does()",
+    ],
+    "a table with a rule": [
+        "CREATE TABLE {table}_seen AS SELECT * FROM {table}",
+        "CREATE RULE does AS ON UPDATE TO {table}_seen DO INSTEAD " + DOWN + " RETURNING {table}.*",
+    ],
+}
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("driver", ["psycopg", "sqlalchemy psycopg", "django postgresql"])
+@pytest.mark.parametrize("kind", REWRITTEN)
+def test_what_postgresql_rewrites_lets_nobody_in(driver: str, kind: str, request: pytest.FixtureRequest) -> None:
+    """A stale holder that had waited for a newer one was compared with what was there before, and wrote its own token over it."""
+    with made(driver, "fence bigint", "", request) as (connection, table):
+        for statement in REWRITTEN[kind]:
+            say(connection, statement.format(table=table))
+        try:
+            for token in (7, 6):
+                with pytest.raises(Misuse, match=f"found: {kind.partition(',')[0]}"):
+                    sealed(connection, f"{table}_seen", token)
+        finally:
+            say(connection, f"DROP {'TABLE' if 'rule' in kind else 'VIEW'} {table}_seen")
+            say(connection, f"DROP FUNCTION IF EXISTS {table}_does()")

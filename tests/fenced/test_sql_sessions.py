@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 from holdfast import fenced
 from holdfast.databases import sqlalchemy
 from holdfast.errors import Misuse, StaleToken
+
+from .sql_drivers import DRIVERS, close_with_engine
 
 
 class Base(DeclarativeBase):
@@ -97,6 +100,56 @@ def test_in_asyncio_as_well(tmp_path: Path) -> None:
         await other.dispose()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["connection", "session", "session of a connection"])
+def test_a_commit_inside_is_the_last_one(tmp_path: Path, kind: str) -> None:
+    """Who commits after each step changes nothing more after the first: that was fenced, and the rest would not be."""
+    marked, other = engines(tmp_path)
+    connection = marked.connect()
+    tx: Any = connection if kind == "connection" else Session(marked if kind == "session" else connection)
+    steps = []
+
+    def step_by_step() -> None:
+        for number in (1, 2, 3):
+            tx.execute(text(f"INSERT INTO orders VALUES ({number}, 'new')"))  # noqa: S608  # numbers
+            tx.commit()
+            steps.append(number)
+
+    with pytest.raises(Misuse, match="ended inside"), fenced.transaction(tx, ("x", 5)):
+        step_by_step()
+    assert steps == [1]
+    with pytest.raises(Misuse, match="ended inside"), fenced.transaction(tx, ("x", 5)):
+        tx.rollback()
+        with contextlib.suppress(Misuse):
+            step_by_step()
+    with fenced.transaction(tx, ("x", 5)):  # as good as ever
+        assert [row[0] for row in tx.execute(text("SELECT id FROM orders"))] == [1]
+    tx.execute(text("SELECT 1"))
+    tx.close()
+    connection.close()
+    marked.dispose()
+    other.dispose()
+
+
+@pytest.mark.server
+def test_nor_is_one_of_two_phases_begun_after_it(mariadb: str) -> None:
+    connection = DRIVERS["sqlalchemy pymysql"].connect(mariadb)
+    name = f"phases_{time.time_ns()}"
+    fenced.create_table(connection)
+    connection.execute(text(f"CREATE TABLE {name} (step VARCHAR(16))"))
+    connection.commit()
+    with pytest.raises(Misuse, match="ended inside"), fenced.transaction(connection, (name, 5)):
+        connection.commit()
+        with connection.begin_twophase() as phases:
+            connection.execute(text(f"INSERT INTO {name} VALUES ('not fenced')"))  # noqa: S608
+            phases.prepare()
+    with fenced.transaction(connection, (name, 5)):
+        assert connection.execute(text(f"SELECT step FROM {name}")).all() == []  # noqa: S608
+    with connection.begin_twophase():  # as good as ever
+        connection.execute(text("SELECT 1"))
+    connection.execute(text(f"DROP TABLE {name}"))
+    close_with_engine(connection)
 
 
 def test_scoped_sessions_are_guarded(tmp_path: Path) -> None:

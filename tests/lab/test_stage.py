@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.lab.app import Lab, asked, digest
 from holdfast.lab.scenarios import FENCES, SCENARIOS
 from holdfast.lab.stage import Setup, run
 from holdfast.lab.stores import STORES
+from holdfast.testing.history import ACQUIRE, CRASHED, DONE, GRANTED, WRITE, History, Note, Operation
 
 from .records import keep_one
 
@@ -55,6 +57,17 @@ def test_two_believe_and_looking_first_does_not_help(scenario: str) -> None:
 def test_a_leader_that_looks_loses_less_than_one_that_does_not() -> None:
     for careless, careful in zip(runs("leader", checks=False), runs("leader", checks=True), strict=True):
         assert careful["lost"] < careless["lost"]
+
+
+@pytest.mark.parametrize("store", ["etcd", "consul"])
+def test_a_store_whose_own_leader_is_cut_off_goes_on_under_another_and_nothing_is_lost(store: str) -> None:
+    """What a majority is for: the harm comes from those who hold the lock."""
+    for seed in SEEDS:
+        setup, _ = asked({"scenario": "pause", "store": store, "seed": str(seed), "do": "depose:store:0.3:2"})
+        out = run(setup)["outcome"]
+        assert (out["lost"], out["balance"], out["acknowledged"]) == (0, 20, 20)
+    with pytest.raises(Misuse):
+        asked({"scenario": "pause", "store": "memory", "do": "depose:store:0.3:2"})
 
 
 @pytest.mark.parametrize(("scenario", "setting"), [("fair", "fair"), ("herd", "bells")])
@@ -176,6 +189,34 @@ def test_a_history_of_verify_is_the_same_kind_of_tape(tmp_path: Any) -> None:
     assert tape["lanes"] == ["a", "b", "storage"]
     assert {one["kind"] for one in tape["spans"]} >= {"holds", "waits"}
     assert tape["about"] == {"store": "memory", "seed": 1, "workers": 2, "ttl": 2.0, "fenced": False}
+
+
+def _planted(note: str, processes: int, final: int) -> dict[str, Any]:
+    from holdfast.lab.record import recorded
+
+    history = History()
+    for number in range(2500):
+        who, token = f"w{number % processes}", number + 1
+        history.operations += [
+            Operation(who, ACQUIRE, "x.1", number, number + 0.5, GRANTED, f"h{number}", token),
+            Operation(who, WRITE, "x.1", number + 0.5, number + 0.6, DONE, "", token, value=((f"u{number}", token),)),
+        ]
+    whose = "w0" if note == CRASHED else "servers"
+    history.notes = [Note(float(number), whose, note, detail="for 1.5 s") for number in range(20_000)]
+    history.final = {"x.1": tuple((f"z{number}", number) for number in range(final))}
+    return recorded(history, {})
+
+
+@pytest.mark.parametrize(
+    ("note", "processes", "final"), [(CRASHED, 1, 0), ("fault pause", 2500, 0), (CRASHED, 1, 20_000)]
+)
+def test_a_history_that_somebody_wrote_to_keep_us_busy_does_not(note: str, processes: int, final: int) -> None:
+    """A file of two megabytes was minutes, or two gigabytes."""
+    worked = time.process_time()
+    tape = _planted(note, processes, final)
+    assert time.process_time() - worked < 5
+    assert len(tape["spans"]) + len(tape["events"]) < 50_000
+    assert tape["outcome"]["lost"] == 25_000
 
 
 # ---- mistakes in the laboratory itself, which the tests above find

@@ -231,6 +231,29 @@ MUTANTS += [
         POST + "test_messages_of_a_key_that_was_given_up_stay_in_the_queue[redis]",
     ),
     Mutant(
+        "a letter of nobody's ends the serving of all",
+        "lockfree/mailbox/remote.py",
+        (("    except Misuse as error:  # nobody's", "    except ZeroDivisionError as error:  # nobody's"),),
+        POST + "test_a_letter_of_nobodys_does_not_end_the_serving_of_all[redis]",
+    ),
+    Mutant(
+        "an answer goes wherever a letter says",
+        "lockfree/mailbox/letters.py",
+        (('if to != "" and not (', "if False and not ("),),
+        POST + "test_a_letter_of_nobodys_does_not_end_the_serving_of_all[redis]",
+    ),
+    Mutant(
+        "an answer that cannot be written down ends the serving of all",
+        "lockfree/mailbox/remote.py",
+        (
+            (
+                "        except Misuse as error:  # what cannot",
+                "        except ZeroDivisionError as error:  # what cannot",
+            ),
+        ),
+        POST + "test_nor_does_an_answer_that_cannot_be_written_down[redis]",
+    ),
+    Mutant(
         "an actor's failure that is taken for a refusal",
         "lockfree/mailbox/aio.py",
         (("                    reply.begun = True\n", ""),),

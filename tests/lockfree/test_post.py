@@ -32,6 +32,14 @@ mailbox.serve(queue, mailbox.Mailboxes(Counter, on_failure=lambda *_: None))
 """
 
 
+class Hostile(Counter):
+    """Says what cannot be written down."""
+
+    def receive(self, message: Any) -> Any:
+        odd: dict[Any, Any] = {"nan": float("nan"), "set": {1}, "long": "x" * 2_000_000, "well": "well"}
+        return odd[message] if message in odd else super().receive(message)
+
+
 @pytest.fixture
 def queue(database: Database) -> partition.Queue:
     made = partition.Queue(database.connect(), f"post:{time.time_ns()}", partitions=4, ttl=2)
@@ -73,9 +81,55 @@ def test_an_ask_that_nobody_handles_in_time_is_withdrawn(database: Database, que
         assert boxes.ask("a", 0) == 1
     with pytest.raises(Misuse, match="needs a timeout"):
         post.ask("a", 1, timeout=None)  # type: ignore[arg-type]
-    queue.put("a", "no letter")
-    with mailbox.Mailboxes(Counter) as boxes, pytest.raises(Misuse, match="no message of a Post"):
-        mailbox.serve(queue, boxes, timeout=0)
+
+
+def foreign(name: str) -> list[Any]:
+    """Nobody's letters; the last ones would have the answer put elsewhere."""
+    letter = {"message": 1, "reply_to": "", "until": 0.0}
+    elsewhere = [
+        5,
+        ["x"],
+        name,
+        f"{name}/reply/",
+        f"{name}/reply/{'g' * 16}",
+        "/reply/0123456789abcdef",
+        "other",
+        "x" * 5000,
+    ]
+    shapes: list[Any] = ["no letter", None, 7, [], {}, {**letter, "until": "soon"}, {**letter, "until": 10**400}]
+    return [*shapes, *({**letter, "until": time.time() + 60, "reply_to": to} for to in elsewhere)]
+
+
+def test_a_letter_of_nobodys_does_not_end_the_serving_of_all(database: Database, queue: partition.Queue) -> None:
+    """It would come again, wherever the queue is served next, and end that too."""
+    failed: list[Any] = []
+    letters = foreign(queue._line.name)
+    for one in letters:
+        queue.put("a", one)
+    mailbox.Post(queue).tell("a", 1)
+    with mailbox.Mailboxes(Counter, on_failure=lambda *told: failed.append(told)) as boxes:
+        assert mailbox.serve(queue, boxes, timeout=0) == len(letters) + 1
+        assert boxes.ask("a", 0) == 1
+    assert [(key, data, type(error)) for key, data, error in failed] == [("a", one, Misuse) for one in letters]
+    assert queue.waiting() == 0
+
+
+def test_nor_does_an_answer_that_cannot_be_written_down(database: Database, queue: partition.Queue) -> None:
+    def serve() -> None:
+        mine = Database(database.driver, database.address, database.runner)
+        with mailbox.Mailboxes(Hostile) as boxes:
+            mailbox.serve(partition.Queue(mine.connect(), queue._line.name, partitions=4, ttl=2), boxes, timeout=2)
+        mine.close()
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    post = mailbox.Post(queue)
+    for message in ("nan", "set", "long"):
+        with pytest.raises(HoldfastError, match="in another process, failed: Misuse"):
+            post.ask("a", message)
+    assert post.ask("a", "well") == "well"
+    serving.join(30)
+    assert not serving.is_alive()
 
 
 def test_in_asyncio_with_the_same_names(database: Database, queue: partition.Queue) -> None:
@@ -85,14 +139,17 @@ def test_in_asyncio_with_the_same_names(database: Database, queue: partition.Que
         other = Database(f"{database.driver}-async", database.address, database.runner)
         connections = [await _connect(other) for _ in range(2)]
         asking, serving = (partition.aio.Queue(one, name, partitions=4, ttl=2) for one in connections)
-        async with mailbox.aio.Mailboxes(Counter, on_failure=lambda *_: None) as boxes:
+        async with mailbox.aio.Mailboxes(Hostile, on_failure=lambda *_: None) as boxes:
             task = asyncio.ensure_future(mailbox.aio.serve(serving, boxes, timeout=1))
             post = mailbox.aio.Post(asking)
             await post.tell("a", 5)
             assert await post.ask("a", 1) == 6
             with pytest.raises(HoldfastError, match="RuntimeError"):
                 await post.ask("a", "fail")
-            assert await task == 3
+            await asking.put("a", "no letter")
+            with pytest.raises(HoldfastError, match="failed: Misuse"):
+                await post.ask("a", "nan")
+            assert await task == 5
         for one in connections:
             await (one.aclose() if hasattr(one, "aclose") else one.close())
 

@@ -14,10 +14,35 @@ REPETITION = "test_a_release_that_arrives_in_the_middle_of_its_own_repetition_is
 CLAIMED = "test_a_claim_that_arrives_when_its_repetition_has_come_and_gone_does_not_stay[free-threads]"
 POOL, WIRE = "stores/kit/hands.py", "stores/postgresql/wire.py"
 
+DOUBTS, DOUBTED = "stores/kit/doubts.py", "tests/stores/kit/test_doubts.py::"
+SILENT = "test_one_connection_that_falls_silent_keeps_nobody_out_and_nobody_in"
+PAUSED = "tests/stores/redis/test_silence.py::test_what_newcomers_are_told_while_writes_are_paused_says_nothing"
 ADDRESSES = "tests/stores/test_several_addresses.py::"
 ALARM, AGAIN, ALARMS = "stores/kit/alarm.py", "stores/kit/again.py", "tests/stores/kit/test_alarm.py::"
 
 MUTANTS = [
+    Mutant(
+        "Redis in asyncio: after a question that was interrupted, everybody is given the answer of another",
+        "stores/redis/pipe.py",
+        (
+            (
+                "                self._watch()\n        except BaseException:\n            self._interrupted()\n",
+                "                self._watch()\n        except BaseException:\n",
+            ),
+        ),
+        "tests/stores/redis/test_interrupted_pipe.py::test_no_answer_is_given_to_another",
+    ),
+    Mutant(
+        "Redis in asyncio: whose answer was lost in an interruption is waited for",
+        "stores/redis/pipe.py",
+        (
+            (
+                "            self._updated(count)\n        except BaseException:\n            self._interrupted()\n",
+                "            self._updated(count)\n        except BaseException:\n",
+            ),
+        ),
+        "tests/stores/redis/test_interrupted_pipe.py::test_no_answer_is_given_to_another",
+    ),
     Mutant(
         "PostgreSQL: an ear that no thread reads is kept, and with it all that anybody is told",
         "stores/postgresql/ear.py",
@@ -73,7 +98,7 @@ MUTANTS = [
     Mutant(
         "it is tried again where nobody can be reached",
         AGAIN,
-        (("            except Unreachable:\n                raise\n", ""),),
+        (("            except Unreachable:\n                if", "            except EOFError:\n                if"),),
         ALARMS + "test_nobody_is_asked_again_where_nobody_can_be_reached",
     ),
     Mutant(
@@ -230,7 +255,7 @@ MUTANTS = [
     ),
     Mutant(
         "a server that hangs up at once is a mistake of the user",
-        "stores/mysql/connection.py",
+        "stores/mysql/connections.py",
         (('if "socket instance" in str(error):', "if False:"),),
         "tests/stores/mysql/test_dialling.py",
     ),
@@ -238,7 +263,7 @@ MUTANTS = [
         "who would not wait waits for a silent server to take it back",
         "cli/run.py",
         (("FIND_OUT if isinstance(error, Unavailable) else CLOSING", "CLOSING"),),
-        "tests/cli/test_exit_codes.py::test_a_silent_server_does_not_keep_who_would_not_wait[redis]",
+        "tests/cli/test_exit_codes.py::test_nor_does_one_that_falls_silent_when_it_has_let_us_in",
     ),
     Mutant(
         "where a slot was found is not remembered",
@@ -291,7 +316,7 @@ MUTANTS = [
     ),
     Mutant(
         "a claim that a node hung up on is given back once",
-        "stores/redlock/answers.py",
+        "stores/redlock/fan.py",
         (("            self.question.broken()\n", "            pass\n"),),
         "tests/stores/redlock/test_leaving.py::"
         "test_a_claim_that_arrives_at_a_node_when_all_is_over_does_not_stay[asyncio]",
@@ -334,13 +359,13 @@ MUTANTS = [
     ),
     Mutant(
         "a release that arrived twice is a loss, on Redlock",
-        "stores/redlock/answers.py",
+        "stores/redlock/fan.py",
         (("if answer == 0 and question.leaving and", "if False and"),),
         "tests/conformance/test_redlock.py::TestRedlock::" + RELEASE,
     ),
     Mutant(
         "a release that arrived twice is a loss, on Redlock in asyncio",
-        "stores/redlock/answers.py",
+        "stores/redlock/fan.py",
         (("if answer == 0 and question.leaving and", "if False and"),),
         "tests/conformance/test_redlock.py::TestRedlock::" + RELEASE.replace("threads", "asyncio"),
     ),
@@ -361,6 +386,71 @@ MUTANTS = [
         WIRE,
         (("self._rows.pop(name, None)", "del self._rows[name]"),),
         CONNECTIONS + "test_two_who_waited_for_a_row_may_leave_together",
+    ),
+    Mutant(
+        "whoever was lent a connection that fell silent waits there for all of the time",
+        DOUBTS,
+        (
+            (
+                "            self._rests_until = 0.0\n            return found\n",
+                "            found.close()\n            return None\n",
+            ),
+        ),
+        "tests/conformance/test_redis.py::TestRedis::" + SILENT + "[threads]",
+    ),
+    Mutant(
+        "nobody asks about the connection that all tasks share",
+        "stores/redis/pipe.py",
+        (("            doubted(self)\n", "            pass\n"),),
+        "tests/conformance/test_redis.py::TestRedis::" + SILENT + "[asyncio]",
+    ),
+    Mutant(
+        "a renewal is waited for on a connection that fell silent",
+        "stores/redis/wire.py",
+        (("            one.doubt(deadline)\n", "            pass\n"),),
+        "tests/conformance/test_redis.py::TestRedis::test_a_renewal_on_a_connection_that_falls_silent_is_known_in_time[threads]",
+    ),
+    Mutant(
+        "everybody asks a silent server whether it is there, again and again",
+        DOUBTS,
+        (("or self.rest or", "or"),),
+        DOUBTED + "test_of_many_at_once_one_asks_and_the_others_believe_it",
+    ),
+    Mutant(
+        "what was on its way is not waited for",
+        DOUBTS,
+        (("            if spoke:\n", "            if False:\n"),),
+        DOUBTED + "test_what_was_on_its_way_is_heard_and_the_newcomer_is_sent_home",
+    ),
+    Mutant(
+        "PostgreSQL: who waits for a row is taken for stuck",
+        WIRE,
+        (("        if not at_work:\n", "        if True:\n"),),
+        "tests/stores/postgresql/test_silence.py::test_who_waits_for_a_row_is_not_taken_for_stuck",
+    ),
+    Mutant(
+        "MySQL: who waits for a row is taken for stuck",
+        "stores/mysql/conversation.py",
+        (("        if all(command", "        if True or all(command"),),
+        "tests/stores/mysql/test_silence.py::test_who_waits_for_a_row_is_not_taken_for_stuck",
+    ),
+    Mutant(
+        "Redis: whatever a newcomer is told is taken for a sign that the server is well",
+        "stores/redis/wire.py",
+        (("if not is_missing_script(reply):", "if False:"),),
+        PAUSED + "[in_a_thread-no room]",
+    ),
+    Mutant(
+        "Redis in asyncio: who is not let in takes the place of who was",
+        "stores/redis/shared_wire.py",
+        (("is_well = is_missing_script(", "is_well = bool("),),
+        PAUSED + "[in_a_loop-another password]",
+    ),
+    Mutant(
+        "of etcd's and Consul's connections, one that falls silent is waited for",
+        "stores/kit/pool.py",
+        (("while self._answers is not None and (left", "while self._answers is None and (left"),),
+        DOUBTED + "test_where_there_is_one_server_it_is_asked_on_another_connection[etcd]",
     ),
 ]
 

@@ -11,11 +11,35 @@ from .spoiling import SUITE, Mutant, must_be_clean, must_be_found
 REFUSED_LOGIN = "test_a_store_that_refuses_the_login_is_not_asked_again_and_keeps_nobody_waiting"
 LOOKED_FOR = "test_what_has_left_is_not_told_as_a_failed_release_since_nobody_answers_when_it_is_looked_for_again"
 SCOPE, ENGINE, LEAVING = "tests/test_scope.py::", "tests/test_engine.py::", "tests/test_leaving.py::"
+THERE = "tests/stores/test_nobody_there.py::"
 INTERRUPTED, STARTING = "tests/test_interrupted.py::", "tests/drivers/test_starting.py::"
 LIFECYCLE, RENEWAL = "tests/test_lifecycle.py::", "tests/test_renewal.py::"
 ANY_LINE = SCOPE + "test_interrupted_at_any_line_a_lock_is_given_back_though_somebody_still_has_the_lease"
 
+REMEMBERED = "tests/test_recipes.py::test_what_is_wrong_is_refused_also_when_something_equal_was_right_a_moment_ago"
+
 MUTANTS = [
+    Mutant(
+        "the key of a decorator is remembered, and all that it belongs to",
+        "recipes.py",
+        (
+            ("    if key is not None:\n        # Not", "    if False:\n        # Not"),
+            ("_known_ask(name, ttl, fair, reentrant, renew)", "_known_ask(name, ttl, fair, reentrant, renew, key)"),
+        ),
+        "tests/test_recipes.py::test_what_the_key_of_a_decorator_belongs_to_is_let_go_and_its_lease_with_it",
+    ),
+    Mutant(
+        "True is a number of seconds, since it is 1",
+        "recipes.py",
+        (("lru_cache(1024, typed=True)", "lru_cache(1024)"),),
+        f"{REMEMBERED}[wrong0]",
+    ),
+    Mutant(
+        "a name that is a list is told in the words of a dict",
+        "recipes.py",
+        (("    except TypeError:  # a list, say,", "    except ZeroDivisionError:  # a list, say,"),),
+        f"{REMEMBERED}[wrong4]",
+    ),
     Mutant(
         "a log that fails keeps a loss from being told",
         "events.py",
@@ -25,7 +49,7 @@ MUTANTS = [
     Mutant(
         "a renewer that sleeps in a loop that was closed",
         "renewal.py",
-        (("if due < self._wake_at or self._bell.gone:", "if due < self._wake_at:"),),
+        (("if due < self._wake_at or self._bell.asleep:", "if due < self._wake_at:"),),
         "tests/test_renewal.py::test_a_loop_that_was_closed_does_not_take_renewal_with_it",
     ),
     Mutant(
@@ -120,8 +144,8 @@ MUTANTS = [
     ),
     Mutant(
         "who was rung, and not answered, waits for another bell",
-        "engine.py",
-        (("                answer = None  # if this is not answered, ask again:", "                #"),),
+        "waiting.py",
+        (("            answer = None  # if this is not answered, ask again:", "            #"),),
         SUITE + "test_a_waiter_who_is_rung_and_not_answered_asks_again_and_does_not_wait_for_another_bell[threads-1]",
     ),
     # ---- scopes
@@ -289,13 +313,13 @@ MUTANTS = [
     ),
     Mutant(
         "who is refused late has half a second more to find out why",
-        "engine.py",
+        "waiting.py",
         (("min(FIND_OUT / 2, timeout + FIND_OUT - waited)", "FIND_OUT / 2"),),
         LEAVING + "test_a_timeout_bounds_the_call_of_whoever_is_refused_by_a_slow_store",
     ),
     Mutant(
         "a waiter that asks for as long as it likes",
-        "engine.py",
+        "waiting.py",
         (
             (
                 "claim, ROUND if give_up is None else max(FIND_OUT / 2, min(ROUND, give_up + FIND_OUT - sent))",
@@ -357,6 +381,38 @@ MUTANTS = [
         "leaving.py",
         (("pause = await self.step(min(0.5, left))", "pause = await self.step(2.0)"),),
         LEAVING + "test_closing_asks_everybody_although_some_do_not_answer",
+    ),
+    # ---- a server that is not there
+    Mutant(
+        "what was never sent is taken back, and whoever ends waits for that",
+        "engine.py",
+        (('if getattr(self.store, "reached", True):', "if True:"),),
+        THERE + "test_a_thread_that_reached_nobody_has_nothing_to_take_back[redis]",
+    ),
+    Mutant(
+        "whoever was let in once is taken for one that never was",
+        "stores/kit/pool.py",
+        (("            self._reached = True\n", ""),),
+        THERE + "test_who_was_let_in_once_takes_back_what_it_asked_for[etcd]",
+    ),
+    Mutant(
+        "Redlock in asyncio: what follows when a node is there is taken for never sent",
+        "stores/redlock/shared.py",
+        (("node.wire.reached or node.pipe is not None", "node.wire.reached"),),
+        "tests/stores/redlock/test_connecting.py::test_who_is_asked_while_nodes_are_dialled_may_yet_be_told",
+    ),
+    Mutant(
+        "whoever only looks for the other kind of `with` is refused",
+        "scope.py",
+        (("class Mixed(TypeError, AttributeError):", "class Mixed(TypeError):"),),
+        SCOPE + "test_the_other_kind_of_with_is_refused_in_a_sentence_and_whoever_only_looks_finds_nothing",
+    ),
+    Mutant(
+        "that there was no time left is told, and not what was wrong",
+        "stores/kit/again.py",
+        (("                if driver.now() >= deadline:\n                    break\n", ""),),
+        "tests/stores/kit/test_alarm.py::"
+        "test_that_there_was_no_time_left_to_connect_is_not_told_instead_of_what_was_wrong",
     ),
 ]
 

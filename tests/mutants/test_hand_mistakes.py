@@ -16,7 +16,7 @@ MUTANTS = [
         "renewal.py",
         (
             (
-                "            if lease._state is HELD and (lease._due < self._wake_at or self._bell.gone):\n",
+                "            if lease._state is HELD and (lease._due < self._wake_at or self._bell.asleep):\n",
                 "            if False:\n",
             ),
         ),
@@ -24,8 +24,8 @@ MUTANTS = [
     ),
     Mutant(
         "a wait that never looks whether it is to be given up",
-        "engine.py",
-        (("                left = min(left, FIND_OUT / 2)\n", "                pass\n"),),
+        "waiting.py",
+        (("            left = min(left, FIND_OUT / 2)\n", "            pass\n"),),
         TERMS + "test_a_wait_is_given_up_when_another_thread_says_so",
     ),
     Mutant(

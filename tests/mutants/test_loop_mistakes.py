@@ -17,6 +17,8 @@ STRANDED = (
 LOOKED = "test_nothing_stays_open_of_loops_that_only_looked_nor_of_those_that_were_closed_late"
 KEEPS = "test_what_is_held_when_its_loop_ends_keeps_others_out_while_the_next_one_works"
 AT_ONCE = "test_a_second_loop_at_the_same_time_works_or_is_refused_by_name"
+SEVERAL = "tests/drivers/test_several_loops.py"
+NOT_CANCELLED = "test_who_waits_in_a_loop_that_is_closed_and_was_not_cancelled_keeps_nobody_out"
 EVERY_TURN = "test_whoever_has_a_loop_for_every_turn_keeps_nobody_waiting"
 KEPT = ("    ends_with_this_loop(pipe, Pipe.disown)\n", "")  # else the next loop ends it before anybody is misled
 STAYS = "self.loop.create_future()\n        if not self.open:"
@@ -85,6 +87,89 @@ MUTANTS = [
         "drivers/loops.py",
         (("                except OSError:  # no", "                except ZeroDivisionError:  # no"),),
         "tests/drivers/test_loops_that_are_over.py::test_what_cannot_be_ended_now_is_ended_by_the_next",
+    ),
+    Mutant(
+        "who waits in a loop that was closed, and was not cancelled, stays in line",
+        "drivers/aio.py",
+        (("        self._end_calls()\n        end_what", "        end_what"),),
+        f"tests/conformance/test_etcd.py::TestEtcd::{NOT_CANCELLED}[asyncio]",
+    ),
+    Mutant(
+        "and of one that was closed late",
+        "drivers/aio.py",
+        (("            self.tidy_up()  # after one", "            pass  # after one"),),
+        "tests/drivers/test_loops_that_are_over.py::test_who_waited_in_a_loop_that_was_closed_is_out_of_the_line",
+    ),
+    Mutant(
+        "who only watched in a loop that was closed is waited for",
+        "drivers/aio.py",
+        (("            self._before += (ref(bell._loop),)  #", "            pass  #"),),
+        "tests/drivers/test_loops_that_are_over.py::test_who_watched_in_a_loop_that_was_closed_is_not_waited_for",
+    ),
+    Mutant(
+        "what stands behind another awaitable is not found",
+        "drivers/standing.py",
+        (("    if type(at).__name__ in _WRAPPERS or", "    if"),),
+        "tests/drivers/test_loops_that_are_over.py::test_who_waited_in_a_loop_that_was_closed_is_out_of_the_line",
+    ),
+    Mutant(
+        "who is ended by the collector waits in the name of somebody else",
+        "aio.py",
+        (("            if type(error) is GeneratorExit and _is_gone(self, error):", "            if False:"),),
+        f"tests/conformance/test_postgresql.py::TestPostgreSQL::{NOT_CANCELLED}[asyncio]",
+    ),
+    Mutant(
+        "who closes a generator is taken for the collector",
+        "aio.py",
+        ((" and _came_through_a_coroutine(error)\n", "\n"),),
+        f"{SEVERAL}::test_whoever_closes_a_generator_finds_the_lock_free",
+    ),
+    Mutant(
+        "who runs a loop at the end of a generator is taken for the collector",
+        "aio.py",
+        ((" and _came_through_a_coroutine(error)\n", "\n"),),
+        f"{SEVERAL}::test_who_runs_a_loop_in_the_end_of_a_plain_generator_waits_for_the_release",
+    ),
+    Mutant(
+        "a loss is told in the loop of whoever renews",
+        "hearing.py",
+        ((" and loop.is_running():", " and False:"),),
+        f"{SEVERAL}::test_a_loss_is_heard_of_in_the_loop_that_waits_for_it[in_a_body]",
+    ),
+    Mutant(
+        "who waits for a loss is woken by his own loop alone",
+        "hearing.py",
+        (("            bell.ring()\n", "            bell._heard()\n"),),
+        f"{SEVERAL}::test_a_loss_is_heard_of_in_the_loop_that_waits_for_it[for_the_release]",
+    ),
+    Mutant(
+        "a lease is left to a loop that does not run",
+        "renewal.py",
+        (("due < self._wake_at or self._bell.asleep:  #", "due < self._wake_at or self._bell.gone:  #"),),
+        f"{SEVERAL}::test_what_is_relied_on_in_the_next_loop_is_renewed_there[beside_another-stopped]",
+    ),
+    Mutant(
+        "a lease that is entered is left to the loop that is over",
+        "aio.py",
+        (
+            (
+                "        self._engine.renewer.go_on()\n        self._enter(With).body = Body([self])",
+                "        self._enter(With).body = Body([self])",
+            ),
+        ),
+        f"{SEVERAL}::test_what_is_relied_on_in_the_next_loop_is_renewed_there[in_its_body-closed]",
+    ),
+    Mutant(
+        "a lease whose loss is waited for is left to the loop that is over",
+        "aio.py",
+        (("            self._lease._engine.renewer.go_on()\n", ""),),
+        f"{SEVERAL}::test_what_is_relied_on_in_the_next_loop_is_renewed_there[beside_a_watch-closed]",
+    ),
+    Mutant(
+        "a loop that goes on leaves its leases to another that does not",
+        "renewal.py",
+        (("self._bell is None or not self._bell.asleep:", "True:"),),
+        f"{SEVERAL}::test_a_loop_that_goes_on_after_another_renews_again",
     ),
     Mutant(
         "an attempt that is over is kept for ever",

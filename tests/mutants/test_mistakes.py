@@ -51,11 +51,11 @@ MUTANTS = [
     ),
     Mutant(
         "no second look after waiting",
-        "engine.py",
+        "waiting.py",
         (
             (
-                "= True\n                answer = await self.store.claim(\n",
-                "= True\n                answer = Grant(claim, 1, claim.ttl) or (\n",
+                "= True\n            answer = await engine.store.claim(\n",
+                "= True\n            answer = Grant(claim, 1, claim.ttl) or (\n",
             ),
         ),
         "tests/test_engine.py::test_after_waiting_it_is_asked_again_and_never_assumed",
@@ -146,10 +146,10 @@ MUTANTS = [
     ),
     Mutant(
         "entering without the lock",
-        "engine.py",
+        "waiting.py",
         (
             (
-                "raise await self._not_acquired(claim, timeout, now() - started)",
+                "raise await not_acquired(engine, claim, timeout, now() - started)",
                 "return Grant(claim, 1, claim.ttl), started",
             ),
         ),

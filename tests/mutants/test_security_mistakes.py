@@ -106,15 +106,75 @@ MUTANTS = [
     ),
     Mutant(
         "a reply without a bound",
-        "stores/redis/replies.py",
+        "stores/redis/bounds.py",
         (("if self._size > most:", "if False:"),),
         ROGUE + "test_a_reply_has_a_bound_and_the_next_one_has_it_anew",
     ),
     Mutant(
         "a list without a bound",
-        "stores/redis/replies.py",
-        (("if _LONG_LIST.search(self._tail + data):", "if False:"),),
+        "stores/redis/bounds.py",
+        (("if self.listed * _LEAST > most:", "if False:"),),
         ROGUE + "test_a_long_list_is_seen_in_whatever_pieces_it_is_told",
+    ),
+    Mutant(
+        "lists that are told in two pieces are not seen",
+        "stores/redis/bounds.py",
+        (("self._tail = seen[-3:]", 'self._tail = b""'),),
+        ROGUE + "test_a_long_list_is_seen_in_whatever_pieces_it_is_told",
+    ),
+    Mutant(
+        "only the longest of lists in lists is looked at",
+        "stores/redis/bounds.py",
+        (("self.listed += count", "self.listed = max(self.listed, count)"),),
+        ROGUE + "test_lists_are_counted_once_each_in_whatever_pieces_they_are_told",
+    ),
+    Mutant(
+        "a list behind a text that has no end",
+        "stores/redis/bounds.py",
+        (('if data[at : at + 2] != b"\\r\\n":', "if False:"),),
+        ROGUE + "test_a_long_list_behind_a_text_that_does_not_end_is_seen",
+    ),
+    Mutant(
+        "a list is one only at the beginning of a line",
+        "stores/redis/bounds.py",
+        (('rb"[*%~>|][0-9]{3}"', 'rb"(?:^|\\n)[*%~>|][0-9]{3}"'),),
+        ROGUE + "test_a_long_list_behind_a_text_that_does_not_end_is_seen",
+    ),
+    Mutant(
+        "a number of a list that was cut is an answer, in asyncio",
+        "stores/redis/pipe.py",
+        (("and waiting and self._bounds.between:", "and waiting and not reader.has_data():"),),
+        ROGUE + "test_a_number_in_a_list_is_no_answer_however_the_list_is_cut_in_asyncio",
+    ),
+    Mutant(
+        "a number of a list that was cut is an answer, in threads",
+        "stores/redis/connection.py",
+        (("and self._bounds.between and", "and not self._reader.has_data() and"),),
+        ROGUE + "test_nor_in_threads",
+    ),
+    Mutant(
+        "what the environment requires of a PostgreSQL is weakened",
+        "stores/postgresql/url.py",
+        ((' and not _default("require_auth"):', ":"),),
+        "tests/security/test_postgresql.py::test_what_the_environment_requires_of_the_server_is_not_weakened",
+    ),
+    Mutant(
+        "a history of somebody else's writes to the terminal as it likes",
+        "cli/verify.py",
+        (('f"{line(fault)} {count}"', 'f"{fault} {count}"'),),
+        "tests/verify/test_parts.py::test_what_somebody_elses_history_says_is_shown_as_text",
+    ),
+    Mutant(
+        "a ZooKeeper that greets a letter at a time is listened to for ever",
+        "stores/zookeeper/wire.py",
+        (("boot_time() + patience + max(patience, self._seconds / len(self.hosts))", "math.inf"),),
+        "tests/security/test_rogue_zookeeper.py::test_who_greets_a_letter_at_a_time_does_not_keep_us_from_the_other_hosts",
+    ),
+    Mutant(
+        "the holders of a lock are looked at again for each who waits",
+        "cli/story.py",
+        (("if other.name not in entered:", "if True:"),),
+        "tests/cli/test_story.py::test_two_crowds_that_wait_for_each_other_are_told_of_in_a_moment",
     ),
     Mutant(
         "a password in clear text, if it is asked for",
@@ -323,6 +383,41 @@ MUTANTS = [
         "tests/dashboard/test_told.py::test_what_is_for_this_machine_goes_through_no_proxy",
     ),
     Mutant(
+        "a session that nobody has signed opens the dashboard",
+        "dashboard/access.py",
+        (
+            (
+                'if not hmac.compare_digest(signature.encode(), self._signed(f"session {said}").encode()):',
+                "if not signature:",
+            ),
+        ),
+        "tests/dashboard/test_http.py::test_a_session_that_we_did_not_give_or_that_is_over_is_none",
+    ),
+    Mutant(
+        "a session has no end",
+        "dashboard/access.py",
+        (("len(ends) < 15 and int(ends) > time.time()", "len(ends) < 15"),),
+        "tests/dashboard/test_http.py::test_a_session_that_we_did_not_give_or_that_is_over_is_none",
+    ),
+    Mutant(
+        "a session of another token is as good",
+        "dashboard/access.py",
+        (("token.plain.encode(), b", "b'', b"),),
+        "tests/dashboard/test_http.py::test_every_worker_knows_a_session_and_so_does_the_server_after_a_restart",
+    ),
+    Mutant(
+        "what is left is counted down, though nobody has looked",
+        "dashboard/page/pieces.js",
+        (("rest > 0 ? unseen(store) :", "rest > 0 ? false :"),),
+        "tests/dashboard/test_browser_live.py::test_a_ttl_is_run_out_only_if_somebody_has_looked_since",
+    ),
+    Mutant(
+        "an eviction that somebody in between did not answer is told as one that was not done",
+        "dashboard/page/state.js",
+        (("catch { throw new TypeError(", "catch { throw new Error("),),
+        "tests/dashboard/test_browser_live.py::test_who_puts_out_and_is_not_answered_is_told_that_it_may_have_happened",
+    ),
+    Mutant(
         "every user of the machine puts holders out, by an application of one's own",
         "dashboard/__init__.py",
         (("if allow_evict and token is None and not mounted:", "if False:"),),
@@ -363,8 +458,8 @@ MUTANTS = [
         "a conversation with MySQL that does not end well",
         "stores/mysql/conversation.py",
         (
-            ("    @_understood\n    async def ask(", "    async def ask("),
-            ("    @_understood\n    async def dial(", "    async def dial("),
+            ("            except NONSENSE as error:\n", "            except ZeroDivisionError as error:\n"),
+            ('    @understood("MySQL", lambda conversation: conversation.target.shown())\n', ""),
         ),
         ROWS + "test_rows_of_another_shape_are_unavailable[mariadb-threads-lease]",
     ),
@@ -440,6 +535,12 @@ MUTANTS = [
         "tests/contrib/test_flask.py::test_what_makes_no_name_is_the_fault_of_who_sent_it",
     ),
     Mutant(
+        "a name as wide as a stranger says",
+        "decorating.py",
+        (("fill = _bounded(template)", "pass"),),
+        "tests/test_decorating.py::test_what_makes_no_name_is_refused_as_that_and_makes_no_long_text[wide]",
+    ),
+    Mutant(
         "a command is given the token of the dashboard",
         "cli/run.py",
         ((', "HOLDFAST_DASHBOARD_TOKEN": None}', "}"),),
@@ -450,8 +551,8 @@ MUTANTS = [
         Mutant(
             f"etcd listens for as long as something is said, in {world}",
             "stores/etcd/wire.py",
-            (("                if self._driver.now() >= deadline:", "                if False:"),),
-            f"tests/stores/etcd/test_pings.py::test_pings_without_an_end_end_with_the_deadline_in_{world}",
+            (("                if heard >= deadline:", "                if False:"),),
+            f"tests/stores/etcd/test_pings.py::test_pings_without_an_end_end_with_the_deadline[{world}]",
         )
         for world in ("threads", "asyncio")
     ),
@@ -463,7 +564,7 @@ MUTANTS = [
     ),
     Mutant(
         "half a greeting of MySQL is a mistake of the user's",
-        "stores/mysql/connection.py",
+        "stores/mysql/connections.py",
         (
             (
                 'raise Unavailable(f"what answers at {target.shown()} does',
@@ -474,7 +575,7 @@ MUTANTS = [
     ),
     Mutant(
         "half a greeting of MySQL is a mistake of the user's, in asyncio",
-        "stores/mysql/connection.py",
+        "stores/mysql/connections.py",
         (
             (
                 'raise Unavailable(f"what answers at {target.shown()} does',

@@ -270,7 +270,7 @@ MUTANTS = [
         "what acquire returns is no coroutine",
         "aio.py",
         (
-            ("class Acquiring(Coroutine[Any, Any, M]):", "class Acquiring(Generic[M]):"),
+            ("class Acquiring(Coroutine[Any, Any, M], AsyncExits):", "class Acquiring(Generic[M], AsyncExits):"),
             ("    def throw(self, *error: Any)", "    def thrown(self, *error: Any)"),
         ),
         MEMORY + "test_what_acquire_returns_may_be_made_a_task[asyncio]",

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,26 @@ QUIET = {
 }
 
 
-def rule_test(series: list[str], alert: str, query: str) -> str:
+# Seven losses of long ago, and Prometheus was away, or the process could not be reached, or one of both is new.
+COUNTED = {
+    "HoldfastLockLost": f"lock_losses_total{{{LABELS}}}",
+    "HoldfastFenceRefused": 'lock_fence_refusals_total{lock_name="report"}',
+    "HoldfastRenewalLate": f'lock_renewals_total{{{LABELS},outcome="late"}}',
+    "HoldfastReleaseFailed": f"lock_release_failures_total{{{LABELS}}}",
+}
+UP = 'up{job="jobs",instance="one"}'
+GAPS = {
+    "Prometheus was away": ("7x10 _x30 7x30", "1x10 _x30 1x30", "is quiet"),
+    "the process was not reached": ("7x10 _x30 7x30", "1x10 0x29 1x30", "is quiet"),
+    "it happened while Prometheus was away": ("7x10 _x30 8x30", "1x10 _x30 1x30", "fires"),
+    "it happened while the process was not reached": ("7x10 _x30 8x30", "1x10 0x29 1x30", "fires"),
+    "the process is new": ("_x41 1x30", "1x80", "fires"),
+    "Prometheus is new": ("_x41 7x30", "_x41 1x30", "is quiet"),
+}
+AFTER_THE_GAP = range(41, 60)
+
+
+def rule_test(series: list[str], alert: str, query: str, minutes: Iterable[int] = ()) -> str:
     given = [{"series": name, "values": values} for name, _, values in (one.rpartition(": ") for one in series)]
     samples = [{"labels": "{}", "value": 1}] if query == "fires" else []
     asked = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})'
@@ -150,7 +169,8 @@ def rule_test(series: list[str], alert: str, query: str) -> str:
         "interval": "1m",
         "input_series": given,
         "promql_expr_test": [
-            {"expr": asked, "eval_time": "20m" if "x20" in series[0] else "5m", "exp_samples": samples}
+            {"expr": asked, "eval_time": f"{minute}m", "exp_samples": samples}
+            for minute in minutes or [20 if "x20" in series[0] else 5]
         ],
     }
     return json.dumps({"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": [test]})  # JSON is YAML
@@ -174,6 +194,20 @@ def test_an_alert_fires_when_it_should_and_not_otherwise(
 ) -> None:
     (tmp_path / "alerts.yml").write_text(printed("alerts", capsys))
     (tmp_path / "test.yml").write_text(rule_test(series, alert, expected))
+    prometheus.promtool("test", "rules", "test.yml", folder=tmp_path)
+
+
+@pytest.mark.parametrize("alert", list(COUNTED))
+@pytest.mark.parametrize("gap", list(GAPS))
+def test_after_a_gap_an_alert_fires_for_what_is_new_and_for_nothing_old(
+    alert: str, gap: str, prometheus: Prometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values, up, expected = GAPS[gap]
+    minutes = AFTER_THE_GAP[:9] if expected == "fires" else AFTER_THE_GAP
+    (tmp_path / "alerts.yml").write_text(printed("alerts", capsys))
+    (tmp_path / "test.yml").write_text(
+        rule_test([f"{COUNTED[alert]}: {values}", f"{UP}: {up}"], alert, expected, minutes)
+    )
     prometheus.promtool("test", "rules", "test.yml", folder=tmp_path)
 
 

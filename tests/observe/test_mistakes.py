@@ -78,7 +78,12 @@ MUTANTS = [
     Mutant(
         "ids that are not cut",
         "advice/observed.py",
-        (("    wanted = {name, template(name)}\n", "    wanted = {name}\n"),),
+        (
+            (
+                "    wanted = {name, template(name), Names()(name)}  # the last: as our own exporters call it\n",
+                "    wanted = {name}\n",
+            ),
+        ),
         ADVICE + "test_one_name_is_not_mixed_with_another_and_ids_are_one_name",
     ),
     Mutant(
@@ -205,19 +210,19 @@ MUTANTS = [
     ),
     Mutant(
         "a look that fails fails the lock",
-        "engine.py",
+        "waiting.py",
         (
             (
-                '        except HoldfastError:\n            return ""\n',
-                '        except ZeroDivisionError:\n            return ""\n',
+                '    except HoldfastError:\n        return ""\n',
+                '    except ZeroDivisionError:\n        return ""\n',
             ),
         ),
         TRACES + "test_a_look_that_fails_costs_the_link_and_not_the_lock",
     ),
     Mutant(
         "nobody looks at what those inside carry",
-        "engine.py",
-        (('seen = "" if self.hook.carry is None else', 'seen = "" if self.hook.carry is not None else'),),
+        "waiting.py",
+        (('seen = "" if engine.hook.carry is None else', 'seen = "" if engine.hook.carry is not None else'),),
         TRACES + "test_a_wait_links_to_a_holder_in_another_process",
     ),
     Mutant(

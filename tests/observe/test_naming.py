@@ -34,3 +34,7 @@ def test_there_are_never_more_names_than_the_limit_however_they_are_made() -> No
 
 def test_a_long_name_is_cut() -> None:
     assert len(Names()("x" * 500)) == LONGEST
+
+
+def test_a_name_plays_no_tricks_with_the_terminal_of_who_looks_at_metrics() -> None:
+    assert Names()("a\x1b[2J\nb") == "a?[{n}J?b"

@@ -17,8 +17,8 @@ from psycopg import pq
 import holdfast
 from holdfast import Unavailable
 from holdfast.drivers.base import boot_time
-from holdfast.stores.etcd.channel import Channel
-from holdfast.stores.etcd.frames import END_HEADERS, HEADERS, KNOWN_AT_MOST, SETTINGS, frame
+from holdfast.stores.etcd.channel import END_HEADERS, HEADERS, SETTINGS, Channel, frame
+from holdfast.stores.etcd.headers import KNOWN_AT_MOST
 from holdfast.stores.postgresql.connection import FEW, BlockingConnection, Broken
 from holdfast.stores.postgresql.lane import Lane
 from holdfast.stores.postgresql.url import parse

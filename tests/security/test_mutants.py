@@ -17,14 +17,14 @@ from holdfast.stores.consul import book, replies, sessions
 from holdfast.stores.consul import keys as consul_keys
 from holdfast.stores.consul import looking as consul_looking
 from holdfast.stores.consul import wire as consul_wire
-from holdfast.stores.etcd import channel, frames
+from holdfast.stores.etcd import channel, headers
 from holdfast.stores.etcd import looking as etcd_looking
 from holdfast.stores.etcd import store as etcd_store
 from holdfast.stores.postgresql import connection as postgresql
 from holdfast.stores.postgresql import salted
+from holdfast.stores.redis import bounds as redis_bounds
 from holdfast.stores.redis import cluster, pipe, scanning
 from holdfast.stores.redis import connection as redis_connection
-from holdfast.stores.redis import replies as redis
 from holdfast.stores.zookeeper import line as zookeeper
 from holdfast.stores.zookeeper import looking as zookeeper_looking
 
@@ -117,8 +117,8 @@ MUTANTS = {
         parsers.test_http2_is_understood_or_the_connection_is_over,
     ),
     "etcd: all headers are remembered": Mutant(
-        frames,
-        frames.HeaderReader,
+        headers,
+        headers.HeaderReader,
         "read",
         " and len(self.known) < KNOWN_AT_MOST",
         "",
@@ -211,10 +211,10 @@ MUTANTS = {
         floods.test_what_a_redis_says_beyond_the_login_is_not_passed_over,
     ),
     "Redis: lists of any length": Mutant(
-        redis,
-        redis.Bounds,
-        "check",
-        "if _LONG_LIST.search(self._tail + data):",
+        redis_bounds,
+        redis_bounds._Words,
+        "read",
+        "if self.listed * _LEAST > most:",
         "if False:",
         parsers.test_an_answer_as_long_as_no_lock_has_is_refused_as_soon_as_it_is_announced,
     ),

@@ -20,7 +20,7 @@ from holdfast.stores.etcd import keys as etcd_keys
 from holdfast.stores.etcd import replies as etcd
 from holdfast.stores.etcd.channel import MOST, Channel, ChannelError
 from holdfast.stores.redis import replies as redis
-from holdfast.stores.redlock import answers as redlock
+from holdfast.stores.redlock import fan as redlock
 from holdfast.stores.redlock import quorum
 from holdfast.stores.zookeeper import line as zookeeper
 from holdfast.stores.zookeeper.records import told as zookeeper_told
@@ -354,8 +354,8 @@ def test_an_answer_as_long_as_no_lock_has_is_refused_as_soon_as_it_is_announced(
         consul.Reader().feed(b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n")
     with pytest.raises(ValueError, match="more than"):
         consul.Reader().feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n200000\r\n")
-    with pytest.raises(redis.ProtocolError, match="million"):
-        redis.Bounds().check(b"*10000000\r\n")
+    with pytest.raises(redis.ProtocolError, match="more elements"):
+        redis.Bounds(redis.Reader()).check(b"*10000000\r\n")
     channel = Channel(WHERE, tls=False)
     channel.call(b"/etcdserverpb.Watch/Watch", b"", ())
     channel.feed(frames.SettingsFrame(0).serialize() + _frame("headers", [(b":status", b"200")], b"", False, 1))

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -21,8 +22,8 @@ from holdfast.testing import servers
 
 
 @contextlib.contextmanager
-def rogue(got: list[bytes]) -> Iterator[int]:
-    """Says that it knows no TLS, and asks for the password in clear text."""
+def rogue(got: list[bytes], question: bytes = b"R" + struct.pack(">II", 8, 3)) -> Iterator[int]:
+    """Says that it knows no TLS, and asks for the password in clear text, or for something else."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -32,7 +33,7 @@ def rogue(got: list[bytes]) -> Iterator[int]:
                     if line.recv(8)[4:8] == struct.pack(">I", 80877103):
                         line.sendall(b"N")
                         line.recv(4096)
-                    line.sendall(b"R" + struct.pack(">II", 8, 3))
+                    line.sendall(question)
                     got.append(line.recv(4096))
 
     threading.Thread(target=serve, daemon=True).start()
@@ -55,6 +56,26 @@ def test_a_password_goes_in_clear_text_only_if_the_url_allows_it(options: str, s
         with contextlib.suppress(holdfast.HoldfastError), holdfast.connect(url) as locks:
             locks.lock("x").acquire(timeout=0)
     assert any(b"hunter2" in one for one in got) is sent
+
+
+@pytest.mark.skipif(psycopg.pq.version() < 160000, reason="an older libpq cannot be told")
+@pytest.mark.parametrize("way", ["PGREQUIREAUTH", "PGSERVICE"])
+def test_what_the_environment_requires_of_the_server_is_not_weakened(
+    way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ours is the least: who asks for more is given it."""
+    (tmp_path / "services").write_text("[ours]\nrequire_auth=scram-sha-256\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    monkeypatch.setenv(way, {"PGREQUIREAUTH": "scram-sha-256", "PGSERVICE": "ours"}[way])
+    asked_for_md5 = b"R" + struct.pack(">II", 12, 5) + b"salt"
+    got: list[bytes] = []
+    with (
+        rogue(got, asked_for_md5) as port,
+        holdfast.connect(f"postgresql://u:pw@127.0.0.1:{port}/db") as locks,
+        pytest.raises(holdfast.HoldfastError, match="scram-sha-256"),
+    ):
+        locks.lock("x").acquire(timeout=0)
+    assert not any(got)
 
 
 def test_it_says_what_to_do_instead() -> None:

@@ -88,3 +88,24 @@ def many_names() -> None:
 
 def test_a_walk_through_names_ends_in_time_though_each_answer_does() -> None:
     many_names()
+
+
+def test_who_greets_a_letter_at_a_time_does_not_keep_us_from_the_other_hosts() -> None:
+    """kazoo waits for each letter anew."""
+    came, there = threading.Event(), threading.Event()
+
+    def dribble(line: socket.socket) -> None:
+        came.set()
+        for letter in struct.pack(">i", 1 << 16) + bytes(1 << 16):
+            line.sendall(bytes([letter]))
+            time.sleep(0.05)
+
+    with rogue(dribble) as slow, rogue(lets_in(b"", said(PING), 0.5), speaks_first=True) as other:
+        client = Client(parse(f"zookeeper://{slow},{other}/x?timeout=0.5"), 2.0, lambda *_: there.set())
+        client.randomize_hosts = False  # the slow one first
+        client.start_async()
+        try:
+            assert came.wait(10)
+            assert there.wait(10)
+        finally:
+            client.end(keep=True)

@@ -51,7 +51,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ours() -> set[str]:
     return {
         file.relative_to(ROOT / "src").as_posix()
-        for package in ("holdfast", "holdfast_pytest")
+        for package in ("holdfast", "holdfast_command", "holdfast_pytest")
         for file in (ROOT / "src" / package).glob("**/*")
         if file.is_file() and "__pycache__" not in file.parts
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.testing import checkers
 from holdfast.testing.history import (
     ACQUIRE,
@@ -203,6 +205,17 @@ def test_overlaps_are_counted() -> None:
     assert (overlap.since, overlap.seconds, overlap.who) == (3.0, 0.5, ("a", "b"))
 
 
+def test_what_is_lent_twice_to_one_after_the_other_is_no_overlap() -> None:
+    first, second = (Operation("a", ACQUIRE, "lock", at, at, GRANTED, "h-a", 1) for at in (1.0, 2.0))
+    uses = [lock("a", CHECK, at, at, DONE, 1) for at in (1.5, 2.5)]
+    released = lock("a", RELEASE, 3.0, 3.1, LEFT)
+    assert not checkers.overlaps(history(first, uses[0], second, uses[1], released))
+    other = Operation("b", ACQUIRE, "lock", 2.4, 2.4, GRANTED, "h-b", 2)
+    late = lock("b", CHECK, 2.6, 2.6, DONE, 2)
+    [overlap] = checkers.overlaps(history(first, uses[0], second, uses[1], other, late, released))
+    assert (overlap.since, set(overlap.who)) == (2.4, {"a", "b"})
+
+
 def test_who_waits_too_long_after_the_healing_is_told_of() -> None:
     waits = Operation("a", ACQUIRE, "lock", 1.0, 20.0, GRANTED)
     assert list(checkers.check_liveness(history(waits), healed=5.0, within=10.0))
@@ -216,6 +229,23 @@ def test_a_release_must_wake_whoever_is_in_line() -> None:
     late, prompt = lock("b", CLAIM, 1.2, 1.3, GRANTED, 2), lock("b", CLAIM, 0.6, 0.7, GRANTED, 2)
     assert list(checkers.check_handoff(history(*story, late), healed=0.0, within=0.3))
     assert not list(checkers.check_handoff(history(*story, prompt), healed=0.0, within=0.3))
+
+
+def some(units: int, one: Operation) -> Operation:
+    one.units, one.capacity = units, 3
+    return one
+
+
+@pytest.mark.parametrize(("units", "waits", "found"), [(1, 2, True), (1, 3, False), (3, 1, False)])
+def test_a_downgrade_must_wake_whoever_is_in_line_if_there_is_room_for_all(units: int, waits: int, found: bool) -> None:
+    whole, fewer = some(3, lock("a", CLAIM, 0.0, 0.1, GRANTED, 1)), some(units, lock("a", CLAIM, 0.5, 0.6, GRANTED, 1))
+    waiting = some(waits, lock("b", CLAIM, 0.2, 0.3, PLACED))
+    late, prompt = (some(waits, lock("b", CLAIM, at, at + 0.1, GRANTED, 2)) for at in (1.2, 0.6))
+    assert bool(list(checkers.check_handoff(history(whole, waiting, fewer, late), healed=0.0, within=0.3))) is found
+    assert not list(checkers.check_handoff(history(whole, waiting, fewer, prompt), healed=0.0, within=0.3))
+    writer = some(3, lock("c", CLAIM, 0.25, OPEN, UNKNOWN))
+    told = history(whole, waiting, writer, fewer, late)
+    assert not list(checkers.check_handoff(told, healed=0.0, within=0.3)), "it may be ahead in line"
 
 
 def test_what_landed_after_its_release_may_be_in_the_way_where_a_clock_was_set_back() -> None:

@@ -307,6 +307,7 @@ FOUND = [
     (ETCD, 78),
     (ETCD, 1527),
     (ETCD, 1746),
+    (ETCD, 30196),
     (REDIS, 7),
     (REDIS, 1319),
     (REDIS, 1423),

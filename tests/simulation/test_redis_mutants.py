@@ -16,7 +16,7 @@ from holdfast.stores.redis.replies import Reply
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.shared_wire import SharedWire
 from holdfast.stores.redis.stream_pipe import StreamPipe
-from holdfast.stores.redis.wiring import Pipe
+from holdfast.stores.redis.wiring import DoubtedPipe
 from holdfast.testing.simulation import Fence
 from holdfast.testing.simulation.machines import on_machines
 from holdfast.testing.simulation.servers.redis.lua import lua
@@ -82,7 +82,7 @@ def answers_of_others() -> Iterator[None]:
             self._owed.popleft()[0].set_exception(error)
 
     async def late(
-        self: SharedWire, pipe: Pipe, requests: Sequence[bytes], deadline: float, within: float
+        self: SharedWire, pipe: DoubtedPipe, requests: Sequence[bytes], deadline: float, within: float
     ) -> list[Reply]:
         try:
             return await answers(self, pipe, requests, deadline, within)

@@ -370,7 +370,15 @@ say("parent")
 """.replace("\\\\n", "\\n")
 
 STORES = str(Path(sys.modules["holdfast.stores"].__file__ or "").parent)
-PURE = ("book.py", "entry.py", "replies.py", "requests.py", "keys.py", "url.py")  # nothing there can stay taken
+PURE = (
+    "book.py",
+    "bounds.py",
+    "entry.py",
+    "replies.py",
+    "requests.py",
+    "keys.py",
+    "url.py",
+)  # nothing there can stay taken
 
 
 def interrupted(line: int, action: Callable[[], object]) -> bool:

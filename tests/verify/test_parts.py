@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast.claim import ROUND
-from holdfast.engine import CLOSING, FIND_OUT
+from holdfast.cli import main
+from holdfast.engine import CLOSING
 from holdfast.errors import Misuse, StaleToken
 from holdfast.lab.record import opened
 from holdfast.testing.history import ACQUIRE, DONE, GRANTED, OPEN, READ, STALE, WRITE, Note
@@ -25,6 +26,7 @@ from holdfast.verify.plan import allowed, possible
 from holdfast.verify.register import Place, Register
 from holdfast.verify.report import page
 from holdfast.verify.ways import Ways, with_ports
+from holdfast.waiting import FIND_OUT
 
 from .test_checkers import ABOUT, an_acknowledged_update_is_gone, good, kept
 
@@ -95,6 +97,19 @@ def test_what_a_killed_worker_wrote_is_all_there_and_its_last_step_stays_open(tm
     assert (acquire.outcome, acquire.token, acquire.returned) == (GRANTED, 7, 2.0)
     assert (write.returned, write.value) == (OPEN, (("w0.1", 7),))
     assert [(note.what, note.token) for note in history.notes] == [("lost", 7)]
+
+
+def test_what_somebody_elses_history_says_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "\x1b]0;pwned\x07\x1b[2J\nAll promises were kept."
+    about = {**RUN, "store": evil, "library": evil, "fenced": False, "left out": {evil: evil, "x": 5}, "wrong": [evil]}
+    history = good()
+    history.notes.append(Note(1.0, evil, f"{FAULT}{evil}", detail=evil))
+    kept(history, about, tmp_path / "kept")
+    assert main(["verify", "--check", str(tmp_path / "kept")]) == 1
+    said = capsys.readouterr().out
+    assert said.count("pwned") == 6
+    assert not {"\x1b", "\x07"} & set(said)
+    assert "All promises were kept." not in said.splitlines()
 
 
 def test_every_step_is_on_file_before_it_is_taken(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from concurrent.futures import Future
 from contextlib import closing
 from functools import partial
 from http.client import HTTPException
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
 
 from ..drivers.starting import start
 from ..errors import Misuse, Unavailable
-from ..observe.naming import template
+from ..observe.naming import Names, template
 from ..secret import redacted
 
 _PATIENCE = 10.0
@@ -92,6 +93,7 @@ def observed(name: str, source: str) -> Observed:
                     _of_lines(name, source, text) if text.lstrip().startswith("{") else _of_metrics(name, source, text)
                 )
         with closing(sqlite3.connect(f"{Path(source).absolute().as_uri()}?mode=ro", uri=True)) as history:
+            history.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 20)  # of one value: it could make one of a gigabyte
             end = time.monotonic() + _PATIENCE  # what is called a table may be a view, and that has no end
             history.set_progress_handler(lambda: time.monotonic() > end, 100_000)
             rows = history.execute("SELECT seconds FROM events WHERE event = 'over' AND name = ? LIMIT 100000", (name,))
@@ -129,7 +131,7 @@ def _fetch(url: str, told: Future[bytes]) -> None:
 
 
 def _of_metrics(name: str, source: str, text: str) -> Observed:
-    wanted = {name, template(name)}
+    wanted = {name, template(name), Names()(name)}  # the last: as our own exporters call it
     samples = [one for one in _samples(text) if one[1].get("lock_name") in wanted]
 
     def counted(metric: str, **labels: str) -> float:
@@ -152,7 +154,7 @@ Sample = tuple[str, dict[str, str], float]
 
 def _samples(text: str) -> Iterator[Sample]:
     """Of Prometheus' text format, or OpenMetrics. What is not understood is passed over: others' metrics are in it too."""
-    for line in text.splitlines():
+    for line in StringIO(text):  # one after the other: as a list, short lines would take twenty times their room
         found = _SAMPLE.fullmatch(line.strip())
         if found is None or line.startswith("#"):
             continue
@@ -197,7 +199,7 @@ def _of_lines(name: str, source: str, text: str) -> Observed:
     """As `holdfast watch --json` and the dashboard's export write them."""
     seconds = [
         float(event["seconds"])
-        for event in map(_event, text.splitlines())
+        for event in map(_event, StringIO(text))
         if event.get("event") == "over" and event.get("name") == name and _is_amount(event.get("seconds"))
     ]
     return Observed(name, source, Spread.of(seconds))

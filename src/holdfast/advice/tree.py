@@ -12,11 +12,16 @@ from ..errors import Misuse
 from .words import ADVICE, ASKED, LIMITS, MEANS, TITLES, WHY
 
 STORES = ("sqlite", "postgresql", "mysql", "redis")
+LOCKS_ONLY = ("redlock", "etcd", "zookeeper", "consul")  # for them, a sample of locks alone; data is elsewhere
 # Where samples look for a store: a variable of the environment, and what to take without it.
 _URLS = {
     "postgresql": ("POSTGRESQL_URL", "postgresql://localhost/shop"),
     "mysql": ("MYSQL_URL", "mysql://root@localhost/shop"),
     "redis": ("REDIS_URL", "redis://localhost"),
+    "redlock": ("REDLOCK_URL", "redlock://a,b,c"),
+    "etcd": ("ETCD_URL", "etcd://localhost"),
+    "zookeeper": ("ZOOKEEPER_URL", "zookeeper://localhost"),
+    "consul": ("CONSUL_URL", "consul://localhost:8500"),
 }
 
 ALTERNATIVE, LOCK, REDESIGN = "no lock needed", "a lock", "this design needs changing"
@@ -103,13 +108,20 @@ def _check(key: str, answer: str) -> None:
 
 def missing(leaf: Leaf, store: str) -> bool:
     """Is there no sample for this end? A design that needs changing has none."""
-    return leaf.kind == REDESIGN or store not in STORES
+    return leaf.kind == REDESIGN or store not in (*STORES, *LOCKS_ONLY)
+
+
+def sampled(leaf: Leaf, store: str) -> str:
+    """Which store the sample is for: one that keeps locks and no data cannot have data in it."""
+    alone = (files(__package__ or "") / "samples" / f"{leaf.key}.py").is_file()
+    return store if alone or store not in LOCKS_ONLY else "sqlite"
 
 
 def sample(leaf: Leaf, store: str) -> str:
     """Python to run, for this end and that store; "" where code is not the answer."""
     if missing(leaf, store):
         return ""
+    store = sampled(leaf, store)
     folder = files(__package__ or "") / "samples"
     own = folder / f"{leaf.key}_{store}.py"
     if own.is_file():

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from ..advice import QUESTIONS, STORES, Leaf, Question, Step, sample, walk
-from ..advice.tree import ALTERNATIVE, LOCK, REDESIGN
+from ..advice.tree import ALTERNATIVE, LOCK, LOCKS_ONLY, REDESIGN, sampled
 from ..errors import Misuse
 from . import exits
 from .options import Options, Usage
@@ -23,6 +23,14 @@ _SCHEMES = {
     "redis": "redis",
     "rediss": "redis",
     "valkey": "redis",
+    "redlock": "redlock",
+    "redlocks": "redlock",
+    "etcd": "etcd",
+    "etcds": "etcd",
+    "zookeeper": "zookeeper",
+    "zookeepers": "zookeeper",
+    "consul": "consul",
+    "consuls": "consul",
 }
 _DRAWN = ("mermaid", "svg")
 
@@ -52,7 +60,7 @@ def advise(options: Options) -> int:
         raise Usage(_unanswered(end), "advise")
     if options.flag("code"):
         return _code(end, store)
-    _tell(steps, end, store, _elsewhere(options))
+    _tell(steps, end, store, _elsewhere(options, end, store))
     return exits.OK
 
 
@@ -88,10 +96,10 @@ def _scheme(options: Options) -> str:
     return str(url).partition(":")[0].partition("+")[0]
 
 
-def _elsewhere(options: Options) -> str:
-    """Why a sample is for another store than that of the URL, which keeps locks and no data that a sample could have."""
-    scheme = _scheme(options)
-    if options.get("store") is not None or not scheme or scheme in _SCHEMES:
+def _elsewhere(options: Options, leaf: Leaf, store: str) -> str:
+    """Why a sample is for another store than was asked for, which keeps locks and no data that a sample could have."""
+    scheme = options.get("store") or _scheme(options)
+    if not scheme or (scheme in _SCHEMES and sampled(leaf, store) == store):
         return ""
     return (
         f"{line(scheme)}:// keeps the locks: with HOLDFAST_URL set, connect() finds them there. Data, where there is any, is in "
@@ -103,8 +111,8 @@ def _store(options: Options) -> str:
     said = options.get("store")
     if said is None:
         return _SCHEMES.get(_scheme(options), "sqlite")
-    if said not in STORES:
-        raise Usage(f"--store is one of {', '.join(STORES)}, not {said!r}", "advise")
+    if said not in (*STORES, *LOCKS_ONLY):
+        raise Usage(f"--store is one of {', '.join((*STORES, *LOCKS_ONLY))}, not {said!r}", "advise")
     return str(said)
 
 
@@ -143,7 +151,7 @@ def _tell(steps: list[Step], leaf: Leaf, store: str, elsewhere: str) -> None:
     lines.append(f"What it does not give: {leaf.limits}")
     print(*wrapped(lines, sys.stdout), sep="\n")
     if code := sample(leaf, store):
-        print(f"\nFor {store} (as a file: the same command with --code):\n")
+        print(f"\nFor {sampled(leaf, store)} (as a file: the same command with --code):\n")
         if elsewhere:
             print(*wrapped([elsewhere], sys.stdout), sep="\n", end="\n\n")
         print("".join(f"    {line}" if line.strip() else line for line in code.splitlines(keepends=True)), end="")
@@ -161,7 +169,10 @@ def _code(leaf: Leaf, store: str) -> int:
 def _json(steps: list[Step], end: Leaf | Question, store: str) -> int:
     import json
 
-    found: dict[str, Any] = {"store": store, "steps": [step._asdict() for step in steps]}
+    found: dict[str, Any] = {
+        "store": store if isinstance(end, Question) else sampled(end, store),
+        "steps": [step._asdict() for step in steps],
+    }
     if isinstance(end, Question):
         found["question"] = {**end._asdict(), "answers": dict(end.answers), "flag": end.flag}
     else:

@@ -126,7 +126,8 @@ def _postgresql(url: str) -> tuple[Any, type[Exception]]:
 
 def _mysql(url: str) -> tuple[Any, type[Exception]]:
     driver = _driver("pymysql")
-    from ..stores.mysql.connection import Bounded, Preferring, refused_logins, tls_context_of
+    from ..stores.mysql.connection import Bounded, Preferring
+    from ..stores.mysql.connections import refused_logins, tls_context_of
     from ..stores.mysql.faults import NONSENSE
     from ..stores.mysql.url import parse
 

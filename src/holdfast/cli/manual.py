@@ -227,8 +227,10 @@ by options:
   --one-process yes|no              does one process handle all of it?
   --goal efficiency|correctness     is it to save work, or to keep data right?
   --ttl-predictable yes|no          is the work short, and known to be?
-  --store S                         sqlite, postgresql, mysql or redis; else by
-                                    the URL of the store, else sqlite
+  --store S                         sqlite, postgresql, mysql or redis, and for
+                                    locks alone redlock, etcd, zookeeper or
+                                    consul; else by the URL of the store, else
+                                    sqlite
   --code                            print the code alone
   --json                            print JSON; with answers missing, the next
                                     question, and exit code 1

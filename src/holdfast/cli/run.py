@@ -22,12 +22,13 @@ from ..claim import valid_name, valid_note
 from ..connecting import WITHHELD, open_store, resolve
 from ..drivers.base import boot_time, finish
 from ..drivers.threads import Threads
-from ..engine import CLOSING, FIND_OUT, Engine
+from ..engine import CLOSING, Engine
 from ..errors import LeaseLost, Misuse, NotAcquired, Unavailable
 from ..events import IN_DANGER, RENEWED, Event
 from ..recipes import DEFAULT_TTL, lock_ask, rwlock_asks, semaphore_ask
 from ..stores.base import Store
 from ..sync import Lease
+from ..waiting import FIND_OUT
 from . import exits
 from .child import Child, NotStarted, find
 from .options import Options

@@ -86,8 +86,10 @@ def _chains(snapshot: Snapshot, graph: WaitGraph) -> list[str]:
     for one in graph.snapshots:
         for owner in {waiting.owner for waiting in one.waiters} if one.holders else ():
             waited_for.setdefault(owner, []).append(one)
-    told = []
+    told: list[str] = []
+    more = 0
     seen: set[str] = set()
+    entered: set[str] = set()  # a lock's holders are looked at once, however many wait for it
     ahead = deque(one.owner for one in snapshot.holders)
     while ahead:
         owner = ahead.popleft()
@@ -95,9 +97,14 @@ def _chains(snapshot: Snapshot, graph: WaitGraph) -> list[str]:
             continue
         seen.add(owner)
         for other in waited_for.get(owner, ()):
-            told.append(f"{line(owner)} itself waits for {line(other.name)}, which {_held_by(other)}.")
-            ahead.extend(one.owner for one in other.holders)
-    return told if len(told) <= _LONG else [*told[:_LONG], f"And so on: {len(told) - _LONG} more of them wait."]
+            if len(told) < _LONG:
+                told.append(f"{line(owner)} itself waits for {line(other.name)}, which {_held_by(other)}.")
+            else:
+                more += 1
+            if other.name not in entered:
+                entered.add(other.name)
+                ahead.extend(one.owner for one in other.holders)
+    return [*told, f"And so on: {more} more of them wait."] if more else told
 
 
 def _held_by(snapshot: Snapshot) -> str:

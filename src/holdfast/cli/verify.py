@@ -149,14 +149,14 @@ def _tell(options: Options, about: dict[str, Any], judgement: Judgement) -> None
             print(f"          {line(str(one)):.300}")
     for why in judgement.undecided:
         print(f"  {paint('yellow', 'unclear')} {why}")
-    faults = ", ".join(f"{fault} {count}" for fault, count in sorted(figures["faults"].items())) or "none"
+    faults = ", ".join(f"{line(fault)} {count}" for fault, count in sorted(figures["faults"].items())) or "none"
     print(
         f"{figures['operations']} operations: {figures['acquired']} times a lock was acquired, {figures['updates']} updates were "
         f"made, by {about['workers']} workers in {about['seconds']:g} s on {line(about['store'])}."
     )
     print(f"Faults: {faults}.")
     for fault, why in about["left out"].items():
-        print(f"Not struck: {fault} ({line(why)}).")
+        print(f"Not struck: {line(fault)} ({line(str(why))}).")
     print(
         f"Overlaps: {figures['overlaps']} (the longest {figures['longest overlap']:.2f} s). Two may both believe that they hold "
         f"a lock; {figures['refused']} times the storage refused the one who was overtaken."
@@ -173,7 +173,7 @@ def _tell(options: Options, about: dict[str, Any], judgement: Judgement) -> None
 
 
 def _no_fence(about: dict[str, Any]) -> str:
-    return f"{about['library']} issues none" if about["library"] else "--no-fence"
+    return f"{line(about['library'])} issues none" if about["library"] else "--no-fence"
 
 
 def _times(found: Found) -> str:

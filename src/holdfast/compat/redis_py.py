@@ -184,11 +184,17 @@ def _connected(url: Secret) -> Locks:
     return connect(url)  # one per server, however many locks are made; closed when the interpreter exits
 
 
+def _is_unusual(key: str) -> bool:
+    """What we could not do as well: to trust other certificates than this one does would be to trust too many. All are asked for
+    one in the host's name, whatever this one asks for."""
+    if key.startswith("ssl_"):
+        return key not in ("ssl_cert_reqs", "ssl_check_hostname")
+    return key in ("sentinel_service_name", "credential_provider")
+
+
 def _url_of(pool: Any) -> str:
     known = pool.connection_kwargs
-    if unusual := {"sentinel_service_name", "credential_provider", "ssl_ca_certs", "ssl_certfile"} & {
-        key for key, value in known.items() if value is not None
-    }:
+    if unusual := {key for key, value in known.items() if value not in (None, False) and _is_unusual(key)}:
         raise Misuse(
             f"this client has {', '.join(sorted(unusual))}: pass holdfast.connect(url) instead, see docs/redis.md"
         )
@@ -197,6 +203,7 @@ def _url_of(pool: Any) -> str:
     database = known.get("db") or 0
     if path := known.get("path"):
         return f"unix://{login}{quote(path)}?db={database}"
-    scheme = "rediss" if "SSL" in pool.connection_class.__name__ else "redis"
+    # By what it is made of: a connection of somebody's own, by whatever name, is none without TLS.
+    scheme = "rediss" if any("SSL" in kind.__name__ for kind in pool.connection_class.__mro__) else "redis"
     host = known.get("host", "localhost")
     return f"{scheme}://{login}{f'[{host}]' if ':' in host else host}:{known.get('port', 6379)}/{database}"

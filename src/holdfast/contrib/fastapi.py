@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from ..aio import Lease
+from ..decorating import filling
 from ..errors import Misuse
 from ..recipes import DEFAULT_TTL
 from .http import CONFLICT, valid_status
@@ -39,12 +40,12 @@ def locked(
     The name is made of parameters of the endpoint that come from the path or the query, *as the endpoint gets them*:
     of an `int`, 42 and 042 are one lock. `timeout`: how long to wait for the lock; 0 does not.
     """
-    wanted = fields(name)
+    wanted, fill = fields(name), filling(name)
     valid_status(status)
 
     async def dependency(request: Request) -> AsyncIterator[Lease]:
         values = {field: _value(request, name, field) for field in wanted}
-        async with held(request, name.format_map(values), ttl, timeout, status) as lease:
+        async with held(request, lambda: fill(values), ttl, timeout, status) as lease:
             yield lease
 
     return dependency

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 
 from .. import aio
 from ..claim import valid_name
-from ..decorating import Unnameable, made_name
+from ..decorating import Unnameable, filling
 from ..errors import LeaseLost, Misuse, NotAcquired, Unavailable
 from ..recipes import DEFAULT_TTL
 from .http import ANSWERED, CONFLICT, Answered, answer, valid_status
@@ -65,7 +65,11 @@ def locks_of(request: Request) -> aio.Locks:
 def fields(template: str) -> tuple[str, ...]:
     """What a name is made of; checked before the first request."""
     try:
-        found = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+        parts = [part for part in string.Formatter().parse(template) if part[1] is not None]
+        found = [str(field) for _, field, _, _ in parts]
+        found += [
+            inner for _, _, spec, _ in parts if spec for _, inner, _, _ in string.Formatter().parse(spec) if inner
+        ]
     except ValueError as error:
         raise Misuse(
             f"the lock's name {template!r} cannot be filled in ({error}): a literal brace is written twice"
@@ -77,10 +81,12 @@ def fields(template: str) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def held(request: Request, name: str, ttl: float, timeout: float | None, status: int) -> AsyncIterator[aio.Lease]:
-    """Under the lock; what is not to be had is answered, not raised."""
+async def held(
+    request: Request, name: Callable[[], str], ttl: float, timeout: float | None, status: int
+) -> AsyncIterator[aio.Lease]:
+    """Under the lock; what is not to be had, or makes no name, is answered, not raised."""
     try:
-        async with locks_of(request).lock(made_name(name), ttl=ttl, timeout=timeout).acquire() as lease:
+        async with locks_of(request).lock(name(), ttl=ttl, timeout=timeout).acquire() as lease:
             yield lease
     except ANSWERED as error:
         raise _refused(error, status) from error
@@ -93,7 +99,7 @@ def locked(
 
     `timeout`: how long to wait for it; 0 does not. `status`: 409, or 423. The lease is `request.state.lease`.
     """
-    wanted = fields(name)
+    wanted, fill = fields(name), filling(name)
     valid_status(status)
 
     def decorate(endpoint: Endpoint) -> Endpoint:
@@ -104,7 +110,7 @@ def locked(
                 raise Misuse(
                     f"the lock's name {name!r} has {{{missing[0]}}}, but this route's path has no such parameter"
                 )
-            async with held(request, name.format_map(request.path_params), ttl, timeout, status) as lease:
+            async with held(request, lambda: fill(request.path_params), ttl, timeout, status) as lease:
                 request.state.lease = lease
                 return await endpoint(request)
 

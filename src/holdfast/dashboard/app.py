@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -12,7 +13,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -22,7 +23,7 @@ from ..errors import HoldfastError, Misuse, Unavailable
 from ..observe.changes import Change
 from ..secret import Secret
 from ..waitfor import WaitGraph
-from .access import COOKIE, HEADER, LIFETIME, Access
+from .access import HEADER, LIFETIME, Access, Session
 from .answers import HEADERS, dumped, file_answer, json_answer, refusal
 from .board import Board
 from .history import History, one_of
@@ -31,6 +32,7 @@ from .told import MOST_BODY, Bound, changes
 
 INTERVAL = 1.0
 _BEAT = 5.0  # seconds: a word now and then, so that the page, and whoever is in between, knows that the stream lives
+_LOOK = 0.3  # seconds: whether the server is to end, which waits for those whom we tell something
 _WRONG_TOKEN = 0.5  # seconds to think about it
 _MOST_BODY = 8192
 _MOST_STREAMS = 100  # pages open at once
@@ -147,10 +149,10 @@ class Dashboard:
                 )
             if not self.access.may_look(request):
                 if request.url.path.rstrip("/") == request.scope.get("root_path", "").rstrip("/"):
-                    return RedirectResponse(f"{request.scope.get('root_path', '')}/login", 303, HEADERS)
+                    return RedirectResponse("login", 303, HEADERS)  # from here: a proxy may have a path before ours
                 return refusal(401, "log in first")
             if acts and not self.access.may_act(request):
-                return refusal(403, "not from our own page: open it anew")
+                return refusal(403, "not from our own page: open it anew (a proxy in between has to pass Host on)")
             self.start()
             for one in self._looking.values():
                 one.wake()  # somebody is here
@@ -176,21 +178,20 @@ class Dashboard:
         if not self.access.is_token(form.get("token", "")):
             await asyncio.sleep(_WRONG_TOKEN)
             return file_answer(__package__, _FILES, "login.html", 401, without=" hidden")
-        key, _ = self.access.open()
-        response = RedirectResponse(f"{request.scope.get('root_path', '')}/", 303, HEADERS)
-        self._give(request, response, key)
+        response = RedirectResponse("./", 303, HEADERS)
+        self._give(request, response, self.access.open())
         return response
 
     async def _logout(self, request: Request) -> Response:
         self.access.end(request)
         response = json_answer({})
-        response.delete_cookie(COOKIE, path=f"{request.scope.get('root_path', '')}/")
+        response.delete_cookie(self.access.cookie, path=f"{request.scope.get('root_path', '')}/")
         return response
 
-    def _give(self, request: Request, response: Response, key: str) -> None:
+    def _give(self, request: Request, response: Response, session: Session) -> None:
         response.set_cookie(
-            COOKIE,
-            key,
+            self.access.cookie,
+            session.cookie,
             max_age=int(LIFETIME),
             path=f"{request.scope.get('root_path', '')}/",
             secure=request.url.scheme == "https",
@@ -208,15 +209,13 @@ class Dashboard:
 
     async def _session(self, request: Request) -> Response:
         """What the page needs in order to act: its session's secret, which no other site can read."""
-        session = self.access.session(request)
-        key = ""
-        if session is None:
-            key, session = self.access.open()
+        known = self.access.session(request)
+        session = known or self.access.open()
         response = json_answer(
             {"csrf": session.csrf, "header": HEADER, "allow_evict": self.allow_evict, "login": bool(self.access.token)}
         )
-        if key:
-            self._give(request, response, key)
+        if known is None:
+            self._give(request, response, session)
         return response
 
     async def _state(self, request: Request) -> Response:
@@ -241,21 +240,24 @@ class Dashboard:
         end = self.board.watch(ring)
         for one in self._looking.values():
             one.wake()  # only now: whoever looked between the request and this has gone to rest for long
-        version, first = 0, True
+        version, first, spoke = 0, True, loop.time()
         try:
-            while not self._closing:
+            while not self._closing and not _is_server_ending():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), _BEAT)
+                    await asyncio.wait_for(news.wait(), min(_BEAT, _LOOK))
                 if not self.access.may_look(request):  # logged out, or for too long in: it is told nothing more
                     return
                 if not news.is_set():
-                    yield _event("beat", {"looked": self.board.looked()})
+                    if loop.time() - spoke >= _BEAT:
+                        spoke = loop.time()
+                        yield _event("beat", {"looked": self.board.looked()})
                     continue
                 news.clear()
                 told = self.board.since(version)
                 if told["version"] == version and not first:
                     continue
                 version, kind, first = told["version"], "all" if told.pop("whole") else "some", False
+                spoke = loop.time()
                 yield _event(kind, told)
         finally:
             end()
@@ -345,6 +347,12 @@ class Dashboard:
         return found
 
 
+def _is_server_ending() -> bool:
+    """uvicorn waits for open pages for ever, and tells nobody; but it is known by the handler that it has for signals."""
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return getattr(server, "should_exit", False) is True
+
+
 def _drawn(store: str, graph: WaitGraph) -> dict[str, Any]:
     """Deadlocks first: of thousands who wait, only some can be shown."""
     deadlocks = graph.deadlocks()
@@ -370,18 +378,22 @@ def _now() -> float:
 
 async def _read(request: Request, most: int = _MOST_BODY) -> bytes:
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > most:
-            raise Misuse("that is more than any question of ours")
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > most:
+                raise Misuse("that is more than any question of ours")
+    except ClientDisconnect:  # else there is a traceback in the log for whoever hangs up in the middle
+        raise Misuse("that was no whole question") from None
     return body
 
 
 async def _body(request: Request, most: int = _MOST_BODY) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise Misuse("questions are JSON")
+    body = await _read(request, most)  # whose Misuse is a ValueError too, and says what is wrong
     try:
-        said = json.loads(await _read(request, most))
+        said = json.loads(body)
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):

@@ -1,7 +1,8 @@
 """One thread a store looks at it again and again, no oftener than needed, and tells the board and the history.
 
 While a page is open, every second; else every ten, for the history. A look that takes long is followed by a pause of four times
-that: the dashboard never takes more than a fifth of one connection's time.
+that: the dashboard never takes more than a fifth of one connection's time. One that failed is not: it is soon seen that a store
+is back.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from .history import History
 
 IDLE = 10.0
 SHARE = 4
+SOON = 3.0  # seconds, at most, after a look that failed: who waited for an answer in vain has cost the store nothing
 MOST_NAMES = 5000
+BEHIND = 10.0  # seconds
 
 
 class Looking:
@@ -59,6 +62,7 @@ class Looking:
             "error": "",
             "partly": "",
             "every": interval,
+            "since": round(time.time(), 1),
         }
         board.store(store, dict(self._facts))
         self._thread = start(self._run, f"holdfast-dashboard-{store}")
@@ -80,6 +84,12 @@ class Looking:
     def error(self) -> str:
         """Why it could not be looked at the last time; "" if it could."""
         return str(self._facts["error"])
+
+    @property
+    def is_behind(self) -> bool:
+        """Nobody has seen it for a while: what is shown may be old, and what was running out may have been renewed."""
+        looked = self._board.looked().get(self.store, self._facts["since"])
+        return bool(self.error) or time.time() - looked > BEHIND + self._interval
 
     def seen(self, name: str) -> Snapshot | None:
         """As it was at the last look, if it was in use then."""
@@ -108,7 +118,7 @@ class Looking:
             ) as error:  # a store of somebody else's may raise anything; the page says so, and the thread lives
                 self._tell(error=f"{type(error).__name__}: {error}")
             took = time.monotonic() - began
-            sparing = max(self._interval, took * SHARE)
+            sparing = max(self._interval, min(took * SHARE, SOON) if self.error else took * SHARE)
             self._rest(sparing, sparing if self._board.watched else max(sparing, IDLE))
 
     def _rest(self, sparing: float, pause: float) -> None:

@@ -19,9 +19,15 @@ class DjangoWire(Queries):
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
         self._atomic: Any = None
+        self._wrapped: Any = None
         self.dialect = connection.vendor
         if self.dialect not in DIALECTS:
             raise Misuse(f"fenced transactions know {', '.join(DIALECTS)}, not Django's {self.dialect!r}")
+
+    def shared(self) -> object:
+        """Nothing: a connection is of one thread, and `durable` refuses another block in ours. What is called on commit comes
+        when that is over, though the block is not left yet; it may begin one."""
+        return self
 
     def standalone(self) -> bool:
         return bool(self._connection.get_autocommit() and not self._connection.in_atomic_block)
@@ -57,11 +63,25 @@ class DjangoWire(Queries):
             # Should SQLite end the transaction by itself (OR ROLLBACK, a full disk), whoever goes on begins another, to be
             # undone, and does not commit statement by statement. Django sets this back when it leaves `atomic`.
             self._connection.connection.isolation_level = "IMMEDIATE"
+        if watched and self.dialect == SQLITE:
+            self._wrapped = self._connection.execute_wrapper(self._in_it)
+            self._wrapped.__enter__()
         outcome = await self.run(first) if first else NOTHING
         if watched:
             self._say(SAVEPOINT)
         self._watched = watched
         return outcome
+
+    def _in_it(self, execute: Any, *said: Any) -> Any:
+        """SQLite's driver begins another for INSERT, UPDATE, DELETE and REPLACE; all else it would commit by itself."""
+        if not self._connection.connection.in_transaction:
+            raise ended_inside()
+        return execute(*said)
+
+    def _unwrap(self) -> None:
+        wrapped, self._wrapped = self._wrapped, None
+        if wrapped is not None:
+            wrapped.__exit__(None, None, None)
 
     def _say(self, text: str) -> None:
         with self._connection.cursor() as cursor:
@@ -91,15 +111,19 @@ class DjangoWire(Queries):
         watched, self._watched = self._watched, False
         if error is None and self._is_undone():
             undone, cause = ended_inside(), self._connection.rollback_exc
-            atomic.__exit__(type(undone), undone, None)
+            self._leave(atomic, undone)
             raise undone from cause
         if error is None and watched and not self._connection.needs_rollback:
             try:
                 self._say(RELEASE)
             except BaseException as trouble:
-                atomic.__exit__(type(trouble), trouble, trouble.__traceback__)
+                self._leave(atomic, trouble)
                 explain_end(trouble)
                 raise
+        self._leave(atomic, error)
+
+    def _leave(self, atomic: Any, error: BaseException | None) -> None:
+        self._unwrap()  # what is called on_commit is outside
         if error is None:
             atomic.__exit__(None, None, None)
         else:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from .statements import FORMAT, MYSQL, Statement
-from .watch import BEGIN_WATCHED_MARIADB, COMMIT_WATCHED_MARIADB, RELEASE, SAVEPOINT, explain_end
+from .watch import (
+    BEGIN,
+    BEGIN_WATCHED_MARIADB,
+    COMMIT_AND_RESUME_MARIADB,
+    COMMIT_WATCHED_MARIADB,
+    RELEASE,
+    SAVEPOINT,
+    SUSPEND_AND_BEGIN_MARIADB,
+    explain_end,
+)
 from .wire import NOTHING, Outcome, Queries, log, names_of, settle, undo
 
 _IN_TRANSACTION = 1  # the server's SERVER_STATUS_IN_TRANS
@@ -44,13 +53,13 @@ class MySqlWire(Queries):
         """A deadlock ends the whole transaction, and a ping may connect anew. Whoever overlooks that and goes on must not commit
         statement by statement what nobody guards: so in a block that others fill, autocommit is off."""
         self._begun, self._watched = True, watched
-        if watched and self.standalone():
-            self._suspended = True
-            await settle(self._connection.autocommit(False))
+        self._suspended = watched and self.standalone()
         if watched and self._compound():
-            await self._say(BEGIN_WATCHED_MARIADB)
-        else:
-            await settle(self._connection.begin())
+            await self._say(SUSPEND_AND_BEGIN_MARIADB if self._suspended else BEGIN_WATCHED_MARIADB)
+        if self._suspended:  # so that a driver knows as well, which may connect anew; one that does by now asks nothing
+            await settle(self._connection.autocommit(False))
+        if not (watched and self._compound()):
+            await self._say(BEGIN)
             if watched:
                 await self._say(SAVEPOINT)
         return await self.run(first) if first else NOTHING
@@ -115,7 +124,7 @@ class MySqlWire(Queries):
         try:
             # asyncmy overlooks, after a statement, that no transaction is open any more; its own commit() does not.
             if self._compound() and not type(self._connection).__module__.startswith("asyncmy"):
-                await self._say(COMMIT_WATCHED_MARIADB)
+                await self._say(COMMIT_AND_RESUME_MARIADB if self._suspended else COMMIT_WATCHED_MARIADB)
             else:
                 await self._say(RELEASE)
                 await settle(self._connection.commit())

@@ -56,6 +56,8 @@ class PsycopgWire(Queries):
         driver = _psycopg()
         self._rows = driver.rows
         self._pipelined = driver.pipelined
+        if any(one.__name__ == "RawCursorMixin" for one in connection.cursor_factory.__mro__):
+            self.style = DOLLAR  # RawCursor: the user's own statements are in PostgreSQL's words, and so must ours be
         self._asynchronous = isinstance(connection, driver.asynchronous)
         self._transaction_class, self._watched_class = (
             driver.asynchronous_transactions if self._asynchronous else driver.transactions

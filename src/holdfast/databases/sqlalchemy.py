@@ -9,7 +9,7 @@ from ..errors import Misuse
 from ..secret import redacted
 from .connections import in_transaction
 from .failures import code_of
-from .statements import DIALECTS, MYSQL, NAMED, Statement
+from .statements import DIALECTS, MYSQL, NAMED, SQLITE, Statement
 from .watch import NO_TRANSACTION, RELEASE, SAVEPOINT, ended_inside, explain_end
 from .wire import NOTHING, Outcome, Queries, settle, undo
 
@@ -18,7 +18,7 @@ class SqlAlchemyWire(Queries):
     style = NAMED
     reads_apart = False
     _strayed: Misuse | None = None
-    _unlisten: Callable[[], None] | None = None
+    _unlisten: tuple[Callable[[], None], ...] = ()
 
     def __init__(self, connection: Any) -> None:
         from sqlalchemy import text
@@ -54,6 +54,7 @@ class SqlAlchemyWire(Queries):
                 raise _autocommit()
             await self._watch()
             await self._keep_to_one()
+            await self._keep_inside()
         return outcome
 
     async def _keep_to_one(self) -> None:
@@ -71,7 +72,32 @@ class SqlAlchemyWire(Queries):
                 raise self._strayed
 
         event.listen(session, "after_begin", begun)
-        self._unlisten = lambda: event.remove(session, "after_begin", begun)
+        self._unlisten += (lambda: event.remove(session, "after_begin", begun),)
+
+    async def _keep_inside(self) -> None:
+        """Whoever ends the transaction in the block, and goes on, begins another one, and might commit that as well. And should
+        SQLite end it by itself (OR ROLLBACK, a full disk), it would be committed statement by statement: what the driver does not
+        take for a change (WITH …, CREATE …), and where an event says BEGIN, all of it."""
+        from sqlalchemy import event
+
+        ours = await self._core()
+        driver = ours.connection.driver_connection
+
+        def begun_anew(connection: Any, *xid: Any) -> None:
+            self._strayed = ended_inside()
+            raise self._strayed
+
+        def about_to_say(*said: Any) -> None:
+            if not driver.in_transaction:
+                begun_anew(ours)
+
+        event.listen(ours, "begin", begun_anew)
+        self._unlisten += (lambda: event.remove(ours, "begin", begun_anew),)
+        event.listen(ours, "begin_twophase", begun_anew)
+        self._unlisten += (lambda: event.remove(ours, "begin_twophase", begun_anew),)
+        if self.dialect == SQLITE:
+            event.listen(ours, "before_cursor_execute", about_to_say)
+            self._unlisten += (lambda: event.remove(ours, "before_cursor_execute", about_to_say),)
 
     async def _watch(self) -> None:
         try:
@@ -80,9 +106,17 @@ class SqlAlchemyWire(Queries):
             if code_of(error) == NO_TRANSACTION:
                 raise _autocommit() from error
             raise
-        if not await self.opened():
+        if not await self.opened() or (self.dialect == MYSQL and await self._commits_on()):
             raise _autocommit()
         self._watched = True
+
+    async def _commits_on(self) -> bool:
+        """In a transaction that an event has begun; but MySQL undoes the whole of a deadlock's victim, and what follows would be
+        committed statement by statement."""
+        driver = (await self._core()).connection.driver_connection
+        return bool(
+            driver.get_autocommit() if hasattr(driver, "get_autocommit") else getattr(driver, "autocommit", False)
+        )
 
     async def lasts(self) -> bool:
         """Under isolation level AUTOCOMMIT begin() begins nothing, and a lock would be gone at once. That is one spelling
@@ -102,7 +136,9 @@ class SqlAlchemyWire(Queries):
 
     async def run(self, statement: Statement) -> Outcome:
         result = await settle(self._connection.execute(self._text(statement.text), statement.named))
-        return Outcome(result.rowcount, (result.lastrowid or 0) if self.dialect == MYSQL else 0)
+        outcome = Outcome(result.rowcount, (result.lastrowid or 0) if self.dialect == MYSQL else 0)
+        result.close()
+        return outcome
 
     async def fetch(self, statement: Statement) -> tuple[Any, list[tuple[Any, ...]]]:
         result = await settle(self._connection.execute(self._text(statement.text), statement.named))
@@ -118,9 +154,9 @@ class SqlAlchemyWire(Queries):
             elif transaction is not None:
                 await self._undo()
         finally:
-            unlisten, self._unlisten = self._unlisten, None
-            if unlisten is not None:  # only now: a session writes what was added to it when it commits
-                unlisten()
+            unlisten, self._unlisten = self._unlisten, ()
+            for one in unlisten:  # only now: a session writes what was added to it when it commits
+                one()
 
     async def _commit(self, transaction: Any, watched: bool) -> None:
         try:

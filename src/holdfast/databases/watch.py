@@ -11,9 +11,12 @@ from .failures import code_of
 NAME = "holdfast_fence"
 SAVEPOINT = f"SAVEPOINT {NAME}"
 RELEASE = f"RELEASE SAVEPOINT {NAME}"
-# MariaDB takes several statements as one, which saves two round trips.
-BEGIN_WATCHED_MARIADB = f"BEGIN NOT ATOMIC START TRANSACTION; {SAVEPOINT}; END"
+BEGIN = "START TRANSACTION"  # where sql_mode is ORACLE, MariaDB takes BEGIN for half a block
+# MariaDB takes several statements as one, which saves two round trips; and two more where autocommit is switched off meanwhile.
+BEGIN_WATCHED_MARIADB = f"BEGIN NOT ATOMIC {BEGIN}; {SAVEPOINT}; END"
 COMMIT_WATCHED_MARIADB = f"BEGIN NOT ATOMIC {RELEASE}; COMMIT; END"
+SUSPEND_AND_BEGIN_MARIADB = f"BEGIN NOT ATOMIC SET autocommit = 0; {BEGIN}; {SAVEPOINT}; END"
+COMMIT_AND_RESUME_MARIADB = f"BEGIN NOT ATOMIC {RELEASE}; COMMIT; SET autocommit = 1; END"
 
 # PostgreSQL: there is no such savepoint, or no transaction at all; MySQL: it does not exist.
 NO_TRANSACTION = "25P01"

@@ -34,6 +34,9 @@ class Wire(Protocol):
     style: ClassVar[str]
     reads_apart: bool  # a query outside of a transaction leaves none open, whatever the mode
 
+    def shared(self) -> object:
+        """What others would have to share with us, to be in the same transaction."""
+
     def standalone(self) -> bool:
         """Is a statement outside of a transaction committed by itself?"""
 
@@ -78,6 +81,9 @@ class Queries:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+
+    def shared(self) -> object:
+        return self._connection
 
     async def fetch(self, statement: Statement) -> tuple[Callable[[], Sequence[str]], list[tuple[Any, ...]]]:
         raise NotImplementedError

@@ -8,11 +8,13 @@ import os
 from collections.abc import Callable, Coroutine
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 from .base import Address, Bell, Clocks, Doorbell, Main, Stream, at_once, never
 from .doorbell import Socket
 from .doorbell import ring as ring_doorbell
 from .loops import end_what_loops_have_left
+from .standing import end_calls
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -33,6 +35,10 @@ class LoopBell:
     @property
     def gone(self) -> bool:
         return self._loop.is_closed()
+
+    @property
+    def asleep(self) -> bool:
+        return not self._loop.is_running()
 
     async def wait(self, timeout: float) -> None:
         if not self._rung:
@@ -81,6 +87,10 @@ class LoopSocketBell(Socket):
         self.drain()
 
 
+def never_any(_: Any) -> bool:
+    return False
+
+
 def bury(task: asyncio.Task[Any]) -> None:
     """End what its loop, which was closed, cannot."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -98,9 +108,13 @@ class Asyncio(Clocks):
         self._background: set[asyncio.Task[Any]] = set()
         self._attempts: set[asyncio.Task[Any]] = set()  # that go on though whoever waits for them is cancelled
         self._loop: asyncio.AbstractEventLoop | None = None  # in which somebody asked last
+        self._before: tuple[
+            ref[asyncio.AbstractEventLoop], ...
+        ] = ()  # others, that were not closed when they were last seen
         self._process = 0  # and in which process: to a forked child, the loops of its parent seem to run for ever
         # What is raised when two use it at once, where connections are one loop's: bells would not be heard in the other.
         self.one_loop: Callable[[], Exception] | None = None
+        self.serves: Callable[[Any], bool] = never_any  # is this what we were made for, or its store?
 
     def bury(self) -> None:
         """End what loops that are over have left in the middle of something: what it has taken, nobody else would put back.
@@ -118,7 +132,17 @@ class Asyncio(Clocks):
         """After loops that are over, whatever else runs: closing is refused to nobody."""
         self._task()
         self.bury()
+        self._end_calls()
         end_what_loops_have_left()
+
+    def _end_calls(self) -> None:
+        before, self._before = self._before, ()  # of two threads, one has them
+        for known in before if self._loop is None else (*before, ref(self._loop)):
+            loop = known()
+            if loop is not None and loop.is_closed():
+                end_calls(loop, self.serves)
+            elif loop is not None and loop is not self._loop:
+                self._before += (known,)
 
     def whoami(self) -> str:
         task = self._task()
@@ -128,8 +152,12 @@ class Asyncio(Clocks):
         if loop is not self._loop:  # whoever acquires asks this first: the first of another loop tidies up
             if self.one_loop is not None and self._runs_elsewhere():
                 raise self.one_loop()
+            if self._loop is not None:
+                self._before += (ref(self._loop),)
             self._loop, self._process = loop, os.getpid()
             self.tidy_up()
+        elif self._before and any((before := known()) is None or before.is_closed() for known in self._before):
+            self.tidy_up()  # after one that was closed after this one had begun
         return task.get_name()
 
     def _runs_elsewhere(self) -> bool:
@@ -145,7 +173,10 @@ class Asyncio(Clocks):
             ) from None
 
     def bell(self) -> Bell:
-        return LoopBell()
+        bell = LoopBell()
+        if bell._loop is not self._loop and all(known() is not bell._loop for known in self._before):
+            self._before += (ref(bell._loop),)  # of somebody who does not acquire, but watches
+        return bell
 
     def doorbell(self, beside: str) -> Doorbell:
         return LoopSocketBell(beside)

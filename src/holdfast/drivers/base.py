@@ -50,6 +50,11 @@ class Bell(Protocol):
         """Is it certain that nobody will ever wait here again? Its event loop was closed."""
         ...
 
+    @property
+    def asleep(self) -> bool:
+        """Would nobody hear it now? Its event loop was closed, or only stopped, and may go on later, or never."""
+        ...
+
     async def wait(self, timeout: float) -> None: ...
 
     def ring(self) -> bool:

@@ -43,7 +43,7 @@ class Socket:
     """A socket to wait on, and the address that rings it."""
 
     __slots__ = ("_beside", "_pid", "_socket", "address")
-    gone = False
+    gone = asleep = False
 
     def __init__(self, beside: str) -> None:
         self._beside = beside

@@ -21,7 +21,7 @@ EPOCH_US = 1_700_000_000_000_000  # what wall clocks show when a world begins
 class Bell:
     """A bell of a simulated process; with an address, one that other processes can ring."""
 
-    gone = False
+    gone = asleep = False
 
     def __init__(self, process: Process, address: str = "") -> None:
         self.address = address
@@ -52,7 +52,9 @@ class Bell:
             return False
         self._rung = True
         if self._waiter is not None:
-            world._wake(*self._waiter)
+            task, parked = self._waiter
+            if task._parked == parked:
+                world._ready_to_run(task)
         return True
 
     def close(self) -> None:

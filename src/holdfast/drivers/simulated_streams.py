@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from .base import Address
 from .simulated import Bell, Process
-from .world import Killed, World
+from .world import FOREVER, Killed, World
 
 Serve = Callable[["SimulatedStream"], Coroutine[Any, Any, None]]
 
@@ -64,23 +64,30 @@ class SimulatedStream:
                 streams._carry(self, piece)
 
     async def receive(self, deadline: float) -> bytes:
-        driver = self.process.driver
+        process, world, bell = self.process, self.process.world, self._bell
         while True:
-            if driver.world.over or not self.process.alive:
+            if world.over or not process.alive:
                 raise Killed
             if self._broken or self._closed:
                 raise ConnectionResetError(f"{self.what} was cut")
             if self._unread:
                 data = bytes(self._unread)
                 self._unread.clear()
-                self._unanswered = self._quiet_until > driver.world.time  # more of it is on its way
+                self._unanswered = self._quiet_until > world.time  # more of it is on its way
                 return data
             if self._ended:
                 return b""
-            left = deadline - driver.now()
+            left = deadline if deadline == FOREVER else deadline - process.driver.now()
             if left <= 0:
                 raise TimeoutError("no answer in time")
-            await self._bell.wait(left)
+            if not bell._rung:  # what bell.wait() does, in half its time
+                me = world.running()
+                bell._waiter = me, me._parked + 1
+                try:
+                    await world.park(bell.what, left, process)
+                finally:
+                    bell._waiter = None
+            bell._rung = False
 
     def is_stale(self) -> bool:
         return self._broken or self._ended or self._closed or bool(self._unread)
@@ -256,14 +263,16 @@ class Streams:
         return pieces
 
     def _carry(self, sender: SimulatedStream, piece: bytes) -> None:
-        world, other = self._world, sender.other
         if sender._cut_off:
             return  # what follows a piece that was lost is lost as well: bytes keep their order, and none is left out
-        arrives = max(world.time + self._delay(), other._quiet_until)
+        world, other, faults = self._world, sender.other, self.faults
+        arrives = world.time + world.on_its_way(faults.delay, faults.slow, faults.slow_by)
+        if arrives < other._quiet_until:
+            arrives = other._quiet_until
         if self._isolated:
             arrives = max(arrives, self._cut_off(sender.process, other.process))
         other._quiet_until = arrives
-        if piece and self.faults.cut and world.random.random() < self.faults.cut:
+        if piece and faults.cut and world.random.random() < faults.cut:
             self.cuts += 1
             sender._cut_off = True
             if world.random.random() < 0.5:  # it arrives, and nobody is told

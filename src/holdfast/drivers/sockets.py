@@ -74,6 +74,13 @@ def take_back(number: int) -> None:
         same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
 
+def bear(plug: Any, seconds: float) -> None:
+    """For so long the system may send into the void before it ends the connection."""
+    if plug is not None and plug.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
+        with contextlib.suppress(OSError):
+            plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1000)))
+
+
 class SocketStream:
     def __init__(self, plain: socket.socket) -> None:
         self._socket = plain

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .base import Address, Bell, Clocks, Doorbell, Main, Stream, finish, never
+from .base import Address, Clocks, Doorbell, Main, Stream, finish, never
 from .starting import start
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class ThreadBell:
     """A bare lock, taken when made: to ring is to release it. Far cheaper than threading.Event."""
 
     __slots__ = ("_lock",)
-    gone = False
+    gone = asleep = False
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,12 +89,10 @@ class Threads(Clocks):
     spawns_lightly = False
     me = staticmethod(threading.current_thread)
     run = staticmethod(finish)
+    bell = ThreadBell
 
     def whoami(self) -> str:
         return threading.current_thread().name
-
-    def bell(self) -> Bell:
-        return ThreadBell()
 
     # Late imports: only a process that really waits for another needs sockets.
 

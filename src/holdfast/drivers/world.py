@@ -200,14 +200,17 @@ class World:
 
     def _advance(self, horizon: float, until: Task | None = None) -> bool:
         """Step by step until that task has ended, or nothing is left to do before the horizon: then False."""
-        timers, ready = self._timers, self._ready
+        timers, ready, chance = self._timers, self._ready, self.random.random
         while until is None or not until.done:
             while timers and timers[0][0] <= self.time:
                 heappop(timers)[2]()
             if ready:
                 if self.time > horizon:
                     return False
-                self._step(self._choose() if len(ready) > 1 else ready.pop())
+                if (count := len(ready)) > 1:
+                    index = int(chance() * count)
+                    ready[index], ready[-1] = ready[-1], ready[index]
+                self._step(ready.pop())
                 continue
             if not timers or timers[0][0] > horizon:
                 return False
@@ -215,12 +218,6 @@ class World:
             if self.time > self._max_time:
                 raise Stuck(f"{self._max_time:g} virtual seconds are over, and still:\n{self.describe()}")
         return True
-
-    def _choose(self) -> Task:
-        ready = self._ready
-        index = int(self.random.random() * len(ready))
-        ready[index], ready[-1] = ready[-1], ready[index]
-        return ready.pop()
 
     def _step(self, task: Task) -> None:
         self.time += STEP

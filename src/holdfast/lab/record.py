@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..testing.checkers import check_updates
-from ..testing.history import DONE, STALE, WRITE, History
+from ..testing.history import DONE, STALE, WRITE, History, Operation
 from ..verify.nemesis import FAULT, lasted
 from ..verify.record import Record
 from .tape import CUT_OFF, DEPOSIT, PAUSED, STORAGE, Span, Tape, both, play
 
 _SAID = ("store", "seed", "workers", "ttl", "fenced")
-_MOST = 5000  # operations of a long run that are shown: the last ones
+_MOST = 5000  # operations, and notes, of a long run that are shown: the last ones
+_MOST_FAULTS = 20_000  # spans of them: a fault of everybody's has one in each lane
 
 
 def opened(path: Path) -> dict[str, Any]:
@@ -28,13 +28,14 @@ def recorded(history: History, about: dict[str, Any]) -> dict[str, Any]:
     for one in shown.operations:
         one.invoked -= begun
         one.returned -= begun
-    shown.notes = [note._replace(at=note.at - begun) for note in history.notes if note.at >= begun]
+    notes = sorted((note for note in history.notes if note.at >= begun), key=lambda note: note.at)
+    shown.notes = [note._replace(at=note.at - begun) for note in notes[-_MOST:]]
     tape = Tape([*sorted({one.process for one in shown.operations}), STORAGE])
     play(tape, shown, storage=True)
     _faults(tape, shown)
     writes = [one for one in shown.of(WRITE) if one.outcome == DONE]
     until = max((one.at for one in tape.events), default=0.0)
-    lost = DEPOSIT * sum(1 for _ in check_updates(shown))
+    lost = DEPOSIT * _lost(shown, writes)
     return {
         **tape.data(),
         "length": until,
@@ -62,14 +63,24 @@ def _busiest(history: History) -> History:
     return shown
 
 
+def _lost(history: History, writes: list[Operation]) -> int:
+    """As `check_updates` finds them, which says of each what there was in the end: of a long run, gigabytes."""
+    kept = {name: set(held) for name, held in history.final.items()}
+    return sum(1 for one in writes if one.token and one.name in kept and not kept[one.name].issuperset(one.value))
+
+
 def _faults(tape: Tape, history: History) -> None:
+    everybody = [one for one in tape.lanes if one != STORAGE] or tape.lanes
+    known, drawn = set(tape.lanes), 0
     for note in history.notes:
         if note.what.startswith(FAULT):
             kind, seconds = note.what.removeprefix(FAULT), lasted(note)
-            everybody = [one for one in tape.lanes if one != STORAGE] or tape.lanes
-            lanes = [note.process] if note.process in tape.lanes else everybody
+            lanes = [note.process] if note.process in known else everybody
             tape.say(note.at, lanes[0], kind, f"{kind} of {note.process}, {note.detail}")
             if kind == "kill":
                 continue  # it is noted as such
+            drawn += len(lanes)
+            if drawn > _MOST_FAULTS:
+                continue
             span = PAUSED if kind.startswith("pause") else CUT_OFF
             tape.spans += [Span(lane, span, note.at, note.at + seconds, about=kind) for lane in lanes]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..testing.simulation.register import Fence
 from .stores import STORES
-from .strikes import CLOCK, CUT, DEAF, DOWN, FAILOVER, FAIR, FORGET, PAUSE, STORE, Strike
+from .strikes import CLOCK, CUT, DEAF, DOWN, FAILOVER, FAIR, FORGET, PAUSE, PROMPT, STORE, Strike
 
 FENCES = {"none": Fence.NONE, "writes": Fence.WRITES, "all": Fence.READS_AND_WRITES}
 
@@ -76,6 +76,7 @@ SCENARIOS = {
         Settings(fence="all"),
         "The token must be recorded at the first touch, which is the read. Then a is refused, although b has not written yet.",
         start=Settings(fence="writes"),
+        needs=frozenset({PROMPT}),
     ),
     "clock": Scenario(
         "The store's clock jumps",
@@ -122,7 +123,7 @@ SCENARIOS = {
         "A leader is cut off",
         "a was elected and writes again and again. Then it cannot reach the store any more, and still reaches the storage. When "
         "its ttl is over, b leads. A leader that does not look at its lease writes on.",
-        (Part("a", work=0.15, prepare=0.1, updates=14), Part("b", start=0.2, work=0.4, prepare=0.3, updates=3)),
+        (Part("a", work=0.15, prepare=0.1, updates=20), Part("b", start=0.2, work=0.4, prepare=0.3, updates=3)),
         (Strike(CUT, "a-store", 0.8, 8.0),),
         Settings(fence="all", checks=True),
         "A lease is over for its holder no later than for the store: a leader that looks before each step stops in time, but for "

@@ -22,10 +22,11 @@ from ..testing.history import ACQUIRE, CLAIM, CRASHED, DONE, FORGOT, GRANTED, OP
 from ..testing.simulation.client import Client
 from ..testing.simulation.network import CALM, Network
 from ..testing.simulation.register import Register, RegisterClient, Value
+from ..testing.simulation.servers.quorum import Quorum
 from ..testing.simulation.servers.redis import RedisServer
 from .scenarios import FENCES, Part, Scenario, Settings
 from .stores import STORES
-from .strikes import CLOCK, CUT, DOWN, FAILOVER, FORGET, KILL, PAUSE, STORE, Strike
+from .strikes import CLOCK, CUT, DEPOSE, DOWN, FAILOVER, FORGET, KILL, PAUSE, PROMPT, STORE, Strike
 from .tape import CUT_OFF, DEPOSIT, PAUSED, STORAGE, STORE_SAYS, Span, Tape, both, play
 
 NAME = "the lock"
@@ -54,10 +55,13 @@ class Stage:
         self.folder: tempfile.TemporaryDirectory[str] | None = None
         self._streams: Streams | None = None
         self._nodes: dict[str, RedisServer] = {}
+        self._cluster: Quorum[Any] | None = None
         self.at_end: list[Callable[[], object]] = []
         self.tape = Tape([*(part.name for part in scenario.parts), STORE, STORAGE])
         self._register = _Told(self, FENCES[settings.fence])
         self._inside: dict[str, _Inside] = {}  # by holder: what the store says
+        # Some time after its ttl, which only shows when the next is let in.
+        self._ends_late = PROMPT not in STORES[setup.store].can
         self._owners: dict[int, str] = {}  # token → process
         self._deposits = 0
         self._clients = {part.name: self._enter(part) for part in scenario.parts}
@@ -159,6 +163,11 @@ class Stage:
             for name in names:
                 self._nodes[name] = RedisServer(Process(self.world, name), self._streams, (name, 6379))
 
+    def start_cluster(self, started: Callable[[Streams], Quorum[Any]]) -> None:
+        if self._streams is None:
+            self._streams = Streams(self.world, StreamFaults())
+            self._cluster = started(self._streams)
+
     # ---- what strikes
 
     def _strike(self, strike: Strike) -> None:
@@ -166,8 +175,10 @@ class Stage:
         lane = STORE if who in self._nodes else who
         self._say(lane, strike.kind, strike.told)
         if strike.kind == PAUSE:
-            for process in [one.process for one in self._servers(who)] or [self._paused(who)]:
+            for process in self._paused(who):
                 process.pause(strike.seconds)
+            if who == STORE and self._cluster is not None and self._cluster.leader is not None:
+                self._cluster.miss(self._cluster.leader)
             self.tape.spans.append(Span(lane, PAUSED, at, at + strike.seconds))
         elif strike.kind == CUT:
             network = self.to_store if strike.who.endswith(f"-{STORE}") else self.to_storage
@@ -183,11 +194,16 @@ class Stage:
         elif strike.kind == DOWN:
             for server in self._servers(who):
                 server.restart(strike.seconds, 0.0)
+        elif strike.kind == DEPOSE and self._cluster is not None and self._cluster.leader is not None:
+            self._cluster.cut_off(self._cluster.leader, strike.seconds)
         elif strike.kind in (FORGET, FAILOVER):
             self._forget(who, FOREVER if strike.kind == FORGET else strike.seconds)
 
-    def _paused(self, lane: str) -> Process:
-        return self.server if lane == STORE else self._clients[lane].process
+    def _paused(self, who: str) -> list[Process]:
+        if who == STORE and self._cluster is not None:
+            return [one.process for one in self._cluster.members]
+        servers = [one.process for one in self._servers(who)]
+        return servers or [self.server if who == STORE else self._clients[who].process]
 
     def _servers(self, who: str) -> list[RedisServer]:
         """The store is all of its nodes."""
@@ -221,15 +237,15 @@ class Stage:
     def granted(self, grant: Grant) -> None:
         holder, now = grant.claim.holder, self.world.time
         if holder not in self._inside:
-            for other in [key for key, one in self._inside.items() if one.expires <= now]:
+            for other in [key for key, one in self._inside.items() if one.expires <= now or self._ends_late]:
                 one = self._inside.pop(other)
-                self._over(one, one.expires)
+                self._over(one, min(one.expires, now))
             number = self.tape.number(grant.token)
             who = grant.claim.owner.partition("/")[0]
             self._say(STORE, "grants", f"the store gives the lock to {who}, with token {number}", number)
             self._owners[grant.token] = who
             self._inside[holder] = _Inside(who, now, now + grant.ttl, number)
-        self._inside[holder].expires = now + grant.ttl
+        self._inside[holder].expires = OPEN if self._ends_late else now + grant.ttl
 
     def left(self, claim: Claim) -> None:
         if one := self._inside.pop(claim.holder, None):

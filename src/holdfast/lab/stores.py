@@ -16,9 +16,10 @@ from ..stores.memory import MemoryStore
 from ..stores.sqlite import SqliteStore
 from ..testing.simulation.local import Local
 from ..testing.simulation.remote import Remote
-from .strikes import CLOCK, CUT, DEAF, DOWN, FAILOVER, FAIR, FORGET, NODES
+from .strikes import CLOCK, CUT, DEAF, DEPOSE, DOWN, FAILOVER, FAIR, FORGET, NODES, PROMPT
 
 if TYPE_CHECKING:
+    from ..drivers.simulated_streams import Streams
     from .stage import Stage
 
 _runs = itertools.count()
@@ -64,18 +65,44 @@ def _redlock(stage: Stage, process: Process) -> Store:
     return stage.watched(redlock.open_store(f"redlock://{','.join(NODES)}?retention=30", process.driver))
 
 
+def _etcd(stage: Stage, process: Process) -> Store:
+    """The production client, and three members that follow a leader."""
+    from ..stores import etcd
+    from ..testing.simulation.servers.etcd import EtcdCluster
+
+    stage.start_cluster(lambda streams: EtcdCluster(stage.world, streams, [(name, 2379) for name in NODES]))
+    return stage.watched(etcd.open_store(f"etcd://{','.join(NODES)}?timeout=0.5", process.driver))
+
+
+def _consul(stage: Stage, process: Process) -> Store:
+    """As above. Its sessions end when they should, and its agents let them be short: else it would take half a minute."""
+    from ..stores import consul
+    from ..testing.simulation.servers.consul import ConsulCluster
+
+    def cluster(streams: Streams) -> ConsulCluster:
+        streams.one_at_a_time = True  # HTTP/1.1
+        return ConsulCluster(stage.world, streams, [(name, 8500) for name in NODES], patience=1.0)
+
+    stage.start_cluster(cluster)
+    return stage.watched(consul.open_store(f"consul://{','.join(NODES)}?timeout=1&min_ttl=0.05", process.driver))
+
+
 _HAS_LUA = find_spec("lupa") is not None and find_spec("hiredis") is not None
+_HAS_HTTP2 = find_spec("hpack") is not None
+_MEMBERS = frozenset({CUT, DEPOSE, FAIR})
 STORES = {
     "memory": Kind(
-        "a server (the memory store behind a network)", frozenset({CUT, CLOCK, FORGET, DEAF, FAIR}), _memory
+        "a server (the memory store behind a network)", frozenset({CUT, CLOCK, FORGET, DEAF, FAIR, PROMPT}), _memory
     ),
-    "sqlite": Kind("an SQLite file on one machine", frozenset({FAIR}), _sqlite),
+    "sqlite": Kind("an SQLite file on one machine", frozenset({FAIR, PROMPT}), _sqlite),
     **(
         {
-            "redis": Kind("a simulated Redis", frozenset({CUT, CLOCK, FORGET, FAILOVER, FAIR}), _redis),
-            "redlock": Kind("Redlock on three simulated nodes", frozenset({CUT, DOWN}), _redlock),
+            "redis": Kind("a simulated Redis", frozenset({CUT, CLOCK, FORGET, FAILOVER, FAIR, PROMPT}), _redis),
+            "redlock": Kind("Redlock on three simulated nodes", frozenset({CUT, DOWN, PROMPT}), _redlock),
         }
         if _HAS_LUA
         else {}
     ),
+    **({"etcd": Kind("etcd, three simulated members", _MEMBERS, _etcd)} if _HAS_HTTP2 else {}),
+    "consul": Kind("Consul, three simulated servers", _MEMBERS, _consul),
 }

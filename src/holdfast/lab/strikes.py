@@ -11,7 +11,9 @@ from .tape import STORAGE
 
 PAUSE, CUT, KILL, CLOCK, FORGET = "pause", "cut", "kill", "clock", "forget"
 DOWN, FAILOVER = "down", "failover"  # a node is away, and comes back with what it knew; a replica that lags takes over
-DEAF, FAIR = "deaf", "fair"  # no strikes: the messages of this store's bells can be lost; it can be fair
+DEPOSE = "depose"  # of members that follow a leader, that one is cut off
+# No strikes: the messages of this store's bells can be lost; it can be fair; it ends a lease at its ttl, and not some time after.
+DEAF, FAIR, PROMPT = "deaf", "fair", "prompt"
 NODES = ("node1", "node2", "node3")  # of a store that has several
 STORE = "store"
 MOST = 40
@@ -42,6 +44,8 @@ class Strike(NamedTuple):
             return f"{self.who} is down for {self.seconds:g} s"
         if self.kind == FAILOVER:
             return f"the store fails over to a replica that is {self.seconds:g} s behind"
+        if self.kind == DEPOSE:
+            return f"the store's leader is cut off from the other members for {self.seconds:g} s"
         whose = "the store" if self.who == STORE else self.who
         return f"{whose} restarts, and has forgotten everything"
 
@@ -69,6 +73,7 @@ def _one(word: str, processes: Sequence[str], can: frozenset[str], length: float
         FORGET: [STORE] * (FORGET in can) + [*NODES] * (DOWN in can),
         DOWN: [*NODES] * (DOWN in can),
         FAILOVER: [STORE] * (FAILOVER in can),
+        DEPOSE: [STORE] * (DEPOSE in can),
     }
     if who not in known.get(kind, []):
         raise Misuse(f"{word!r:.80} cannot be done here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -72,13 +73,14 @@ class Tape:
 
 def play(tape: Tape, history: History, *, storage: bool) -> None:
     """What processes asked, were told and believed. `storage`: reads and writes are told of here, not by the storage."""
-    ends = _ends(history)
+    crashes = _crashes(history)
+    ends = _ends(history, crashes)
     for one in sorted(history.of(ACQUIRE), key=lambda one: one.returned):
         if one.outcome == GRANTED:
             tape.number(one.token)
     for one in history.operations:
         if one.kind == ACQUIRE:
-            _acquire(tape, one, ends, history)
+            _acquire(tape, one, ends, crashes)
         elif one.kind == RENEW:
             _renewal(tape, one, ends.get((one.process, one.holder), OPEN))
         elif one.kind == RELEASE and ends.get((one.process, one.holder)) == one.invoked:
@@ -97,7 +99,19 @@ def play(tape: Tape, history: History, *, storage: bool) -> None:
             tape.say(note.at, note.process, "killed", f"{note.process} is gone")
 
 
-def _ends(history: History) -> dict[tuple[str, str], float]:
+Crashes = dict[str, list[float]]
+
+
+def _crashes(history: History) -> Crashes:
+    """process → when it was killed, in order."""
+    found: Crashes = {}
+    for note in sorted(history.notes, key=lambda note: note.at):
+        if note.what == CRASHED:
+            found.setdefault(note.process, []).append(note.at)
+    return found
+
+
+def _ends(history: History, crashes: Crashes) -> dict[tuple[str, str], float]:
     """(process, holder) → when it stopped to believe: it gave the lock back, was told of the loss, or was killed."""
     released: dict[tuple[str, str], float] = {}
     for one in history.of(RELEASE):  # repeated until it is answered: the first time counts
@@ -107,22 +121,23 @@ def _ends(history: History) -> dict[tuple[str, str], float]:
     for one in history.of(ACQUIRE):
         key = one.process, one.holder
         end = min(
-            released.get(key, OPEN), lost.get((one.process, one.token), OPEN), _killed(history, one, one.returned)
+            released.get(key, OPEN), lost.get((one.process, one.token), OPEN), _killed(crashes, one, one.returned)
         )
         if one.outcome == GRANTED and end < OPEN:
             found[key] = end
     return found
 
 
-def _killed(history: History, one: Operation, since: float) -> float:
+def _killed(crashes: Crashes, one: Operation, since: float) -> float:
     """When its process was, the first time after that; another of the same name may have been started."""
-    crashes = (note.at for note in history.notes if note.what == CRASHED and note.process == one.process)
-    return min((at for at in crashes if at >= since), default=OPEN)
+    times = crashes.get(one.process, [])
+    at = bisect_left(times, since)
+    return times[at] if at < len(times) else OPEN
 
 
-def _acquire(tape: Tape, one: Operation, ends: dict[tuple[str, str], float], history: History) -> None:
+def _acquire(tape: Tape, one: Operation, ends: dict[tuple[str, str], float], crashes: Crashes) -> None:
     tape.say(one.invoked, one.process, "asks", f"{one.process} asks for the lock")
-    until = min(one.returned, _killed(history, one, one.invoked))
+    until = min(one.returned, _killed(crashes, one, one.invoked))
     tape.spans.append(Span(one.process, WAITS, one.invoked, until if until < OPEN else None))
     if one.outcome == GRANTED:
         number = tape.number(one.token)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from ..claim import printable
+
 LIMIT = 100  # distinct names that are told apart; a series costs memory here and in whatever scrapes it
 LONGEST = 80
 OTHER = "(other)"
@@ -31,7 +33,7 @@ class Names:
         self._known: set[str] = set()
 
     def __call__(self, name: str) -> str:
-        short = str(self._of(name))[:LONGEST]
+        short = printable(str(self._of(name))[:LONGEST])  # a page of metrics is looked at in terminals
         if short not in self._known:
             if len(self._known) >= self._limit:
                 return OTHER

@@ -21,6 +21,9 @@ class Store(Protocol):
     somebody may be waiting for what this grant holds (True), or `timeout` (False). Early is fine, never is not: it listens first,
     then looks whether somebody has come before, then waits. `wake_waiters` ends it. Nobody who does not use it pays for it.
 
+    A store that can tell has `reached`: False, as long as it has never in its life been let in by a server. Then nothing of it
+    can be anywhere, so nothing has to be taken back, and whoever ends does not wait for a server that is not there.
+
     A store that can send a release without waiting for its answer, in less time than it takes to have somebody else wait, has
     `post(claim, answered) -> bool`: see leaving.Posting.
     """

@@ -267,13 +267,22 @@ def overlaps(history: History) -> list[Overlap]:
         used[one.name, one.holder].append(one)
     for name, asked in history.about(ACQUIRE).items():
         taken = [one for one in asked if one.outcome == GRANTED]
-        holds = [hold for one in taken for hold in _believed(used[name, one.holder], one)]
+        holds = [hold for one in taken for hold in _believed(_during(taken, one, used[name, one.holder]), one)]
         for newest in holds:
             inside = [hold for hold in holds if hold.since <= newest.since < hold.until]
             if sum(hold.units for hold in inside) > taken[0].capacity:
                 seconds = min(hold.until for hold in inside) - newest.since
                 found.append(Overlap(name, newest.since, seconds, tuple(hold.process for hold in inside)))
     return found
+
+
+def _during(taken: Iterable[Operation], one: Operation, used: Iterable[Operation]) -> list[Operation]:
+    """What is kept is lent again and again: of its uses, those before the next who has it."""
+    again = min(
+        (other.returned for other in taken if other.holder == one.holder and other.returned > one.returned),
+        default=OPEN,
+    )
+    return [use for use in used if use.invoked < again]
 
 
 def _believed(used: Iterable[Operation], taken: Operation) -> Iterator[_Hold]:
@@ -314,12 +323,13 @@ def never_refused(name: str, since: float, until: float) -> float:
 def check_handoff(
     history: History, healed: float, within: float, refused: Refused = never_refused
 ) -> Iterator[Finding]:
-    """With nothing in the way, a release wakes whoever is first in line: they need not wait for a timer."""
+    """With nothing in the way, a release wakes whoever is first in line, and so does a downgrade: they need not wait for a
+    timer."""
     set_back = any(note.what == SET_BACK for note in history.notes)
     back = [note.at for note in history.notes if set_back and note.what == FORGOT and not note.name]
     for name, mine in history.about().items():
         for release in mine:
-            if release.kind != RELEASE or release.outcome != LEFT or release.invoked < healed:
+            if release.invoked < healed or not (_left(release) or _downgraded(mine, release)):
                 continue
             until = max(release.returned, refused(name, release.invoked, release.returned + within)) + within
             if _inside(mine, release, set_back, back) or not _in_line(mine, release.invoked, until):
@@ -327,8 +337,30 @@ def check_handoff(
             if not any(
                 one.kind == CLAIM and one.outcome == GRANTED and release.invoked <= one.returned <= until
                 for one in mine
+                if one.holder != release.holder
             ):
                 yield Finding("handoff", name, f"nobody was let in within {within:g} s of {release}")
+
+
+def _left(one: Operation) -> bool:
+    return one.kind == RELEASE and one.outcome == LEFT
+
+
+def _downgraded(mine: Sequence[Operation], one: Operation) -> bool:
+    """Does it keep fewer units than it had, so that there is room for everybody who may be in line?"""
+    if one.kind != CLAIM or one.outcome != GRANTED:
+        return False
+    claims = [other for other in mine if other.kind == CLAIM]
+    more = any(other.holder == one.holder and other.outcome == GRANTED and other.units > one.units for other in claims)
+    over = {other.holder for other in mine if other.kind == RELEASE and other.returned <= one.invoked}
+    return more and all(
+        other.units + one.units <= one.capacity
+        for other in claims
+        if other.holder != one.holder
+        and other.holder not in over
+        and other.invoked <= one.returned
+        and one.invoked < other.invoked + other.ttl
+    )
 
 
 def _inside(mine: Iterable[Operation], release: Operation, set_back: bool, back: Sequence[float]) -> bool:

@@ -11,6 +11,7 @@ from .history import (
     CLAIM,
     CLOSED,
     CRASHED,
+    GRANTED,
     LOST,
     RELEASE,
     RENEW,
@@ -27,6 +28,7 @@ def check_withdrawn(history: History, interrupted: Collection[str]) -> Iterator[
     if not cut_short:
         return
     released = {one.holder for one in history.of(RELEASE)}
+    released |= {one.holder for one in history.of(ACQUIRE) if one.outcome == GRANTED}  # another task's, who has it
     inside = {
         one.holder for one in history.of(CLAIM, RENEW) if one.outcome != TURNED_AWAY
     }  # or in line, for all we know

@@ -95,6 +95,9 @@ class _Search:
             if own_clock and one.kind == CLAIM and one.outcome == PLACED and one.returned - one.invoked >= one.ttl
             if (one.process, one.holder) in revealed
         ]
+        # Of several servers, each is put out of some by one and of the others by the other: both have done it.
+        several = from_asking and not own_clock
+        self._together = [one for one in self._definite if several and _evicted_by_another(one, mine)]
         self._first_optional = len(self._definite)
         self._all = self._definite + self._optional
         self._tried: set[tuple[int, _State]] = set()
@@ -163,7 +166,8 @@ class _Search:
             for token in sorted(known):
                 yield from self._claimed(state, operation, token, clock)
         elif operation.kind == EVICT:
-            if operation.outcome == UNKNOWN or any(one.token == operation.token for one in state.inside):
+            inside = any(one.token == operation.token for one in state.inside)
+            if inside or operation.outcome == UNKNOWN or any(one is operation for one in self._together):
                 left = tuple(one for one in state.inside if one.token != operation.token)
                 yield _State(clock, max(state.last_token, operation.past), left)
         else:
@@ -228,6 +232,17 @@ def _constrains(operation: Operation) -> bool:
         (RENEW, LOST),
         (EVICT, DONE),
     ) or (operation.kind == RELEASE and operation.outcome not in (UNKNOWN, "failed"))
+
+
+def _evicted_by_another(one: Operation, mine: Sequence[Operation]) -> bool:
+    """At the same time, for all that we know."""
+    return one.kind == EVICT and any(
+        other is not one
+        and (other.kind, other.token) == (EVICT, one.token)
+        and other.invoked <= one.returned
+        and one.invoked <= other.returned
+        for other in mine
+    )
 
 
 def _helps(before: _State, after: _State) -> bool:

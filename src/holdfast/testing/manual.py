@@ -29,7 +29,7 @@ T = TypeVar("T")
 class ManualBell:
     """Rung, or else the clock is moved on."""
 
-    gone = False
+    gone = asleep = False
 
     def __init__(self, driver: Manual) -> None:
         self._driver = driver

@@ -46,6 +46,37 @@ class Network(Closes):
             proxy.to_server.hold()
             proxy.to_client.hold()
 
+    def slow_down(self, seconds: float) -> None:
+        """All answers, on whatever connection, come so much later."""
+        for proxy in self.proxies:
+            proxy.to_client.delay(seconds)
+
+    def crumble(self, seconds: float) -> None:
+        """All answers come line by line, with a pause after each."""
+        for proxy in self.proxies:
+            proxy.to_client.crumble(seconds)
+
+    @property
+    def accepted(self) -> int:
+        """Connections, ever."""
+        return sum(proxy.accepted for proxy in self.proxies)
+
+    def stick(self, *, requests: bool = True, answers: bool = True) -> None:
+        """One connection falls silent: that which is asked something next. The others, and new ones, are well."""
+        trap = [(requests, answers)]
+        for proxy in self.proxies:
+            proxy.stick(trap)
+
+    @property
+    def stuck(self) -> int:
+        """How many have."""
+        return sum(proxy.stuck for proxy in self.proxies)
+
+    def unstick(self) -> None:
+        """What was held of them goes on its way."""
+        for proxy in self.proxies:
+            proxy.unstick()
+
     def heal(self) -> None:
         """What was held goes on its way."""
         for proxy in self.proxies:

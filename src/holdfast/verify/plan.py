@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..claim import ROUND
-from ..engine import CLOSING, FIND_OUT
+from ..engine import CLOSING
 from ..errors import Misuse
+from ..waiting import FIND_OUT
 
 WORKERS = ("pause", "kill", "clock")  # struck at workers of our own
 NETWORK = ("cut", "delay", "drop")  # struck at the way between workers and servers, which is a proxy of ours

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from holdfast.claim import Claim
+from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import finish
+from holdfast.drivers.threads import Threads
 from holdfast.stores.etcd.store import EtcdStore
 from holdfast.sync import Locks
 from holdfast.testing.servers import wire
@@ -55,3 +57,53 @@ async def by_the_hundred(actions: Sequence[Awaitable[T]]) -> list[T]:
     for at in range(0, len(actions), 100):
         done += await asyncio.gather(*actions[at : at + 100])
     return done
+
+
+# ---- wires to no server
+
+
+class Scripted:
+    """A stream to no server: what it says, a test says, in `receive`."""
+
+    async def send(self, data: bytes, deadline: float) -> None: ...
+
+    def is_stale(self) -> bool:
+        return False
+
+    def hang_up(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def give_up(self) -> None: ...
+
+    def disown(self) -> None: ...
+
+
+class _Dials:
+    """Of a driver: all its connections are what `dial` makes of it."""
+
+    def __init__(self, dial: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.streams: list[Any] = []
+        self._dial = dial
+
+    async def connect(self, *_: object) -> Any:
+        self.streams.append(self._dial(self))
+        return self.streams[-1]
+
+
+class _InThreads(_Dials, Threads):
+    pass
+
+
+class _InAsyncio(_Dials, Asyncio):
+    pass
+
+
+def in_world(world: str, dial: Callable[[Any], Any], work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+    """What comes of the work, with a driver of that world that dials so."""
+
+    async def run() -> T:
+        return await work((_InThreads if world == "threads" else _InAsyncio)(dial))
+
+    return asyncio.run(run()) if world == "asyncio" else finish(run())

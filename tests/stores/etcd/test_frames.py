@@ -11,25 +11,26 @@ from h2.settings import SettingCodes, Settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.stores.etcd.channel import OK, Channel, ChannelError, Status, Told
-from holdfast.stores.etcd.frames import (
+from holdfast.stores.etcd.channel import (
     CONTINUATION,
     DATA,
     END_HEADERS,
     HEADERS,
+    OK,
     PING,
     PREFACE,
     PUSH_PROMISE,
     RESET,
     SETTINGS,
-    TABLE,
     WINDOW_UPDATE,
-    HeaderReader,
-    HeaderWriter,
-    NotHttp2,
+    Channel,
+    ChannelError,
+    Status,
+    Told,
     frame,
     setting,
 )
+from holdfast.stores.etcd.headers import TABLE, HeaderReader, HeaderWriter, NotHttp2, unremembered
 
 PATHS = (b"/etcdserverpb.KV/Txn", b"/etcdserverpb.Watch/Watch", b"/" + b"long" * 300, b"/")
 COMMON = ((b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"x:1"), (b"te", b"trailers"))
@@ -55,29 +56,34 @@ def test_what_blocks_mean_is_remembered_of_a_few() -> None:
     small=st.sampled_from([0, 100, TABLE, 65536]),
 )
 def test_headers_that_we_write_are_read_by_hpack(calls: list[tuple[bytes, bytes | None, bool]], small: int) -> None:
-    writer, decoder = HeaderWriter(), hpack.Decoder()
+    writer, decoder = HeaderWriter(*COMMON), hpack.Decoder()
     for path, token, shrinks in calls:
         if shrinks:
             writer.shrink(small)
             decoder.max_allowed_table_size = min(small, TABLE)
         own = () if token is None else ((b"token", token),)
-        common = ((b":path", path), *COMMON)
-        assert list(decoder.decode(writer.write(common, own), raw=True)) == [*common, *own]
+        block = (writer.known.get(path) or writer.write(path)) + unremembered(own)
+        assert list(decoder.decode(block, raw=True)) == [(b":path", path), *COMMON, *own]
 
 
 def test_what_was_said_before_is_said_by_its_number() -> None:
-    writer = HeaderWriter()
-    first, again = (writer.write(((b":path", PATHS[0]), *COMMON)) for _ in range(2))
-    other = writer.write(((b":path", PATHS[1]), *COMMON))
+    writer = HeaderWriter(*COMMON)
+    first, again = (writer.write(PATHS[0]) for _ in range(2))
+    assert writer.known == {PATHS[0]: again}
+    other = writer.write(PATHS[1])
     assert len(first) > 40
     assert len(again) == 5 < len(other)
-    assert writer.write(((b":path", PATHS[0]), *COMMON)) != again  # its number has changed
+    assert not writer.known  # its number has changed
+    assert writer.write(PATHS[0]) != again
 
 
 def test_a_secret_is_never_said_by_a_number() -> None:
-    writer = HeaderWriter()
-    blocks = {writer.write(COMMON, ((b"token", b"secret"),)) for _ in range(3)}
-    assert all(b"secret" in block for block in blocks)
+    said = [unremembered([(b"token", b"secret")]) for _ in range(3)]
+    decoder = hpack.Decoder()
+    for block in said:
+        assert b"secret" in block
+        (header,) = decoder.decode(block, raw=True)
+        assert not header.indexable
 
 
 @settings(max_examples=60, deadline=None)

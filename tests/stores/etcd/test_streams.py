@@ -13,19 +13,19 @@ from h2.events import RequestReceived
 from h2.settings import SettingCodes
 
 from holdfast.drivers.aio import Asyncio
-from holdfast.drivers.base import finish
-from holdfast.drivers.threads import Threads
 from holdfast.errors import Unavailable
 from holdfast.stores.etcd.requests import LEASE_KEEP_ALIVE, lease_id, op_range, range_of, txn
 from holdfast.stores.etcd.url import parse
 from holdfast.stores.etcd.wire import Wire
 from holdfast.testing import servers
 
+from .hands import Scripted, in_world
+
 RANGE = b"/etcdserverpb.KV/Range"
 ANSWER = b"\x0a\x02\x10\x01"  # a header, as of every answer of etcd's
 
 
-class Peer:
+class Peer(Scripted):
     """A stream to a server that takes so many calls at once, refuses the others, and answers when it is listened to."""
 
     def __init__(self, most: int, answer: bytes | None, *, stubborn: bool = False) -> None:
@@ -61,46 +61,15 @@ class Peer:
             raise TimeoutError
         return said
 
-    def is_stale(self) -> bool:
-        return False
-
-    def hang_up(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def give_up(self) -> None: ...
-
-    def disown(self) -> None: ...
-
-
-class Dialled:
-    def __init__(self, peer: Peer) -> None:
-        super().__init__()
-        self.peers = [peer]
-        self.dialled = 0
-
-    async def connect(self, *_: object) -> Peer:
-        self.dialled += 1
-        return self.peers[0]
-
-
-class InThreads(Dialled, Threads):
-    pass
-
-
-class InAsyncio(Dialled, Asyncio):
-    pass
-
 
 def run(world: str, peer: Peer, calls: int) -> tuple[list[Any], Any]:
-    async def ask() -> tuple[list[Any], Any]:
-        driver: Any = (InThreads if world == "threads" else InAsyncio)(peer)
+    async def ask(driver: Any) -> tuple[list[Any], Any]:
         wire = Wire(parse("etcd://a:2379"), driver)
         outcomes = await wire.ask_apart([(RANGE, b"")] * calls, driver.now() + 5)
         wire.close()
         return outcomes, driver
 
-    return asyncio.run(ask()) if world == "asyncio" else finish(ask())
+    return in_world(world, lambda driver: peer, ask)
 
 
 WORLDS = pytest.mark.parametrize("world", ["threads", "asyncio"])
@@ -113,7 +82,7 @@ def test_more_calls_than_a_server_takes_at_once_are_answered_on_one_connection(w
     peer = Peer(most, ANSWER)
     outcomes, driver = run(world, peer, 250)
     assert outcomes == [ANSWER] * 250
-    assert driver.dialled == 1
+    assert len(driver.streams) == 1
     assert peer.asked == 250 + peer.refused
     assert peer.refused <= 100, "it refuses no more than was asked before it had said how many it takes"
 

@@ -196,3 +196,11 @@ def test_nobody_is_asked_again_where_nobody_can_be_reached() -> None:
         tries, outcome = trying(world, [Unreachable("refused"), "done"])
     assert isinstance(outcome, Unreachable)
     assert len(tries) == 1
+
+
+def test_that_there_was_no_time_left_to_connect_is_not_told_instead_of_what_was_wrong() -> None:
+    """An address at which something else answers, say."""
+    with World(7) as world:
+        tries, outcome = trying(world, [Unreachable("no time was left")], within=0.005)
+    assert len(tries) == 1
+    assert str(outcome) == "first"

@@ -180,3 +180,44 @@ def test_who_may_only_execute_cannot_wipe_what_is_others(mariadb: MariaDB, empty
         (holding,) = locks.inspect("victim").holders
         assert holding.token == lease.token
         assert lease.release()
+
+
+@contextlib.contextmanager
+def eve(mariadb: MariaDB) -> Iterator[pymysql.cursors.Cursor]:
+    """Who may execute, and nothing else."""
+    with (
+        pymysql.connect(
+            host="127.0.0.1", port=mariadb.port, user="app", password="geheim", database="small", autocommit=True
+        ) as line,
+        line.cursor() as cursor,
+    ):
+        yield cursor
+
+
+@pytest.mark.parametrize("call", ["claim_1('', 'h', 'o', 1, 1, 1, 1, 0, {}, '', 1)", "watch_1('', 'h', 0, 1, '', 1)"])
+def test_who_may_only_execute_does_not_get_at_what_the_sweep_remembers(mariadb: MariaDB, empty: str, call: str) -> None:
+    """Else, with something there that is no name, nobody could be given a new one."""
+    run_script(mariadb, empty)
+    with eve(mariadb) as cursor, holdfast.connect(place(mariadb, "other")) as locks:
+        with pytest.raises(pymysql.err.MySQLError, match="a lock has a name"):
+            cursor.execute(f"CALL holdfast_{call.format('REPEAT(1, 1024)')}")
+        with locks.lock("new").acquire(timeout=0):
+            assert locks.names() == ["new"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "claim_1('x', 'h', NULL, 1000000, 1, 1, 1, 1, '', '', 1)",
+        "watch_1('x', NULL, {}, 1000000, '', 1)",
+        "evict_1('x', {}, NULL, 1)",
+    ],
+)
+def test_what_fails_in_a_procedure_leaves_no_row_locked(mariadb: MariaDB, empty: str, call: str) -> None:
+    run_script(mariadb, empty)
+    url = f"{place(mariadb, 'other')}?timeout=2"
+    with eve(mariadb) as cursor, holdfast.connect(url) as locks:
+        lease = locks.lock("x", ttl=60).acquire(timeout=0)
+        with pytest.raises(pymysql.err.MySQLError, match="cannot be null"):
+            cursor.execute(f"CALL holdfast_{call.format(lease.token)}")
+        assert lease.release()

@@ -173,5 +173,6 @@ def test_found_a_reset_that_is_looked_for_once(
     postgresql: PostgreSQL, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane.Lane, "_something_came", lambda self: self._readable())
+    monkeypatch.setattr(lane, "MOMENT", 1000.0)  # else its silence would be noticed soon
     with pytest.raises(FOUND):
         resets.test_who_waits_for_an_answer_asks_again_at_once(postgresql, proxy, uvloop.new_event_loop)

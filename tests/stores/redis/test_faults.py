@@ -32,6 +32,16 @@ def test_scripts_forgotten_by_the_server_are_loaded_again(redis: Redis, connect:
         assert locks.inspect("x").holders
 
 
+def test_a_key_whose_name_no_lock_can_have_hides_none_that_is_one(redis: Redis, connect: Connect) -> None:
+    """Whoever may write to the server may put it there: then nobody could see any lock, by `ls`, `why` or the dashboard."""
+    locks = connect(redis.url)
+    with locks.lock("x"):
+        for name in ("y" * 513, "with%00NUL"):
+            redis.execute("COPY", "hf:{x}", f"hf:{{{name}}}")
+        assert locks.names() == ["x"]
+        assert [one.name for one in locks.wait_graph().snapshots] == ["x"]
+
+
 def test_8_a_server_that_restarts_empty_forgets_locks_but_tokens_rise(own_redis: Redis, connect: Connect) -> None:
     locks = connect(own_redis.url)
     before = locks.lock("x").acquire()

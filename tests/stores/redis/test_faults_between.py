@@ -139,11 +139,11 @@ def test_22_renewal_does_not_wait_for_user_work(redis: Redis, proxy: Proxy, conn
     locks = connect(proxy.address, "?timeout=20")
     renewed: list[str] = []
     locks.subscribe(lambda event: renewed.append(event.name), ["renewed"])
-    lease = locks.lock("held", ttl=2.0).acquire()
-    proxy.to_server.hold(chunks=1, when=lambda data: b"{busy}" in data)
+    lease = locks.lock("held", ttl=1.0).acquire()
+    proxy.to_server.hold(when=lambda data: b"{busy}" in data)  # on whatever connection it is asked
     asked = claim_of("busy")
     thread = in_background(lambda: finish(locks._engine.store.claim(asked, 20.0)))
-    until(lambda: proxy.to_server.caught.chunks == 1)
+    until(lambda: proxy.to_server.caught.chunks >= 1)
     seen = len(renewed)
     until(lambda: len(renewed) >= seen + 3)
     assert lease.held

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from holdfast.drivers.aio import Asyncio
 from holdfast.errors import Unavailable
 from holdfast.stores.redis.url import Target, parse
 from holdfast.stores.redis.wiring import Told
-from holdfast.stores.redlock.answers import Question
+from holdfast.stores.redlock.fan import Question
 from holdfast.stores.redlock.shared import SharedFan
 
 TARGET = parse("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
@@ -43,6 +44,8 @@ class Answers:
 
 class OnlyTheSecond:
     """A server that lets the first who comes wait in vain."""
+
+    reached = True
 
     def __init__(self, target: Target) -> None:
         self.dialled = 0
@@ -87,3 +90,22 @@ def test_a_node_that_refuses_is_dialled_once_for_all_who_ask_at_once() -> None:
         return asked, [node.wire.dialled for node in fan._nodes]  # type: ignore[attr-defined]
 
     assert asyncio.run(scenario()) == ([[None] * 3] * 50, [1] * 3)
+
+
+def test_who_is_asked_while_nodes_are_dialled_may_yet_be_told() -> None:
+    """What is asked then follows when they are there, also of somebody who has gone: nobody may take it for never sent."""
+
+    class Dials(OnlyTheSecond):
+        reached = False
+
+    async def scenario() -> tuple[bool, bool]:
+        fan = SharedFan(TARGET, Asyncio(), Dials)
+        before = fan.reached
+        asked = asyncio.ensure_future(fan.ask(question(), LONG, LONG))
+        await asyncio.sleep(0)
+        asked.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asked
+        return before, fan.reached
+
+    assert asyncio.run(scenario()) == (False, True)

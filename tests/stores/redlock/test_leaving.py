@@ -229,3 +229,86 @@ def test_a_claim_that_arrives_at_a_node_when_all_is_over_does_not_stay(three: li
         else:
             with holdfast.connect(url) as locks:
                 finish(in_and_out(locks))
+
+
+_ABOVE = """
+local state = redis.call('GET', KEYS[1]) or 'hf:node' .. struct.pack('>d', 0)
+redis.call('SET', KEYS[1], string.sub(state, 1, 7) .. struct.pack('>d', ARGV[1]) .. string.sub(state, 16))
+"""
+
+
+@pytest.mark.parametrize("flavour", ["threads", "asyncio"])
+def test_a_node_that_refuses_a_higher_proposal_lets_go_of_a_lower_one_that_it_has_accepted(
+    three: list[Redis], flavour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a semaphore: others went in above it, there and everywhere, each time before the next proposal came."""
+
+    async def lose(store: RedlockStore) -> None:
+        mint, proposed = store._mint, []
+
+        def outrun(name: str) -> int:
+            token = mint(name)
+            proposed.append(token)
+            for node in three[1:] if len(proposed) == 1 else three:
+                node.execute("EVAL", _ABOVE, 1, "hf:redlock:{x}", token + 1)
+            return token
+
+        monkeypatch.setattr(store, "_mint", outrun)
+        inside: list[Any] = []
+        tell = store._tell
+
+        def told(name: str, highest: int) -> None:
+            inside.append(three[0].execute("STRLEN", "hf:redlock:{x}"))
+            tell(name, highest)
+
+        monkeypatch.setattr(store, "_tell", told)
+        answer = await store.claim(Claim("x", new_holder(), "somebody", LONG, 1, 3))
+        assert isinstance(answer, Place)
+        assert max(inside) > IDLE, "the first was accepted there"
+        await until(store, lambda: three[0].execute("STRLEN", "hf:redlock:{x}") == IDLE)
+        await store.close()
+
+    run(flavour, "redlock://" + ",".join(f"127.0.0.1:{node.port}" for node in three), lose)
+
+
+def calls(node: Redis) -> int:
+    return int(str(node.execute("INFO", "commandstats")).partition("cmdstat_evalsha:calls=")[2].partition(",")[0])
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_no_release_overtakes_a_claim_that_a_node_has_not_answered(
+    three: list[Redis], elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads have several connections to a node. `elsewhere`: another thread uses just now the one that the claim went by."""
+    if not elsewhere:
+        monkeypatch.setattr(strays, "_FIRST_PAUSE", LONG)  # it is not told again
+
+    async def leave(store: RedlockStore) -> None:
+        fan = store._fan
+        assert isinstance(fan, polled.PolledFan)
+        before = Claim("before", new_holder(), "somebody", LONG)
+        assert isinstance(await store.claim(before), Grant)
+        assert await store.release(before)
+        fan._idle[0].settle(LONG)
+        proxy.stick([(True, True)])
+        claim = somebody()
+        assert isinstance(await store.claim(claim), Grant)
+        assert proxy.stuck == 1
+        (group,) = fan._idle
+        if elsewhere:
+            fan._idle.clear()
+            fan._busy[id(group)] = group
+        else:
+            fan._idle.append(fan._open())
+        scripts = calls(three[0])
+        assert await store.release(claim)
+        if elsewhere:
+            await until(store, lambda: calls(three[0]) > scripts)  # it was there first
+        proxy.unstick()
+        if elsewhere:
+            fan._idle.append(group)
+        await until(store, lambda: three[0].execute("STRLEN", "hf:redlock:{x}") == IDLE)
+        await store.close()
+
+    with one_behind_a_proxy(three) as (url, proxy):
+        run("threads", url, leave)

@@ -19,6 +19,35 @@ SILENT = "test_nodes_that_are_silent_for_a_moment_are_waited_for_as_long_as_was_
 
 MUTANTS = [
     Mutant(
+        "who has not answered need not let go",
+        "stores/redlock/store.py",
+        (
+            (
+                "([at for at, answer in enumerate(answers) if type(answer) is list])",
+                "([at for at, answer in enumerate(answers) if type(answer) is not int])",
+            ),
+        ),
+        "tests/simulation/test_redlock_refused.py::test_only_the_node_that_has_not_refused_is_asked_to_let_go",
+    ),
+    Mutant(
+        "who has refused is asked to let go",
+        "stores/redlock/store.py",
+        (("            spared=refused,\n", ""),),
+        "tests/simulation/test_redlock_refused.py::test_only_the_node_that_has_not_refused_is_asked_to_let_go",
+    ),
+    Mutant(
+        "who says no at last is believed to have said so from the first",
+        "stores/redlock/store.py",
+        (("refusing.intersection_update(", "refusing = set("),),
+        LEAVING + "test_a_node_that_refuses_a_higher_proposal_lets_go_of_a_lower_one_that_it_has_accepted[threads]",
+    ),
+    Mutant(
+        "who has not got the claim yet is believed to have let go of it",
+        "stores/redlock/polled.py",
+        (("        if question.overtaken is not None:\n", "        if False:\n"),),
+        LEAVING + "test_no_release_overtakes_a_claim_that_a_node_has_not_answered[True]",
+    ),
+    Mutant(
         "a second release that is believed to find nothing",
         "stores/redis/store.py",
         (("return bool(reply or twice)", "return bool(reply)"),),
@@ -26,13 +55,13 @@ MUTANTS = [
     ),
     Mutant(
         "the same of a node, in threads",
-        "stores/redlock/answers.py",
+        "stores/redlock/fan.py",
         (("if answer == 0 and question.leaving and at in self._again:", "if False:"),),
         f"{TROUBLE}{CUT}[threads]",
     ),
     Mutant(
         "the same of a node, in asyncio",
-        "stores/redlock/answers.py",
+        "stores/redlock/fan.py",
         (("if answer == 0 and question.leaving and at in self._again:", "if False:"),),
         f"{TROUBLE}{CUT}[asyncio]",
     ),
@@ -50,13 +79,13 @@ MUTANTS = [
     ),
     Mutant(
         "a majority that is given up after a node's share, in threads",
-        "stores/redlock/answers.py",
+        "stores/redlock/fan.py",
         (("now, now + share, now + max(share, within)", "now, now + share, now + share"),),
         f"{TROUBLE}{SILENT}[threads]",
     ),
     Mutant(
         "a majority that is given up after a node's share, in asyncio",
-        "stores/redlock/answers.py",
+        "stores/redlock/fan.py",
         (("now, now + share, now + max(share, within)", "now, now + share, now + share"),),
         f"{TROUBLE}{SILENT}[asyncio]",
     ),
@@ -68,7 +97,7 @@ MUTANTS = [
     ),
     Mutant(
         "whatever a node says is an answer",
-        "stores/redlock/answers.py",
+        "stores/redlock/fan.py",
         ((" if reply == _FOREIGN else nonsense(reply, where)", " if reply == _FOREIGN else reply"),),
         TROUBLE + "test_a_node_that_speaks_nonsense_is_in_trouble_by_itself",
     ),
@@ -81,7 +110,7 @@ MUTANTS = [
     Mutant(
         "a release that one node did not hear is not repeated",
         "stores/redlock/store.py",
-        (("            self._strays.add(claim, 0, answers)\n", "            pass\n"),),
+        (("            self._strays.add(claim, 0, heard)\n", "            pass\n"),),
         TROUBLE + "test_a_release_that_one_node_did_not_hear_is_told_to_it_again[threads]",
     ),
     Mutant(
@@ -93,7 +122,7 @@ MUTANTS = [
     Mutant(
         "a late answer is taken for the answer to another question",
         "stores/redlock/polled.py",
-        (("owed.popleft().set_result(reply)", "owed.pop().set_result(reply)"),),
+        (("owed.popleft().answered(self, reply)", "owed.pop().answered(self, reply)"),),
         LEAVING + "test_the_last_node_is_not_waited_for_and_its_late_answer_is_heard[threads]",
     ),
     Mutant(
@@ -111,7 +140,7 @@ MUTANTS = [
     Mutant(
         "who connects when a majority has agreed is not asked any more",
         "stores/redlock/shared.py",
-        (("if reply.round.question.leaving or now < reply.round.ends:", "if reply.is_wanted:"),),
+        (("if reply.round.question.leaving or now < reply.round.ends:", "if reply.round.is_wanted:"),),
         LEAVING + "test_a_node_that_is_slow_to_connect_is_asked_all_the_same[asyncio]",
     ),
     Mutant(

@@ -176,7 +176,7 @@ def test_giving_it_away_is_found(three: list[Redis], monkeypatch: pytest.MonkeyP
         )
         if sum(type(answer) is int for answer in answers) >= self._majority:
             return Grant(claim, attempt.token, claim.ttl)  # type: ignore[attr-defined]
-        return await self._refused(claim, attempt, answers, deadline)  # type: ignore[arg-type]
+        return await self._refused(claim, attempt, answers, (), deadline)  # type: ignore[arg-type]
 
     monkeypatch.setattr(RedlockStore, "_repeated", given_away)
     with pytest.raises((AssertionError, holdfast.LeaseLost)):

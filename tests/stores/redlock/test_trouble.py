@@ -20,7 +20,7 @@ from holdfast.drivers.aio import Asyncio
 from holdfast.drivers.base import finish
 from holdfast.drivers.threads import Threads
 from holdfast.stores.redlock import open_store
-from holdfast.stores.redlock.answers import Question
+from holdfast.stores.redlock.fan import Question
 from holdfast.stores.redlock.store import RedlockStore
 from holdfast.testing.network import Network
 from holdfast.testing.proxy import Proxy

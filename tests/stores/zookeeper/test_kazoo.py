@@ -78,7 +78,11 @@ def test_the_parts_of_kazoo_that_we_use_are_there() -> None:
         assert step in stop, f"{step} is not a part of stopping any more"
     assert issubclass(client.handler.timeout_exception, Exception)
     assert parameters(KazooClient._call) == ["self", "request", "async_object"]  # which `Client.call` stands for
-    assert {"create_connection", "create_socket_pair", "start", "stop"} <= vars(SequentialThreadingHandler).keys()
+    assert {"create_connection", "create_socket_pair", "select", "start", "stop"} <= vars(
+        SequentialThreadingHandler
+    ).keys()
+    assert inspect.getsource(ConnectionHandler).count("self.handler.select(") == 3
+    assert "self.handler.select([self._socket], [], [], timeout)[0]" in inspect.getsource(ConnectionHandler._read)
 
 
 def test_kazoo_takes_a_request_from_its_queue_and_then_reads_what_woke_it() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from .. import exits
@@ -42,7 +44,9 @@ def _play(stage: Stage) -> list[Outcome]:
         open_bank(bank)
         actors: list[Actor] = []
         try:
-            actors.extend(Actor(name, bank, url) for name in CAST)
+            for name in CAST:
+                with _undisturbed():  # else Ctrl-C could leave one that nobody knows of, and that misses its folder
+                    actors.append(Actor(name, bank, url))
             count = "Four processes share one account, and deposit 10 at a time."
             stage.keep(stage.paint("bold", "holdfast demo"), count, "")
             for one in actors:
@@ -55,6 +59,15 @@ def _play(stage: Stage) -> list[Outcome]:
         finally:
             for one in actors:
                 one.end()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _conclude(stage: Stage, outcomes: list[Outcome], perfect: bool) -> None:

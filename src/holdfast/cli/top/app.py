@@ -83,6 +83,7 @@ class Top(App[None]):
     def _draw(self) -> None:
         found = matching(self._locks.values(), self._filter)
         if self._listing.is_attached:  # a last tick may come when all is taken down
+            self._listing.behind = frozenset(store for store, one in self._looking.items() if one.is_behind)
             self._listing.put(found)
             self._told.update(self._head(found))
 
@@ -101,6 +102,8 @@ class Top(App[None]):
             text.append(f"\n{store['id']}  {line(store['url'])}", Style(dim=True))
             if store["error"]:
                 text.append(f"\n  does not answer, asked again and again: {line(store['error'])}", Style(color="red"))
+            elif self._looking[store["id"]].is_behind:
+                text.append("\n  takes long to answer: what is shown of it may be old", Style(color="red"))
             if store["partly"]:
                 text.append(f"  {store['partly']}", Style(color="yellow"))
         return text

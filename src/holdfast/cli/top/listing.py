@@ -43,6 +43,7 @@ class Listing(Widget, can_focus=True):
     def __init__(self, *, several: bool) -> None:
         super().__init__(id="listing")
         self.rows: list[Lock] = []
+        self.behind: frozenset[str] = frozenset()  # stores that nobody has looked at for a while
         self.sort = ""
         self.falls = False
         self._several = several
@@ -142,9 +143,11 @@ class Listing(Widget, can_focus=True):
         ground = Style(bgcolor="grey30") if chosen else Style()
         urgent = _URGENT[lock["attention"][0]] if lock["attention"] else None
         parts = []
-        for (column, _), text in zip(room, cells(lock, now, room), strict=True):
-            style = ground
-            if column.key == "left" and lock["holders"]:
+        for (column, _), cell in zip(room, cells(lock, now, room), strict=True):
+            text, style = cell, ground
+            if column.key == "left" and lock["store"] in self.behind:
+                text, style = "?".ljust(len(text)), style + Style(dim=True)  # it may have been renewed since
+            elif column.key == "left" and lock["holders"]:
                 part = least(lock, now)
                 style += Style(color="green" if part > 1 / 3 else "red", bgcolor="grey23" if not chosen else None)
             elif column.key in ("name", "wait", "line", "age") and urgent:

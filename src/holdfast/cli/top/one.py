@@ -116,15 +116,19 @@ class One(Screen[None]):
         text = Text()
         lock, snapshot = self._lock(), self._snapshot()
         text.append(f"{line(self._called)}", Style(bold=True))
-        kind = f"{lock['kind']} in {lock['store']}" if lock else f"free, in {self._looking.store}"
+        behind = self._looking.is_behind
+        kind = f"{lock['kind']}" if lock else "not known" if behind else "free,"
+        kind += f" in {self._looking.store}"
         text.append(f"  {kind}\n", _DIM)
         for why in lock["attention"] if lock else ():
             text.append(f"{why}\n", Style(color="red", bold=True))
         if self._looking.error:
             text.append(f"What follows may be old: {line(self._looking.error)}\n", Style(color="red"))
+        elif behind:
+            text.append("What follows may be old: the store takes long to answer\n", Style(color="red"))
         _part(text, "Inside")
         if lock is None or not lock["holders"]:
-            text.append("  nobody\n", _DIM)
+            text.append("  not known\n" if behind and lock is None else "  nobody\n", _DIM)
         else:
             self._inside(text, lock)
         self._line(text, lock)
@@ -143,6 +147,9 @@ class One(Screen[None]):
             text.append(f"  {line(one['note'])}" if one["note"] else "", _DIM)
             text.append(f"  {one['share']}" if one["share"] else "")
             text.append(f"\n    token {one['token']}  held {ago(now - one['since'])}  ")
+            if self._looking.is_behind:  # it may have been renewed since
+                text.append(f"a ttl of {ago(one['ttl'])}, not looked at since\n")
+                continue
             text.append(bar(part, 12), Style(color="green" if part > 1 / 3 else "red", bgcolor="grey23"))
             text.append(f" {ago(left)} of {ago(one['ttl'])} left\n")
 

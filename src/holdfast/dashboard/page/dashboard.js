@@ -1,5 +1,5 @@
 // One page, no build step. Nothing is loaded from anywhere else. Here: what the server tells, which view is shown, and the keys.
-import { byId, el, plain } from "./elements.js";
+import { byId, el, plain, short } from "./elements.js";
 import { graph } from "./graph.js";
 import { history } from "./history.js";
 import { oneLock } from "./lock.js";
@@ -56,13 +56,17 @@ function take(told) {
 function troubles() {
   const told = [...stores.values()].flatMap((one) => [
     ...(one.error ? [`${one.id} (${plain(one.url)}): ${plain(one.error)}`] : []), ...(one.partly ? [`${one.id}: ${one.partly}`] : []),
-    ...(old(one.id) && !one.error && !page.away ? [`${one.id} was last looked at more than ${old(one.id)} ago, and takes long to answer: what is shown may be old`] : [])]);
+    ...(old(one.id) && !one.error && !page.away ? [slow(one.id, old(one.id))] : [])]);
   const place = byId("troubles");
   if (place.dataset.told === JSON.stringify(told)) return;
   place.dataset.told = JSON.stringify(told);
   place.replaceChildren(...told.map((text) => el("p", {}, text)));
   redraw();
 }
+
+const slow = (store, since) => (page.looked[store] === undefined
+  ? `${store} takes long to answer: it is being looked at for the first time, for more than ${since}, and none of its locks are shown yet`
+  : `${store} was last looked at more than ${since} ago, and takes long to answer: what is shown may be old`);
 
 // ---- which view
 
@@ -80,6 +84,7 @@ function show() {
   for (const link of document.querySelectorAll("nav a")) {
     if (link.dataset.view === view) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
+  document.title = view === "overview" ? "holdfast" : `${view === "lock" ? short(asked.get("name") || "", 60) : view} · holdfast`;
   page.ticks = [];
   const main = byId("main"), arrived = page.current.view !== "" && page.current.hash !== location.hash;
   page.current = { view, hash: location.hash, live: null };
@@ -115,7 +120,13 @@ document.addEventListener("keydown", (event) => {
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); byId("main").focus(); });
 window.addEventListener("hashchange", show);
 setInterval(tick, TICK);
+// A page that nobody sees listens to nothing: a browser opens six connections to a place, and with six pages in the background
+// the seventh would wait for ever.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden && source) { source.close(); source = null; }
+  else if (!document.hidden && !source) { away(true); listen(); }
+});
 const out = byId("out");
 out.addEventListener("click", () => act("api/logout", {}).then(() => location.assign("login"),
   () => { out.textContent = "Still logged in: no answer. Log out"; }));
-ask("api/session").then((told) => { page.session = told; out.hidden = !told.login; }, () => {}).finally(() => { show(); listen(); });
+ask("api/session").then((told) => { page.session = told; out.hidden = !told.login; }, () => {}).finally(() => { show(); if (!document.hidden && !source) listen(); });

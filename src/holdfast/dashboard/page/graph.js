@@ -5,14 +5,14 @@ import { ask, page, stores, unknown } from "./state.js";
 export function graph(main) {
   const place = el("div", {});
   main.replaceChildren(el("h2", {}, "Who waits for whom"), place);
-  let asked = false, last = "";
+  let asked = false, told = [], last = "";
   const live = async () => {
     if (asked) return;
     asked = true;
-    try {
-      const told = await ask("api/graph"), text = JSON.stringify([told, told.map((one) => unknown(one.store))]);
-      if (text !== last && page.current.view === "graph") { last = text; refill(place, ...told.flatMap(drawGraph)); }
-    } finally { asked = false; }
+    try { told = await ask("api/graph"); } catch { /* it is asked again; and whether nobody waits is not known meanwhile */ }
+    asked = false;
+    const text = JSON.stringify([told, told.map((one) => unknown(one.store))]);
+    if (text !== last && page.current.view === "graph") { last = text; refill(place, ...told.flatMap(drawGraph)); }
   };
   live();
   return live;

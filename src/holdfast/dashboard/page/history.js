@@ -13,7 +13,7 @@ export function history(main, asked) {
       el("a", { href: "api/history.jsonl", download: "holdfast-history.jsonl" }, "All as JSON lines")),
     el("table", { class: "cards" }, el("caption", { class: "away" }, "What happened, newest first"),
       el("thead", {}, el("tr", {}, ...["When", "What", "Lock", "Who", "Token", "After", "Detail"].map((one) => el("th", { scope: "col" }, one)))), body));
-  let asking = false, again = false, wanted = "", made = new Map(); // rows, by the number of their event: what is shown stays where it is
+  let asking = false, again = false, wanted = "", made = new Map(); // rows, by their whole event (numbers begin anew with the server): what is shown stays where it is
   const live = async () => {
     if (hold.ariaPressed === "true" && search.value === wanted) return;
     if (asking) { again = true; return; }
@@ -23,7 +23,7 @@ export function history(main, asked) {
       const told = await ask(`api/history?most=200&q=${encodeURIComponent(wanted)}`);
       const found = told.events.length >= 200 ? "the newest 200" : `${told.events.length} events`;
       set(many, told.trouble ? `${found}; not all of them are in the file: ${told.trouble}` : found);
-      made = new Map(told.events.map((one) => [one.id, made.get(one.id) || eventRow(one)]));
+      made = new Map(told.events.map((one) => [JSON.stringify(one), one]).map(([key, one]) => [key, made.get(key) || eventRow(one)]));
       arrange(body, [...made.values()]);
     } catch {
       wanted = null; // it is to be asked again, held still or not

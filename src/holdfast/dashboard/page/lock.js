@@ -20,8 +20,8 @@ export function oneLock(main, asked) {
     if (seen !== version) { version = seen; before(); }
   };
   async function before() {
-    const told = await ask(`api/history?most=2000&store=${encodeURIComponent(store)}&name=${encodeURIComponent(name)}`);
-    if (page.current.view === "lock") refill(past, ...pastOf(told.events.reverse(), locks.get(keyOf(store, name))));
+    const told = await ask(`api/history?most=2000&store=${encodeURIComponent(store)}&name=${encodeURIComponent(name)}`).catch(() => null);
+    if (told && page.current.view === "lock") refill(past, ...pastOf(told.events.reverse(), locks.get(keyOf(store, name))));
   }
   live();
   // Refusals and losses are told by processes, and change nothing in the store.
@@ -66,6 +66,7 @@ function evict(lock, held) {
   byId("evict-form").onsubmit = async (event) => {
     event.preventDefault();
     go.disabled = true;
+    said.textContent = ""; // of the last time
     try {
       const done = await act("api/evict", { store: lock.store, name: lock.name, token: held.token, typed: lock.name });
       if (done.released) {

@@ -1,6 +1,8 @@
 // The pieces that move, and those that all views have.
-import { ago, el, plain, set, svg } from "./elements.js";
-import { now, page } from "./state.js";
+import { ago, el, plain, set, short, svg } from "./elements.js";
+import { now, page, unseen } from "./state.js";
+
+const LONGEST = 160; // letters of a name, where there are many
 
 export function age(since) {
   const place = el("span", {});
@@ -15,9 +17,10 @@ export function ttlBar(store, holder) {
   const move = (at) => {
     const rest = holder.ends - at, part = holder.ttl > 0 ? Math.min(1, Math.max(0, rest / holder.ttl)) : 0;
     fill.style.transform = `scaleX(${part.toFixed(3)})`;
-    const kind = part > 0.5 ? "" : part > 0.25 ? "low" : "out";
+    const blind = rest > 0 ? unseen(store) : !(page.looked[store] > holder.ends); // it may have been renewed meanwhile
+    const kind = blind ? "unseen" : part > 0.5 ? "" : part > 0.25 ? "low" : "out";
     if (fill.className !== kind) fill.className = kind;
-    set(left, rest > 0 ? `${ago(rest)} left` : page.looked[store] > holder.ends ? "run out" : "not looked at since");
+    set(left, blind ? "not looked at since" : rest > 0 ? `${ago(rest)} left` : "run out");
   };
   move(now());
   page.ticks.push(move);
@@ -40,4 +43,5 @@ export function spark(times) {
 }
 
 export const lockLink = (store, name, kind) =>
-  el("a", { href: `#/lock?store=${encodeURIComponent(store)}&name=${encodeURIComponent(name)}`, class: kind || "name" }, plain(name));
+  el("a", { href: `#/lock?store=${encodeURIComponent(store)}&name=${encodeURIComponent(name)}`, class: kind || "name",
+    title: plain(name).length > LONGEST ? plain(name) : null }, short(name, LONGEST));

@@ -31,9 +31,12 @@ export function unknown(store) {
 // A look takes long where there are thousands of names and the store is far away; "" if the last one is new enough.
 const OLD = [[3600, "an hour"], [600, "10 min"], [120, "2 min"], [30, "30 s"], [10, "10 s"]];
 export function old(store) {
-  const seconds = now() - page.looked[store] - ((stores.get(store) || {}).every || 0);
+  const one = stores.get(store) || {}, seconds = now() - (page.looked[store] ?? one.since) - (one.every || 0);
   return (OLD.find(([least]) => seconds > least) || [0, ""])[1];
 }
+
+// What is shown of it goes on by itself, and nobody has looked lately.
+export const unseen = (store) => page.away || Boolean((stores.get(store) || {}).error || old(store));
 
 export async function ask(path) {
   const answer = await fetch(path, { credentials: "same-origin" });
@@ -48,7 +51,8 @@ export async function act(path, body) {
     method: "POST", credentials: "same-origin", body: JSON.stringify(body),
     headers: { "Content-Type": "application/json", [page.session.header]: page.session.csrf },
   });
-  const said = await answer.json();
+  let said;
+  try { said = await answer.json(); } catch { throw new TypeError(`${answer.status}`); } // of somebody in between, or cut off
   if (!answer.ok) throw new Error(said.error || `${answer.status}`);
   return said;
 }

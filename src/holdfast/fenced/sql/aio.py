@@ -17,13 +17,12 @@ class Transaction(core.AnyTransaction[C]):
     _world = ASYNCIO
 
     async def __aenter__(self) -> C:
-        await core.enter(self._wire, self._places)
-        return self._connection
+        return await self._enter()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._wire.end(error)
+        await self._leave(error)
 
 
 def transaction(connection: C, ticket: Ticket, *more: Ticket, row: Row | None = None) -> Transaction[C]:

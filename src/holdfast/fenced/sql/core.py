@@ -8,6 +8,7 @@ from typing import ClassVar, Generic, TypeVar
 from ...databases import transactions
 from ...databases.connections import wire_for
 from ...databases.failures import code_of, lacks_table
+from ...databases.sharing import Stay
 from ...databases.statements import MYSQL
 from ...databases.wire import Wire
 from ...errors import Misuse
@@ -30,6 +31,25 @@ class AnyTransaction(Generic[C]):
         self._connection = connection
         self._wire = wire_for(connection, self._world)
         self._places = places(self._wire, tickets, row)
+        self._stay: Stay | None = None
+
+    async def _enter(self) -> C:
+        stay = Stay(self._wire.shared())
+        try:
+            await enter(self._wire, self._places)
+        except BaseException:
+            stay.end()
+            raise
+        self._stay = stay
+        return self._connection
+
+    async def _leave(self, error: BaseException | None) -> None:
+        try:
+            await self._wire.end(error)
+        finally:
+            stay, self._stay = self._stay, None
+            if stay is not None:
+                stay.end()
 
 
 def places(wire: Wire, tickets: Sequence[Ticket], row: Row | None) -> list[Place]:

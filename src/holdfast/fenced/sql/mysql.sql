@@ -24,23 +24,23 @@ ON DUPLICATE KEY UPDATE
     since = IF(token < :token, UTC_TIMESTAMP(6), since),
     token = LAST_INSERT_ID(GREATEST(token, :token));
 
+-- A locking read, here and below: it sees what is there now. A plain one in REPEATABLE READ sees what was there when this transaction
+-- first read, which may be a mark from before the newer one that the seal has just met.
 -- name: look
 SELECT token, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since) AS since FROM holdfast_fences
-WHERE resource = UNHEX(:resource_hex);
+WHERE resource = UNHEX(:resource_hex) FOR UPDATE;
 
--- What was *kept* is handed back: a column that is too small for a token keeps something else, without a word where the mode is not
--- strict; and text would compare as text. Should the key name several rows, it is the highest mark. A table without transactions takes
--- no lock that lasts.
+-- Nothing is read beside the row: MySQL would fix what this transaction sees from now on, before it has waited for the row. What was
+-- *kept*, `look_row` tells afterwards. Text would compare as text.
 -- name: seal_row
-UPDATE {table} SET
-    {column} = GREATEST(COALESCE(CAST({column} AS SIGNED), 0), :token),
-    {column} = LAST_INSERT_ID({column})
-WHERE {key} AND NOT EXISTS ({flaw}) ORDER BY CAST({column} AS SIGNED);
+UPDATE {table} SET {column} = GREATEST(COALESCE(CAST({column} AS SIGNED), 0), :token)
+WHERE {key};
 
+-- A column that is too small for a token keeps something else, without a word where the mode is not strict. A table without transactions
+-- takes no lock that lasts; what is below a view cannot be asked for.
 -- name: look_row
-SELECT MAX({column}) AS token, NULL AS since, COUNT(*) AS found, ({flaw}) AS flaw FROM {table} WHERE {key};
-
--- name: flaw
-SELECT CONCAT('engine ', engine) FROM information_schema.tables
-WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name AND table_type = 'BASE TABLE'
-AND engine NOT IN ('InnoDB', 'ROCKSDB', 'TokuDB', 'ndbcluster', 'SPIDER')
+SELECT MAX({column}) AS token, NULL AS since, COUNT(*) AS found, (
+    SELECT IF(table_type = 'VIEW', 'a view', CONCAT('engine ', engine)) FROM information_schema.tables
+    WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name
+    AND (table_type = 'VIEW' OR engine NOT IN ('InnoDB', 'ROCKSDB', 'TokuDB', 'ndbcluster', 'SPIDER'))
+) AS flaw FROM {table} WHERE {key} FOR UPDATE;

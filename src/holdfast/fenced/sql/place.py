@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
-from ...databases.statements import MYSQL, Statement, bind, identifier, load, table_name, table_parts
+from ...databases.statements import MYSQL, POSTGRESQL, Statement, bind, identifier, load, plain, table_name, table_parts
 from ...databases.wire import Outcome
 from ...errors import HoldfastError, Misuse
 from ..mark import Mark, refusal
@@ -53,7 +53,8 @@ class Place:
             if dialect == MYSQL:
                 *schema, values["name"] = table_parts(row.table)
                 values["schema"] = schema[-1] if schema else None
-                slots["flaw"] = texts(dialect)["flaw"]
+            elif dialect == POSTGRESQL:
+                values["relation"] = plain(slots["table"])
             self._names = "seal_row", "look_row"
         self._style, self._values, self._slots = style, values, slots
         self.seal = self._statement(self._names[0])
@@ -69,10 +70,11 @@ class Place:
     def accepted(self, outcome: Outcome) -> bool:
         if self._dialect != MYSQL:
             return outcome.rows == 1
-        return outcome.last_id == self.mark.token and (self.row is None or outcome.rows <= 1)
+        return self.row is None and outcome.last_id == self.mark.token
 
     def confirmed(self, found: tuple[object, ...] | None) -> bool:
-        """A trigger on the table makes MySQL forget the last insert id. The row is locked by now: look at it."""
+        """A trigger on the table makes MySQL forget the last insert id, and of the user's own rows it tells nothing. The row is
+        locked by now: look at it."""
         if self._dialect != MYSQL or found is None or not _whole(found[0]) or found[0] != self.mark.token:
             return False
         return self.row is None or found[2:] == (1, None)
@@ -94,13 +96,15 @@ class Place:
             )
         if not int(str(rows)):
             return Misuse(f"{row.table} has no row {dict(row.key)!r:.200}: insert it first, with {row.column} NULL")
-        if flaw is not None or not _whole(seen) or int(str(seen)) <= self.mark.token:
+        if flaw is not None or not _whole(seen) or seen <= self.mark.token:
             return Misuse(
                 f"{row.table} cannot keep the token {self.mark.token} in {row.column} (found: {flaw or seen}): a BIGINT is "
                 "wanted, in a table with transactions"
             )
-        return refusal(self.mark, int(str(seen)))
+        return refusal(self.mark, int(seen))
 
 
-def _whole(number: object) -> bool:
-    return isinstance(number, int) or (isinstance(number, Decimal) and number == number.to_integral_value())
+def _whole(number: object) -> TypeGuard[int | Decimal]:
+    return isinstance(number, int) or (
+        isinstance(number, Decimal) and number.is_finite() and number == number.to_integral_value()
+    )

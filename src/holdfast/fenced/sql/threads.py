@@ -18,13 +18,12 @@ class Transaction(core.AnyTransaction[C]):
     _world = THREADS
 
     def __enter__(self) -> C:
-        finish(core.enter(self._wire, self._places))
-        return self._connection
+        return finish(self._enter())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        finish(self._wire.end(error))
+        finish(self._leave(error))
 
 
 def transaction(connection: C, ticket: Ticket, *more: Ticket, row: Row | None = None) -> Transaction[C]:

@@ -82,6 +82,7 @@ function doing(lane) {
     if (can.includes("clock")) found.push(["clock", `Set the store's clock forward by ${CLOCK} s now`, () => strike("clock", lane, CLOCK)]);
     if (can.includes("forget")) found.push(["forget", "Let the store forget everything now", () => strike("forget", lane, 0)]);
     if (can.includes("failover")) found.push(["fail", `Fail over to a replica that is ${LAG} s behind now`, () => strike("failover", lane, LAG)]);
+    if (can.includes("depose")) found.push(["depose", `Cut the store's leader off from the other members for ${SECONDS} s now`, () => strike("depose", lane, SECONDS)]);
     return found;
   }
   if (can.includes("cut")) found.push(["cut", `Cut ${lane} off from the store for ${SECONDS} s now`, () => strike("cut", `${lane}-store`, SECONDS)]);

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...databases.connections import wire_for
 from ...databases.failures import collided
+from ...databases.sharing import Stay
 from ...databases.statements import MYSQL, Statement, bind, load
 from ...databases.transactions import create_table, row_alone, run_alone
 from ...databases.wire import Outcome, Wire
@@ -86,8 +87,10 @@ class SqlLedger:
         await self._driver.sleep(min(seconds, self._driver.uniform(longest / 2, longest)))
 
     _begun = False
+    _stay: Stay | None = None
 
     async def begin(self) -> None:
+        self._stay = Stay(self._wire.shared())
         self._begun = True
         try:
             await self._wire.begin(None, watched=True)
@@ -97,8 +100,13 @@ class SqlLedger:
 
     async def end(self, error: BaseException | None) -> None:
         begun, self._begun = self._begun, False
-        if begun:
-            await self._wire.end(error)
+        stay, self._stay = self._stay, None
+        try:
+            if begun:
+                await self._wire.end(error)
+        finally:
+            if stay is not None:
+                stay.end()
 
     async def create(self) -> None:
         with contextlib.suppress(Exception):  # two may create it at once; whether it is there, the next statement tells

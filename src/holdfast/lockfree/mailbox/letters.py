@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from secrets import token_hex
 from typing import Any, NamedTuple
 
-from ...claim import valid_timeout
+from ...claim import printable, valid_timeout
 from ...drivers.base import boot_time
 from ...errors import HoldfastError, Misuse
+
+_REPLY = re.compile("/reply/[0-9a-f]{16}")  # after the name of the queue
 
 
 class Letter(NamedTuple):
@@ -17,17 +20,26 @@ class Letter(NamedTuple):
     until: float = 0.0  # wall time, since it is read on another machine: past it, nobody waits any more
 
     @staticmethod
-    def read(data: Any) -> Letter:
+    def read(data: Any, queue: str) -> Letter:
+        """Answers go to where a Post waits for them: whoever can leave a message in this queue gets nothing put into another."""
         try:
-            return Letter(data["message"], data["reply_to"], float(data["until"]))
-        except (TypeError, KeyError, ValueError):
-            raise Misuse(f"this is no message of a Post: {data!r:.80}") from None
+            letter = Letter(data["message"], data["reply_to"], float(data["until"]))
+        except (TypeError, KeyError, ValueError, OverflowError):
+            raise _none(data) from None
+        to = letter.reply_to
+        if to != "" and not (type(to) is str and to.startswith(queue) and _REPLY.fullmatch(to[len(queue) :])):
+            raise _none(data)
+        return letter
 
     def written(self) -> dict[str, Any]:
         return self._asdict()
 
     def withdrawn(self) -> bool:
         return bool(self.reply_to) and time.time() > self.until
+
+
+def _none(data: Any) -> Misuse:
+    return Misuse(f"this is no message of a Post: {data!r:.80}")
 
 
 def question(message: Any, name: str, timeout: float | None) -> tuple[Letter, float]:
@@ -40,7 +52,7 @@ def question(message: Any, name: str, timeout: float | None) -> tuple[Letter, fl
 
 def answer_of(key: str, data: Any) -> Any:
     if "error" in data:
-        raise HoldfastError(f"the actor {key!r}, in another process, failed: {data['error']}")
+        raise HoldfastError(f"the actor {key!r}, in another process, failed: {printable(str(data['error']))}")
     return data["answer"]
 
 
@@ -62,5 +74,5 @@ def _tell_refusal(key: str, error: BaseException) -> None:
     import logging
 
     logging.getLogger("holdfast").warning(
-        "a message for %r stays in its queue, since nobody handles it: %s", key, error
+        "a message for %r stays in its queue, since nobody handles it: %s", key, printable(str(error))
     )

@@ -6,11 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ...drivers.base import boot_time
-from ...errors import StaleToken
+from ...errors import Misuse, StaleToken
 from ..partition.aio import Queue, taken
 from ..partition.messages import Message
 from .box import unfinished
-from .letters import Letter, answer_of, question, unanswered
+from .letters import Letter, answer_of, failure, question, unanswered
+from .threads import tell_failure
 
 if TYPE_CHECKING:
     from .aio import Mailboxes
@@ -53,7 +54,8 @@ class Post:
 async def serve(queue: Queue, mailboxes: Mailboxes, *, timeout: float | None = None) -> int:
     """Handle what comes, each key's in order, until nothing came for `timeout` seconds; returns how many.
 
-    A message is acknowledged when its actor is done with it, or has failed at it. If this process dies before, it comes
+    A message is acknowledged when its actor is done with it, or has failed at it; one that no Post has left is told to the
+    mailboxes' `on_failure`, and acknowledged. If this process dies before, it comes
     again: at least once. A message for which there is no actor (its key was given up, or there are too many) stays in the
     queue, and with it what is behind it in its partition: it comes again, here or elsewhere, after the queue's ttl.
     """
@@ -75,7 +77,11 @@ async def serve(queue: Queue, mailboxes: Mailboxes, *, timeout: float | None = N
 
 
 async def _handled(queue: Queue, mailboxes: Mailboxes, message: Message) -> bool:
-    letter = Letter.read(message.data)
+    try:
+        letter = Letter.read(message.data, queue._line.name)
+    except Misuse as error:  # nobody's: it is not to end the serving of all others, here and wherever it comes next
+        tell_failure(mailboxes._on_failure, message.key, message.data, error)
+        return True
     if letter.withdrawn():
         return True
     reply = Reply(loop=asyncio.get_running_loop())
@@ -87,5 +93,9 @@ async def _handled(queue: Queue, mailboxes: Mailboxes, message: Message) -> bool
         if answer is None:
             return False
     if letter.reply_to and not letter.withdrawn():
-        await queue._line.replies(letter.reply_to).put(message.key, answer)
+        replies = queue._line.replies(letter.reply_to)
+        try:
+            await replies.put(message.key, answer)
+        except Misuse as error:  # what cannot be written down, or is too long
+            await replies.put(message.key, failure(error))
     return True

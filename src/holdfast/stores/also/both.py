@@ -33,6 +33,13 @@ class Both:
     def traits(self) -> Traits:
         return self._new.traits
 
+    @property
+    def reached(self) -> bool:
+        reached: bool = getattr(
+            self._new, "reached", True
+        )  # whoever is not inside there has not asked for the old lock
+        return reached
+
     def tell_losses_to(self, listener: Callable[[str, str], None]) -> None:
         told = getattr(self._new, "tell_losses_to", None)
         if told is not None:

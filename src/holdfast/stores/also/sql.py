@@ -101,7 +101,7 @@ class MySQL:
     def connect(self) -> Any:
         import pymysql
 
-        from ..mysql.connection import refused_logins, tls_context_of
+        from ..mysql.connections import refused_logins, tls_context_of
         from .mysql import Asking
 
         target = self._target

@@ -98,7 +98,6 @@ class Claiming:
         self._mine = mine
         self._session = session
         self._sent = sent  # before anything was asked: from here its time runs
-        self._at = store.driver.wall_us() // 1000  # for people to read, and for nothing else
         former = () if mine is None else (mine.session, *mine.moving)
         self._former = frozenset(session.id for session in former if not session.lost)
         self._who = mine.who if mine is not None else pseudonym(claim.holder)
@@ -116,6 +115,7 @@ class Claiming:
             await Leaving(store, mine, self._deadline).in_its_turn()
             self._mine, self._former = None, frozenset()
         book = books.take(claim.name)
+        at = store.driver.wall_us() // 1000  # for people to read, and for nothing else
         tries = 0
         while True:
             if book is None or (book.known and not book.empty and book.capacity != claim.capacity):
@@ -123,9 +123,7 @@ class Claiming:
             if self._doubted or book.blocks(claim, self._who):
                 await self._find_the_dead(book)
             struck = self._strike(book) if self._dead else []
-            entry, changed = book.enter(
-                claim, self._who, self._session.id, self._former, self._at, store.target.lock_delay
-            )
+            entry, changed = book.enter(claim, self._who, self._session.id, self._former, at, store.target.lock_delay)
             if entry is None and claim.queue:
                 self._expect_bell()
             if changed:

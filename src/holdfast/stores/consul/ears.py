@@ -94,7 +94,7 @@ class Ears:
             index = answer.at if answer.at >= index else 0
 
     async def _ask(self, path: str) -> Answer:
-        return await self._wire.ask("GET", path, b"", self._driver.now() + self._within, apart=True)
+        return await self._wire.ask("GET", path, b"", self._driver.now() + self._within, apart=True, waits=True)
 
     def _wanted(self, ear: _Ear) -> bool:
         with self._mutex:

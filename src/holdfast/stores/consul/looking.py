@@ -1,7 +1,9 @@
-"""Looking at books: of one name or many, for others who work with them and for people; and watching one."""
+"""Looking at books: of one name or many, for others who work with them and for people; watching one; and out of one, by an
+admin's will."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from collections.abc import Iterable, Sequence
@@ -9,14 +11,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...claim import ROUND, Eviction, Grant, Holding, Snapshot, Waiting
-from ...errors import Unavailable
+from ...errors import HoldfastError, Unavailable
+from . import keys as operations
 from .book import Book, Entry, NotOurs
 from .ears import any_change, its_end
-from .keys import url_of
+from .keys import Step, url_of
 from .replies import MOST_LISTED, Item
+from .wire import Failed
 
 if TYPE_CHECKING:
     from .store import ConsulStore
+
+RETENTION = 3600.0  # how long a forced release can be looked up
 
 
 async def read(store: ConsulStore, name: str, deadline: float) -> Book:
@@ -107,6 +113,47 @@ async def wanted(store: ConsulStore, grant: Grant, deadline: float) -> None:
             await store.sleepers.sleep(bell, deadline - store.driver.now(), woken)
     finally:
         store.ears.forget(path, bell)
+
+
+async def evict(store: ConsulStore, name: str, token: int, by: str, deadline: float) -> int | None:
+    """The index of the write by which it is out, which outranks its token; None: it was not inside."""
+    keys = store.keys
+    store.books.take(name)  # what we knew of it is about to be wrong
+    dead: set[str] = set()
+    tries = 0
+    while True:
+        book = await read(store, name, deadline)
+        dead |= await dead_among(store, {entry.session for entry in book.inside.values()} - dead, deadline)
+        entry = next((one for one in book.inside.values() if one.token == token), None)
+        if entry is None or entry.session in dead:
+            return None
+        del book.inside[entry.who]
+        book.without(dead)
+        record = json.dumps([entry.owner, token, by, store.wall_ms()]).encode()
+        steps = store.keys.write(name, book, dead)
+        steps.append(Step(operations.hold(keys.out(entry.session, entry.who), entry.session), "theirs"))
+        steps.append(Step(operations.put(keys.eviction(name), record), "record"))
+        done = await store.wire.commit(steps, deadline)
+        if not isinstance(done, Failed):
+            with contextlib.suppress(HoldfastError):  # it is done; who tidies up is no matter
+                await _forget_old_evictions(store, store.by(ROUND))
+            return done
+        if done.session:
+            dead |= await dead_among(store, {done.session}, deadline)
+        await store.try_again(name, tries, deadline)
+        tries += 1
+
+
+async def _forget_old_evictions(store: ConsulStore, deadline: float) -> None:
+    now = store.wall_ms()
+    for item in await store.wire.look([store.keys.evictions], deadline):
+        old = eviction(item, now)
+        if old is not None and old.age > RETENTION:
+            steps = [
+                Step(operations.unchanged(item.key, item.at), "book"),
+                Step(operations.delete(item.key), "book"),
+            ]
+            await store.wire.commit(steps, deadline)
 
 
 def _shown(name: str, book: Book, evicted: Item | None, now: int) -> Snapshot:

@@ -30,7 +30,7 @@ from ...errors import Misuse, Unavailable
 from .. import promises
 from ..kit.again import again
 from ..kit.sleepers import Sleepers
-from . import evicting, looking
+from . import looking
 from .claiming import Books, Claiming, Leaving
 from .ears import Ears
 from .keeper import Keeper, Record
@@ -91,11 +91,18 @@ class ConsulStore:
         clock = promises.CONSUL.clock + delay
         return promises.CONSUL._replace(clock=clock, min_ttl=self.target.min_ttl, max_ttl=MOST_TTL * 8 / 9)
 
+    @property
+    def reached(self) -> bool:
+        return self.wire.pool.reached
+
     # ---- coming, waiting, going
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
         deadline = self.by(within)
-        return await self.persistently(deadline, lambda: self._claim(claim, deadline))
+        try:
+            return await self._claim(claim, deadline)
+        except Unavailable as trouble:
+            return await again(self.driver, trouble, deadline, lambda: self._claim(claim, deadline))
 
     async def _claim(self, claim: Claim, deadline: float) -> Grant | Place:
         mine = self.keeper.records.get(claim.holder)
@@ -142,7 +149,7 @@ class ConsulStore:
             return await again(self.driver, trouble, deadline, leaving)
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
-        return await evicting.evict(self, name, token, by, self.by(ROUND))
+        return await looking.evict(self, name, token, by, self.by(ROUND))
 
     # ---- looking
 

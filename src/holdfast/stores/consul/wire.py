@@ -9,10 +9,11 @@ from typing import NamedTuple
 from ...drivers.base import Driver
 from ...errors import Unavailable
 from ...secret import SecretBytes
+from ..kit.doubts import MOMENT
 from ..kit.members import Members
-from ..kit.pool import Loan, Pool
+from ..kit.pool import Connection, Loan, Pool
 from ..kit.url import tls_context
-from .keys import MOST_OPERATIONS, Step, tree
+from .keys import MOST_OPERATIONS, Step, delete, tree
 from .replies import MOST, MOST_LISTED, Answer, Item, Reader, checked, first_error, index, items, refusal, told
 from .url import Target
 
@@ -30,14 +31,18 @@ class Failed(NamedTuple):
 class Wire:
     def __init__(self, target: Target, driver: Driver) -> None:
         tls = tls_context(target.ca, target.cert, target.cert_key) if target.tls else None
-        self.pool = Pool(driver, "Consul", Members(target.addresses), tls, MOST_AT_ONCE)
+        self.pool = Pool(driver, "Consul", Members(target.addresses), tls, MOST_AT_ONCE, answers=self._answers)
+        self._nothing = json.dumps([delete(f"{target.prefix}/sessions/none")]).encode()
         self.where = self.pool.where
         self._now = driver.now
         self._token = SecretBytes(f"X-Consul-Token: {target.token.plain}\r\n".encode() if target.token else b"")
         self._datacenter = f"dc={target.datacenter}" if target.datacenter else ""
 
-    async def ask(self, method: str, path: str, body: bytes, deadline: float, *, apart: bool = False) -> Answer:
-        """`path` has been quoted already. `apart`: on a connection that no crowd can keep from it."""
+    async def ask(
+        self, method: str, path: str, body: bytes, deadline: float, *, apart: bool = False, waits: bool = False
+    ) -> Answer:
+        """`path` has been quoted already. `apart`: on a connection that no crowd can keep from it. `waits`: Consul answers when
+        there is something to tell."""
         began = self._now()
         if began >= deadline:
             raise Unavailable(f"Consul at {self.where} did not answer in time")
@@ -47,10 +52,15 @@ class Wire:
         loan, whole = Loan(), False
         try:
             connection = await self.pool.lend(loan, deadline, apart=apart)
-            head = f"{method} {path} HTTP/1.1\r\nHost: {connection.shown}\r\nContent-Length: {len(body)}\r\n".encode()
             try:
-                await connection.stream.send(SecretBytes(head + self._token + b"\r\n" + body), loan.deadline)
-                data = await connection.stream.receive(loan.deadline)
+                await connection.stream.send(self._request(method, path, body, connection), loan.deadline)
+                try:
+                    soon = loan.deadline if waits else min(loan.deadline, self._now() + MOMENT)
+                    data = await connection.stream.receive(soon)
+                except TimeoutError:
+                    if waits:
+                        raise
+                    data = await self.pool.receive(loan)
                 reader = Reader(most)
                 while (answer := reader.feed(data) if data else reader.end()) is None:
                     if self._now() >= loan.deadline:  # it may have much to say, and never an end
@@ -64,6 +74,21 @@ class Wire:
         if answer.status >= 500:
             self.pool.pass_over(connection.address)  # it may be cut off from the quorum, and another may not
         return answer
+
+    def _request(self, method: str, path: str, body: bytes, connection: Connection) -> SecretBytes:
+        head = f"{method} {path} HTTP/1.1\r\nHost: {connection.shown}\r\nContent-Length: {len(body)}\r\n".encode()
+        return SecretBytes(head + self._token + b"\r\n" + body)
+
+    async def _answers(self, connection: Connection, deadline: float) -> None:
+        """A change of nothing: it is for the disks of a majority, as a claim is, and comes after all that was asked before."""
+        path = "/v1/txn" + (f"?{self._datacenter}" if self._datacenter else "")
+        await connection.stream.send(self._request("PUT", path, self._nothing, connection), deadline)
+        reader = Reader(MOST)
+        while (answer := reader.feed(await connection.stream.receive(deadline))) is None:
+            if self._now() >= deadline:
+                raise TimeoutError("no answer in time")
+        if answer.status != 200:  # also a refusal: for that it needs no disk
+            raise Unavailable(f"Consul at {connection.shown} says {answer.status}")
 
     # ---- transactions
 

@@ -1,8 +1,9 @@
 """gRPC over one HTTP/2 connection, without the connection: bytes in, bytes out.
 
 Why not grpcio: its C core runs threads of its own and does not survive a fork, its retries and deadlines are its own, and it
-is a big thing to install for a dozen messages. etcd's JSON gateway cannot carry many watches on one connection. HTTP/2 itself
-is in frames.py: what stands here is which calls there are, how much may be on its way, and how a call ended.
+is a big thing to install for a dozen messages. etcd's JSON gateway cannot carry many watches on one connection. Nor h2:
+it costs more than all the rest of a claim in this process, for a state machine of everything that HTTP/2 can be. So it is by
+hand, as far as such a client needs it: frames (RFC 9113), calls, how much may be on its way, and how a call ended.
 """
 
 from __future__ import annotations
@@ -10,38 +11,17 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from .frames import (
-    ACK,
-    DATA,
-    ENABLE_PUSH,
-    END_HEADERS,
-    END_STREAM,
-    GOAWAY,
-    HEADER_TABLE_SIZE,
-    HEADERS,
-    INITIAL_WINDOW_SIZE,
-    LARGEST,
-    LARGEST_TO_AGREE_ON,
-    MAX_CONCURRENT_STREAMS,
-    MAX_FRAME_SIZE,
-    PADDED,
-    PING,
-    PREFACE,
-    PUSH_PROMISE,
-    RESET,
-    SETTINGS,
-    WINDOW_UPDATE,
-    WITH_PRIORITY,
-    Frame,
-    HeaderReader,
-    HeaderWriter,
-    Incoming,
-    NotHttp2,
-    frame,
-    setting,
-    unpadded,
-)
+from .headers import LONGEST, Header, HeaderReader, HeaderWriter, NotHttp2, unremembered
 
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+DATA, HEADERS, PRIORITY, RESET, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+END_STREAM = ACK = 1
+END_HEADERS, PADDED, WITH_PRIORITY = 4, 8, 32
+HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = range(1, 6)
+
+LARGEST = 16384  # bytes of a frame, unless more is agreed on
+LARGEST_TO_AGREE_ON = (1 << 24) - 1
 _WINDOW = 1 << 24  # how much may be on its way to us: a list of names is longer than HTTP/2's 64 KiB
 
 MOST = 1 << 20  # bytes of one message to us
@@ -50,12 +30,6 @@ _USUAL_WINDOW = (1 << 16) - 1  # before anybody has said another
 _WIDEST = (1 << 31) - 1
 _LAST_STREAM = (1 << 31) - 1
 _CANCEL = (8).to_bytes(4, "big")
-_HELLO = (
-    PREFACE
-    + frame(SETTINGS, 0, 0, setting(ENABLE_PUSH, 0) + setting(INITIAL_WINDOW_SIZE, _WINDOW))
-    + frame(WINDOW_UPDATE, 0, 0, _WINDOW.to_bytes(4, "big"))
-)
-
 _LISTS = (b"/etcdserverpb.KV/", b"/etcdserverpb.Lease/LeaseTimeToLive")
 
 OK, INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED = 0, 3, 5, 7, 8
@@ -63,6 +37,93 @@ FAILED_PRECONDITION, UNAVAILABLE, UNAUTHENTICATED = 9, 14, 16
 _RESET = 13  # INTERNAL: the stream ended without a word
 _REFUSED_STREAM = (7).to_bytes(4, "big")
 _UNTIL_GREETED = 100  # streams: fewer should nobody allow, says the RFC
+
+
+# ---- frames
+
+
+class Frame(NamedTuple):
+    kind: int
+    flags: int
+    stream: int
+    payload: bytes
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return (len(payload) << 48 | kind << 40 | flags << 32 | stream).to_bytes(9, "big") + payload
+
+
+def setting(key: int, value: int) -> bytes:
+    return key.to_bytes(2, "big") + value.to_bytes(4, "big")
+
+
+class Incoming:
+    """What arrives, cut into frames. Header blocks that come in parts are put together."""
+
+    def __init__(self) -> None:
+        self._unread = b""
+        self._begun: Frame | None = None  # a header block, of which more is to come
+
+    def feed(self, received: bytes) -> list[Frame]:
+        found: list[Frame] = []
+        unread = self._unread + received if self._unread else received
+        at, length = 0, len(unread)
+        while length - at >= 9:
+            size = int.from_bytes(unread[at : at + 3], "big")
+            if size > LARGEST:
+                raise NotHttp2(f"a frame of {size} bytes was announced")
+            end = at + 9 + size
+            if length < end:
+                break
+            kind, flags = unread[at + 3], unread[at + 4]
+            one = Frame(kind, flags, int.from_bytes(unread[at + 5 : at + 9], "big") & 0x7FFFFFFF, unread[at + 9 : end])
+            at = end
+            if self._begun is not None or kind == CONTINUATION or (kind == HEADERS and not flags & END_HEADERS):
+                whole = self._together(one)
+                if whole is None:
+                    continue
+                one = whole
+            found.append(one)
+        self._unread = unread[at:]
+        return found
+
+    def _together(self, part: Frame) -> Frame | None:
+        begun = self._begun
+        if begun is None:
+            if part.kind != HEADERS:
+                raise NotHttp2("headers that go on, and did not begin")
+            self._begun = part._replace(flags=part.flags & ~(PADDED | WITH_PRIORITY), payload=unpadded(part))
+            return None
+        if part.kind != CONTINUATION or part.stream != begun.stream:
+            raise NotHttp2("headers that were begun do not go on")
+        block = begun.payload + part.payload
+        if len(block) > LONGEST or not part.payload:
+            raise NotHttp2("headers without end")
+        whole = begun._replace(flags=begun.flags | part.flags & END_HEADERS, payload=block)
+        self._begun = None if part.flags & END_HEADERS else whole
+        return None if self._begun else whole
+
+
+def unpadded(one: Frame) -> bytes:
+    """Of DATA or HEADERS."""
+    payload = one.payload
+    if one.flags & PADDED:
+        if not payload or payload[0] >= len(payload):
+            raise NotHttp2("more padding than there is")
+        payload = payload[1 : len(payload) - payload[0]]
+    if one.kind == HEADERS and one.flags & WITH_PRIORITY:
+        payload = payload[5:]
+    return payload
+
+
+_HELLO = (
+    PREFACE
+    + frame(SETTINGS, 0, 0, setting(ENABLE_PUSH, 0) + setting(INITIAL_WINDOW_SIZE, _WINDOW))
+    + frame(WINDOW_UPDATE, 0, 0, _WINDOW.to_bytes(4, "big"))
+)
+
+
+# ---- calls
 
 
 class Status(NamedTuple):
@@ -104,7 +165,13 @@ class Channel:
     def __init__(self, authority: str, *, tls: bool) -> None:
         self._incoming = Incoming()
         self._reader = HeaderReader()
-        self._writer = HeaderWriter()
+        self._writer = HeaderWriter(
+            (b":method", b"POST"),
+            (b":scheme", b"https" if tls else b"http"),
+            (b":authority", authority.encode()),
+            (b"te", b"trailers"),
+            (b"content-type", b"application/grpc"),
+        )
         self._outgoing = bytearray(_HELLO)
         self.streams: dict[int, _Stream] = {}
         self._next = 1
@@ -113,21 +180,16 @@ class Channel:
         self._eaten = 0
         self._largest = LARGEST
         self.most_streams = _UNTIL_GREETED  # at once
-        self._headers = (
-            (b":method", b"POST"),
-            (b":scheme", b"https" if tls else b"http"),
-            (b":authority", authority.encode()),
-            (b"te", b"trailers"),
-            (b"content-type", b"application/grpc"),
-        )
 
-    def call(self, path: bytes, message: bytes, metadata: tuple[tuple[bytes, bytes], ...], *, end: bool = True) -> int:
+    def call(self, path: bytes, message: bytes, metadata: tuple[Header, ...], *, end: bool = True) -> int:
         """Begin a call; the number of its stream. `end`: nothing more will be sent on it."""
         number = self._next
         if number > _LAST_STREAM or len(self.streams) >= self.most_streams:
             raise ChannelError("no more calls are to be had on this connection")
         self._next += 2
-        block = self._writer.write(((b":path", path), *self._headers), metadata)
+        block = self._writer.known.get(path) or self._writer.write(path)
+        if metadata:
+            block += unremembered(metadata)
         if len(block) > LARGEST:
             raise ChannelError(f"{len(block)} bytes of headers are too many: is this a login?")
         self._outgoing += frame(HEADERS, END_HEADERS, number, block)

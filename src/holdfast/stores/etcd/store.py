@@ -55,6 +55,10 @@ class EtcdStore:
         self._sweeper = Sweeper(self._driver, self._records, self.release, self._clear)
         self._renewal = Renewal(self._wire, self._driver, self._records, self._sessions, self._sweeper)
 
+    @property
+    def reached(self) -> bool:
+        return self._wire.pool.reached
+
     # ---- the protocol
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
@@ -368,7 +372,7 @@ class EtcdStore:
     async def _again(self, entry: Record, claim: Claim, deadline: float) -> Grant | None:
         """A claim that is inside, repeated; perhaps for fewer units, or for another time. None: it is inside no more."""
         for _ in range(_ATTEMPTS):
-            was = entry.claim
+            was, token, created = entry.claim, entry.token, entry.created
             same = not entry.moving and claim.units >= was.units and claim.ttl == was.ttl and entry.session is not None
             if same and entry.session is not None:
                 session = await self._session(claim.ttl, deadline, entry.session)
@@ -380,6 +384,8 @@ class EtcdStore:
                 # Its last time, most likely (at_least): on a lease of its own, that ends whether we live or not.
                 with self._explained():
                     session = await self._sessions.open(length_for(claim.ttl), deadline)
+            if entry.token != token:
+                return None  # somebody else who asked for it again (close() and its owner, say) has found it gone meanwhile
             sent = self._driver.now()
             entry.moving = not same  # until we know where it stands
             try:
@@ -391,6 +397,7 @@ class EtcdStore:
             session.confirm(done.header.term, sent)
             if not done.succeeded:
                 return None
+            entry.token, entry.created = token, created  # whatever they have made of it since this was sent
             if not same:
                 if self._keys.inside(claim) != entry.at.inside:
                     entry.created = done.header.revision
@@ -400,7 +407,7 @@ class EtcdStore:
             entry.deadline = sent + claim.ttl
             self._sweeper.alarm.expect(entry.deadline)
             if session.live_until >= sent + claim.ttl:
-                return Grant(claim, entry.token, claim.ttl)
+                return Grant(claim, token, claim.ttl)
         raise Unavailable(f"etcd changed its leader again and again while {claim.name!r} was claimed")
 
     def _change(self, entry: Record, claim: Claim, session: Session, *, same: bool) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ...drivers.base import Driver
 from ...errors import Unavailable
+from ..kit.doubts import MOMENT
 from ..kit.members import Members
 from ..kit.pool import Connection, Loan, Pool
 from ..kit.url import tls_context
@@ -18,7 +19,7 @@ from .channel import REFUSED, Channel, Status
 from .ear import Ear
 from .gather import Gatherer
 from .replies import Done, Garbled, Refused, explained, failure, garbled, read_login, read_txn, revised
-from .requests import AUTHENTICATE, TXN, login
+from .requests import AUTHENTICATE, TXN, login, op_delete, txn
 from .url import Target
 
 Call = tuple[bytes, bytes]  # the method's path, the message
@@ -26,7 +27,7 @@ Outcome = bytes | Exception  # Refused by etcd, or Unavailable: no answer
 Metadata = tuple[tuple[bytes, bytes], ...]
 
 MOST_AT_ONCE = 128
-_MOMENT = 0.05  # seconds, for what has come to be read
+_GLANCE = 0.05  # seconds, for what has come to be read
 
 
 class Wire:
@@ -38,7 +39,7 @@ class Wire:
         members = Members(target.addresses[first:] + target.addresses[:first])
         self.target = target
         self.where = target.shown()
-        self.pool = Pool(driver, "etcd", members, tls, MOST_AT_ONCE, self._is_over)
+        self.pool = Pool(driver, "etcd", members, tls, MOST_AT_ONCE, self._is_over, self._answers)
         self.ear = Ear(self.pool, self.log_in, driver)
         self._driver = driver
         self._gatherer = Gatherer(self.ask, driver, self.where) if driver.spawns_lightly else None
@@ -96,10 +97,10 @@ class Wire:
             try:
                 if self.target.username and not self._metadata:
                     await self.log_in(connection, until)
-                outcomes = await self._exchange(connection, calls, self._metadata, until)
+                outcomes = await self._exchange(connection, calls, self._metadata, until, loan)
                 if self.target.username and (stale := _stale(outcomes)):
                     await self.log_in(connection, until)
-                    again = await self._exchange(connection, [calls[at] for at in stale], self._metadata, until)
+                    again = await self._exchange(connection, [calls[at] for at in stale], self._metadata, until, loan)
                     for at, outcome in zip(stale, again, strict=True):
                         outcomes[at] = outcome
             except (Unavailable, Refused) as error:  # the login's
@@ -107,14 +108,21 @@ class Wire:
             whole = True
             for one in outcomes:
                 whole = whole and not isinstance(one, Unavailable)
-            if not whole:  # what made this member fail has most likely failed all connections to it
+            if (
+                not whole and not connection.alone
+            ):  # what made it fail has most likely failed all connections to this member
                 self.pool.pass_over(connection.address)
         finally:
             self.pool.take_back(loan, whole=whole)
         return outcomes
 
     async def _exchange(
-        self, connection: Connection, calls: Sequence[Call], metadata: Metadata, deadline: float
+        self,
+        connection: Connection,
+        calls: Sequence[Call],
+        metadata: Metadata,
+        deadline: float,
+        loan: Loan | None = None,
     ) -> list[Outcome]:
         """As many at once as the server takes. What has no answer by the deadline is Unavailable, alone."""
         stream, channel = connection.stream, self.channel_of(connection)
@@ -123,7 +131,7 @@ class Wire:
         ends: dict[int, Status] = {}
         unasked = deque(range(len(calls)))
         refused: set[int] = set()
-        began = self._driver.now()
+        began = heard = self._driver.now()
         trouble: Outcome = b""
         try:
             while True:
@@ -132,7 +140,13 @@ class Wire:
                     asked[channel.call(*calls[at], metadata)] = at
                 if waiting := channel.outgoing():
                     await stream.send(waiting, deadline)
-                for number, message, status in channel.feed(await stream.receive(deadline)):
+                try:
+                    came = await stream.receive(deadline if loan is None else min(deadline, heard + MOMENT))
+                except TimeoutError:
+                    if loan is None:
+                        raise
+                    came = await self.pool.receive(loan)
+                for number, message, status in channel.feed(came):
                     if status is REFUSED and asked[number] not in refused:  # we did not know yet how many it takes
                         refused.add(asked[number])
                         unasked.append(asked[number])
@@ -143,7 +157,8 @@ class Wire:
                 # What is to be said after the last answer (that we have read it) goes along with the next question.
                 if len(ends) == len(calls):
                     break
-                if self._driver.now() >= deadline:  # it may have much to say, and never an answer
+                heard = self._driver.now()
+                if heard >= deadline:  # it may have much to say, and never an answer
                     raise TimeoutError
         except OSError as error:
             trouble = self.pool.lost(connection, error, deadline - began)
@@ -166,10 +181,17 @@ class Wire:
         channel: Channel = connection.state
         return channel
 
+    async def _answers(self, connection: Connection, deadline: float) -> None:
+        """A change of nothing: it is for the disks of a majority, as a claim is, and comes after all that was asked before."""
+        nothing = ((TXN, txn([], [op_delete(f"{self.target.prefix}/@none".encode())])),)
+        (outcome,) = await self._exchange(connection, nothing, self._metadata, deadline)
+        if isinstance(outcome, Exception):  # also a refusal, of our login say: for that it needs no disk
+            raise outcome
+
     async def _is_over(self, connection: Connection) -> bool:
         """Did etcd hang up while the connection lay idle? What else it said meanwhile (a ping, a wider window) is answered."""
         try:
-            until = self._driver.now() + _MOMENT
+            until = self._driver.now() + _GLANCE
             connection.state.feed(await connection.stream.receive(until))
             if waiting := connection.state.outgoing():
                 await connection.stream.send(waiting, until)

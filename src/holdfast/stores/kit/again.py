@@ -24,6 +24,8 @@ async def again(driver: Driver, trouble: Unavailable, deadline: float, attempt: 
             try:
                 return await attempt()
             except Unreachable:
+                if driver.now() >= deadline:
+                    break
                 raise
             except Unavailable as error:
                 trouble, pause = error, driver.uniform(0, 0.1)

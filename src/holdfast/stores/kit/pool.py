@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...drivers.base import Address, Bell, Driver, Stream
 from ...errors import Misuse, Unavailable
+from .doubts import MOMENT, Doubts
 from .members import Members
 from .url import show
 
@@ -35,13 +36,17 @@ class Closed(Unreachable, Misuse):
 class Connection:
     """A stream, and who is at its other end."""
 
-    __slots__ = ("address", "shown", "state", "stream")
+    __slots__ = ("address", "alone", "shown", "state", "stream")
 
     def __init__(self, address: Address, stream: Stream) -> None:
+        self.alone = False  # whatever becomes of it says nothing of its server
         self.address = address
         self.shown = show(address)
         self.stream = stream
         self.state: Any = None  # what the store's protocol has to remember of it
+
+    def close(self) -> None:
+        self.stream.close()
 
 
 class Loan:
@@ -64,8 +69,12 @@ class Pool:
         tls: SSLContext | None,
         most_at_once: int,
         is_over: Callable[[Connection], Awaitable[bool]] | None = None,
+        answers: Callable[[Connection, float], Awaitable[None]] | None = None,
     ) -> None:
-        """`is_over`: asked of a connection that seems stale, where servers say something between two conversations."""
+        """`is_over`: asked of a connection that seems stale, where servers say something between two conversations.
+
+        `answers(connection, deadline)`: has the server do something harmless, for which it needs all that a claim needs.
+        """
         self.where = ",".join(map(show, members.addresses))
         self._driver = driver
         self._system = system
@@ -73,6 +82,8 @@ class Pool:
         self._tls = tls
         self._room = most_at_once
         self._is_over = is_over
+        self._answers = answers
+        self._doubts = Doubts(driver)
         self._idle: list[Connection] = []
         self._lent: dict[
             Loan, None
@@ -80,6 +91,12 @@ class Pool:
         self._apart: dict[Loan, None] = {}
         self._coming: list[Bell] = []  # those who wait for room, first come, first served
         self._closed = False
+        self._reached = False
+
+    @property
+    def reached(self) -> bool:
+        """See Store. Whoever is about to be let in may ask for others too."""
+        return self._reached or bool(self._lent or self._apart)
 
     async def lend(self, loan: Loan, deadline: float, *, apart: bool = False) -> Connection:
         """`apart`: however many others are waiting for one. For renewals, and for those who listen."""
@@ -106,6 +123,53 @@ class Pool:
             now = self._driver.now()
             loan.deadline = now + (deadline - now) * self._members.share
             return found
+
+    async def receive(self, loan: Loan) -> bytes:
+        """What comes next, by the deadline, on a connection that is lent and was silent for a `MOMENT`. If it is alone with its
+        silence, an OSError. For what the server answers at once, or not at all.
+        """
+        connection = loan.connection
+        assert connection is not None
+        now, stream = self._driver.now, connection.stream
+        while self._answers is not None and (left := loan.deadline - now()) > 0:
+            if said := await self._doubted(connection, left):
+                return said
+            with contextlib.suppress(TimeoutError):
+                return await stream.receive(min(loan.deadline, now() + MOMENT))
+        return await stream.receive(loan.deadline)
+
+    async def _doubted(self, connection: Connection, left: float) -> bytes:
+        """What it has to say after all."""
+        said = b""
+
+        async def newcomer(within: float) -> Connection:
+            deadline = self._driver.now() + within
+            stream = await self._driver.connect(connection.address, self._tls, deadline)
+            another = Connection(connection.address, stream)
+            try:
+                another.alone = True
+                assert self._answers is not None
+                await self._answers(another, deadline)
+                another.alone = False
+            except BaseException:
+                another.close()
+                raise
+            return another
+
+        async def speaks(within: float) -> bool:
+            nonlocal said
+            said = await connection.stream.receive(self._driver.now() + within)
+            return bool(said)
+
+        another = await self._doubts.instead(newcomer, speaks, left)
+        if another is None:
+            return said
+        self._drop_idle_at(connection.address)  # what has silenced one has most likely silenced all that lie here
+        self._idle.append(another)
+        if self._closed:
+            self._drop_idle()
+        connection.alone = True
+        raise ConnectionResetError("it has fallen silent, while the server answers on another")
 
     def take_back(self, loan: Loan, *, whole: bool) -> None:
         self._apart.pop(loan, None)
@@ -167,6 +231,7 @@ class Pool:
                 failures.append(f"{show(address)}: {str(error) or 'it hung up'}")
                 continue
             self._members.serves(address)
+            self._reached = True
             return Connection(address, stream)
         shown = "; ".join(failures) or f"{self.where}: no time was left"
         raise Unreachable(f"cannot connect to {self._system} at {shown}")
@@ -182,13 +247,17 @@ class Pool:
 
     def lost(self, connection: Connection, error: Exception, within: float) -> Unavailable:
         """What to raise for a conversation that broke off. Others do not go there for now."""
-        self.pass_over(connection.address)
+        if not connection.alone:
+            self.pass_over(connection.address)
         if isinstance(error, TimeoutError):
             return Unavailable(f"{self._system} at {connection.shown} did not answer within {max(within, 0.0):.3g} s")
         return Unavailable(f"lost the connection to {self._system} at {connection.shown}: {error}")
 
     def pass_over(self, address: Address) -> None:
         self._members.pass_over(address)
+        self._drop_idle_at(address)
+
+    def _drop_idle_at(self, address: Address) -> None:
         for one in [one for one in list(self._idle) if one.address == address]:
             with contextlib.suppress(ValueError):  # lent meanwhile
                 self._idle.remove(one)

@@ -49,12 +49,16 @@ def understood(
             except HoldfastError:  # of which some are of these kinds too
                 raise
             except NONSENSE as error:
-                told = f"what answers at {where(self)} does not speak as {system} does: {error!r:.200}"
-                raise Unavailable(told) from error
+                raise nonsense(system, where(self), error) from error
 
         return asked  # type: ignore[return-value]  # with the same signature
 
     return decorate
+
+
+def nonsense(system: str, where: str, error: Exception) -> Unavailable:
+    """What to raise for one of NONSENSE."""
+    return Unavailable(f"what answers at {where} does not speak as {system} does: {error!r:.200}")
 
 
 def _of_grant(answer: Any) -> int | None:

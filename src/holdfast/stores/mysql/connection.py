@@ -8,22 +8,21 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from weakref import ref
 
-from ...drivers.base import boot_time
+from ...drivers.base import boot_time, finish
 from ...drivers.dialing import look_up
-from ...drivers.sockets import take_back, void
+from ...drivers.sockets import bear, take_back, void
 from ...drivers.starting import start
 from ...drivers.threads import ThreadBell
 from ...errors import Misuse, NotInstalled, Unavailable
-from .connections import Connection, Rows
-from .faults import NONSENSE, ServerError, explained, refusal
+from ..kit.doubts import MOMENT
+from .connections import PING, Connection, Doubted, Rows, connecting, greet, refused_logins, tls_context_of
+from .faults import NONSENSE, ServerError, refusal
 from .url import Target
-
-if TYPE_CHECKING:
-    import ssl
 
 try:
     # By their own modules, never as `pymysql.err`: after install_as_MySQLdb(), as Django's users have it, that is a second copy,
@@ -35,47 +34,10 @@ try:
 except ImportError as error:
     raise NotInstalled("MySQL stores need the package PyMySQL: pip install 'holdfast[mysql]'") from error
 
-PING = "DO 1"
 MOST = 1 << 26  # bytes of an answer: a list of names
+_SHORT = 4096  # bytes, for which there is room in the system's buffers
 _QUIT = b"\x01\x00\x00\x00\x01"
 _A_MOMENT = 0.001  # seconds that a conversation may be late, where to set a timeout would cost a system call
-
-
-@lru_cache(16)
-def tls_context(target: Target) -> ssl.SSLContext:
-    """Made once: reading the system's certificates takes longer than all the rest of connecting."""
-    import ssl
-
-    context = ssl.create_default_context(cafile=target.ca or None)
-    if target.cert:
-        context.load_cert_chain(target.cert, target.cert_key or None)
-    return context
-
-
-def greeting(server: str, name: str, timeout: float) -> str:
-    """What a new connection is told first: who it is, and what no setting of the server's shall change."""
-    settings = (
-        f"@holdfast_line = GET_LOCK('holdfast:line:{name}', 0), SESSION sql_mode = 'STRICT_TRANS_TABLES', "
-        # The drivers ask for autocommit only if the server's first word was that there is none, and MySQL says so later.
-        "SESSION autocommit = 1, SESSION completion_type = 'NO_CHAIN', SESSION sql_safe_updates = 0, "
-        "SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1, "
-        f"SESSION innodb_lock_wait_timeout = {max(1, round(timeout))}"
-    )
-    if "mariadb" in server.lower():
-        settings += ", SESSION max_statement_time = 0"
-    return f"SET {settings}"
-
-
-class ClearText:
-    """Stands in for the ways of logging in that hand the server the password itself: not on a wire that anybody can read."""
-
-    def __init__(self, _connection: object) -> None:
-        raise Misuse("it asks for the password in clear text, and the connection is not encrypted: add ?tls=yes")
-
-
-def refused_logins(target: Target) -> dict[Any, Callable[[Any], Any]]:
-    private = target.tls or target.socket
-    return {} if private else {b"mysql_clear_password": ClearText, b"dialog": ClearText}
 
 
 _described = lru_cache(64)(FieldDescriptorPacket)
@@ -91,6 +53,9 @@ class Bounded(TheirConnection):
 
     deadline = 0.0
     patience = math.inf  # the socket's timeout, as it was set last
+    doubt: Callable[[float], None] | None = (
+        None  # called after a moment of silence; an OSError: it is to blame for that
+    )
     taken = 0  # bytes of this conversation
     _received = b""
     # Its own, private and without types: a test tells when they change.
@@ -98,10 +63,11 @@ class Bounded(TheirConnection):
     _secure: bool
     server_capabilities: int
 
-    def _be_patient(self) -> None:
+    def _be_patient(self, most: float = MOMENT) -> None:
         left = self.deadline - boot_time()
         if left <= 0:
             raise TimeoutError("no answer in time")
+        left = min(left, most)
         if abs(left - self.patience) > _A_MOMENT:  # as a rule it is not: the last conversation had as much time
             self._sock.settimeout(left)
             self.patience = left
@@ -131,7 +97,12 @@ class Bounded(TheirConnection):
                 raise ConnectionAbortedError(f"an answer of more than {MOST >> 20} MB, which no lock has")
             while len(received) < num_bytes:
                 self._be_patient()
-                more = self._sock.recv(max(65536, num_bytes - len(received)))
+                try:
+                    more = self._sock.recv(max(65536, num_bytes - len(received)))
+                except TimeoutError:
+                    if self.doubt is not None and self.deadline > boot_time():
+                        self.doubt(self.deadline - boot_time())
+                    continue
                 if not more:
                     raise ConnectionResetError("the server closed the connection")
                 received += more
@@ -146,7 +117,7 @@ class Bounded(TheirConnection):
 
     def _write_bytes(self, data: bytes) -> None:
         try:
-            self._be_patient()
+            self._be_patient(MOMENT if len(data) < _SHORT else math.inf)
             self._sock.sendall(data)
         except OSError as error:
             self._give_up()
@@ -220,65 +191,13 @@ async def dial(target: Target, within: float) -> Connection:
     return made
 
 
-async def greet(connection: Connection, target: Target, deadline: float) -> None:
-    """The first words, after which it is as we need it; or it is closed."""
-    try:
-        await connection.ask(greeting(connection.server, connection.name, target.timeout), deadline - boot_time())
-    except BaseException as error:
-        connection.close()
-        if isinstance(error, ServerError):
-            raise explained(error, target.shown(), target.database) from error
-        raise
-
-
-@contextlib.contextmanager
-def connecting(target: Target, kind: type[Exception]) -> Iterator[None]:
-    """What goes wrong there, in words; `kind` is what the driver raises."""
-    try:
-        yield
-    except kind as error:
-        raise not_connected(error, target) from error
-    except Misuse as error:
-        raise Misuse(f"no login to MySQL at {target.shown()}: {error}") from None
-    except OSError as error:
-        raise not_reached(error, target) from error
-    except NONSENSE as error:
-        raise Unavailable(f"what answers at {target.shown()} does not speak as MySQL does: {error!r:.200}") from error
-    except (ValueError, RuntimeError) as error:  # a login that wants TLS
-        if "socket instance" in str(error):  # asyncmy, of one that was cut off as soon as it was there; on uvloop
-            raise Unavailable(f"cannot connect to MySQL at {target.shown()}: the server closed it") from error
-        raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
-
-
-def tls_context_of(target: Target) -> ssl.SSLContext:
-    try:
-        return tls_context(target)
-    except (ValueError, OSError) as error:  # certificates that are not there, or are none
-        raise Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert") from error
-
-
-def not_reached(error: OSError, target: Target) -> Exception:
-    if type(error).__name__ == "SSLCertVerificationError":
-        return Misuse(f"no connection to MySQL at {target.shown()}: {error}; see the options tls, ca, cert")
-    return Unavailable(f"cannot connect to MySQL at {target.shown()}: {error!s:.200}")
-
-
-def not_connected(error: Exception, target: Target) -> Exception:
-    said = refusal(error, 2054, 2061)
-    if said is not None:
-        return explained(said, target.shown(), target.database)
-    cause = getattr(error, "original_exception", None) or error.__cause__
-    if isinstance(cause, OSError):
-        return not_reached(cause, target)
-    return Unavailable(f"cannot connect to MySQL at {target.shown()}: {error.args[-1] if error.args else error}")
-
-
 class BlockingConnection:
     def __init__(self, connection: Any, target: Target) -> None:
         self._connection = connection
         self._target = target
         self.server: str = connection.get_server_info()
         self.name = os.urandom(16).hex()
+        self.doubted: ref[Doubted] | None = None
         self._busy = False
         self._owed = False  # a ping was sent, and its answer has not come yet
         self._turn = threading.Lock()
@@ -298,6 +217,7 @@ class BlockingConnection:
         """Without a statement: only read the answer that is owed."""
         connection = self._connection
         connection.deadline, connection.taken = deadline, 0
+        connection.doubt = self._doubt if self.doubted is not None else None
         self._busy = True
         try:
             if self._owed:
@@ -318,6 +238,16 @@ class BlockingConnection:
         except BaseException:  # Ctrl-C in the middle of an answer
             self.close()
             raise
+
+    def _doubt(self, left: float) -> None:
+        doubted = None if self.doubted is None else self.doubted()
+        if doubted is not None and finish(doubted(self, left)):
+            raise ConnectionResetError("it has fallen silent, while the server answers on another connection")
+
+    async def speaks(self, within: float) -> bool:
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLIN)
+        return bool(poll.poll(within * 1000))
 
     def _read_answers(self, first: Callable[[], Any]) -> list[Rows]:
         connection = self._connection
@@ -439,12 +369,6 @@ class BlockingConnection:
         if self._watched >= 0:
             self._unwatch()
         void(self)
-
-
-def bear(plug: Any, seconds: float) -> None:
-    if plug is not None and plug.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
-        with contextlib.suppress(OSError):
-            plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1000)))
 
 
 async def ping_all(connections: Sequence[Any], within: float) -> list[bool | Unavailable]:

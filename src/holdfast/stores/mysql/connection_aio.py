@@ -8,14 +8,16 @@ import os
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
+from weakref import ref
 
 from ...drivers.aio import LoopBell, bury
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
 from ...drivers.loops import ends_with_this_loop
-from ...drivers.sockets import has_failed, take_back, void
+from ...drivers.sockets import bear, has_failed, take_back, void
 from ...errors import Misuse, NotInstalled, Unavailable
-from .connections import Connection, Rows
+from ..kit.doubts import MOMENT
+from .connections import PING, Connection, Doubted, Rows, connecting, greet, refused_logins, tls_context_of
 from .faults import NONSENSE, ServerError, refusal
 from .url import Target
 
@@ -84,8 +86,6 @@ async def _places(target: Target, deadline: float) -> list[dict[str, Any]]:
 
 
 async def dial(target: Target, within: float) -> Connection:
-    from .connection import connecting, greet, refused_logins, tls_context_of
-
     deadline = boot_time() + within
     connection: Any = None
     with connecting(target, MySQLError):
@@ -169,6 +169,8 @@ class AioConnection:
         self.transport = connection._transport
         self.server: str = connection.get_server_info()
         self.name = os.urandom(16).hex()
+        self.doubted: ref[Doubted] | None = None
+        self._doubting: asyncio.Task[None] | None = None
         self._open = True
         self._busy = False
         self._turn = asyncio.Lock()
@@ -176,12 +178,43 @@ class AioConnection:
         self._loop = asyncio.get_running_loop()
 
     async def ask(self, statement: str, within: float) -> list[Rows]:
+        look: asyncio.TimerHandle | None = None
+        if self.doubted is not None and within > MOMENT:
+            look = self._loop.call_later(MOMENT, self._look, boot_time() + within)
         try:
             async with asyncio.timeout(max(within, 0.001)):
                 return await self._in_turn(statement)
         except TimeoutError as error:
             self.close()
             raise Unavailable(f"MySQL at {self._target.shown()} did not answer within {within:.2g} s") from error
+        finally:
+            if look is not None:
+                look.cancel()
+            if self._doubting is not None:
+                self._doubting.cancel()
+
+    def _look(self, deadline: float) -> None:
+        """Nothing has come for a moment: is it to blame for that?"""
+        doubted = None if self.doubted is None else self.doubted()
+        if doubted is not None and self._open and self._doubting is None:
+            # Not by the loop's task factory: an eager one would run here.
+            self._doubting = asyncio.Task(self._find_out(doubted, deadline), loop=self._loop, name="holdfast-doubt")
+            self._doubting._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    async def _find_out(self, doubted: Doubted, deadline: float) -> None:
+        try:
+            while self._busy and (left := deadline - boot_time()) > 0:
+                if await doubted(self, left):
+                    self.close()
+                    return
+                await asyncio.sleep(MOMENT)
+        finally:
+            self._doubting = None
+
+    async def speaks(self, within: float) -> bool:
+        """Or ends: then nobody has to be told so. Who asked ends whoever asks about it."""
+        await asyncio.sleep(within)
+        return not self._open or not self._busy
 
     async def _in_turn(self, statement: str) -> list[Rows]:
         async with self._turn:  # a session lock's connection is renewed by one task and released by another
@@ -224,8 +257,6 @@ class AioConnection:
 
     def ping(self) -> asyncio.Task[list[Rows]]:
         """In the background, without a limit: one that is late is no reason to hang up."""
-        from .connection import PING
-
         task = self._loop.create_task(self._in_turn(PING))
         task.add_done_callback(_look_at)
         return task
@@ -262,8 +293,6 @@ class AioConnection:
             watching.close()
 
     def bear(self, seconds: float) -> None:
-        from .connection import bear
-
         bear(self.transport.get_extra_info("socket"), seconds)
 
     def close_unless_watched(self) -> None:

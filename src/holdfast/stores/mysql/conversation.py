@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...drivers.base import Driver
-from ...errors import Misuse, Unavailable, Unsupported
+from ...errors import HoldfastError, Misuse, Unavailable, Unsupported
+from ..kit.doubts import Doubts
 from ..kit.hands import NOTHING, Hand, Pool
-from ..kit.wary import understood
+from ..kit.wary import NONSENSE, nonsense, understood
 from . import definitions
 from .connections import Connection, Dial, Rows
 from .faults import DEADLOCK, EXISTS, MISSING, ServerError, explained
@@ -22,10 +23,8 @@ from .url import Target
 
 _ATTEMPTS = 10  # deadlocks: none are known, but what else locks rows there is not ours to know
 _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}  # JSON_TABLE and SKIP LOCKED
+_DOES = "SELECT COMMAND FROM information_schema.PROCESSLIST WHERE ID = IS_USED_LOCK('holdfast:line:{}')"
 _AT_LEAST = 0.001  # a conversation that is begun gets a moment
-
-
-_understood = understood("MySQL", lambda conversation: conversation.target.shown())
 
 
 class Conversation:
@@ -38,19 +37,23 @@ class Conversation:
         self._start()
         self.forgetful = ""  # why a commit of this server may be lost in a crash; "" if it is not, or not yet known
         self._known = False
+        self.reached = False  # see Store
         self.strays: set[str] = set()  # names of connections that we left in the middle of an answer
 
     def _start(self) -> None:
         self._pool: Pool[Connection] = Pool(self.target.pool, self._driver)
         self._apart: Pool[Connection] = Pool(1, self._driver)  # for renewals, which user work cannot keep waiting
+        self._spare: list[Connection] = []  # opened in place of one that fell silent, for whoever asks again
+        self._doubts = Doubts(self._driver)
 
     def left(self, give_up: float) -> float:
         return max(give_up - self._driver.now(), _AT_LEAST)
 
-    @_understood
+    @understood("MySQL", lambda conversation: conversation.target.shown())
     async def dial(self, within: float) -> Connection:
         give_up = self._driver.now() + within
         connection = await self._dial(self.target, within)
+        self.reached = True
         self._everything.add(connection)
         if not self._known:
             try:
@@ -79,7 +82,6 @@ class Conversation:
                     self.forgetful,
                 )
 
-    @_understood
     async def ask(
         self,
         statement: str,
@@ -107,6 +109,10 @@ class Conversation:
                     await self._driver.sleep(self._driver.uniform(0.001, 0.005 * attempt))
                 elif error.code not in MISSING or attempt > 1:
                     raise explained(error, self.target.shown(), self.target.database) from None
+            except HoldfastError:  # of which some are of these kinds too
+                raise
+            except NONSENSE as error:
+                raise nonsense("MySQL", self.target.shown(), error) from error
 
     async def _ask_once(self, statement: str, give_up: float, pool: Pool[Connection]) -> list[Rows]:
         hand = Hand()
@@ -146,7 +152,51 @@ class Conversation:
         return connection
 
     async def _dial_into(self, hand: Hand, give_up: float) -> None:
-        hand.connection = await self.dial(self.left(give_up))
+        connection = self._take_spare() or await self.dial(self.left(give_up))
+        hand.connection = connection
+        connection.doubted = weakref.WeakMethod(self._doubted)
+
+    # ---- one that has fallen silent
+
+    async def _doubted(self, connection: Connection, left: float) -> bool:
+        """It is alone with its silence, and another is there in its place."""
+        another = await self._doubts.instead(partial(self._newcomer, connection.name), connection.speaks, left)
+        if another is None:
+            return False
+        self._pool.close_idle()  # what has silenced one has most likely silenced all that lie here
+        self._close_spare()
+        self._spare.append(another)
+        if self._closed:
+            self._close_spare()
+        return True
+
+    async def _newcomer(self, name: str, within: float) -> Connection | None:
+        """None: the server is at work on what that other one was asked. It may have to wait for a row, or for its disk."""
+        give_up = self._driver.now() + within
+        connection = await self.dial(within)
+        try:
+            (rows,) = await connection.ask(_DOES.format(name), self.left(give_up))
+        except BaseException:
+            connection.close()
+            raise
+        if all(command == "Sleep" for (command,) in rows):
+            return connection
+        connection.close()
+        return None
+
+    def _take_spare(self) -> Connection | None:
+        with contextlib.suppress(IndexError):
+            while True:
+                spare = self._spare.pop()
+                if spare.alive():
+                    return spare
+                spare.close()
+        return None
+
+    def _close_spare(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._spare.pop().close()
 
     def _take_back(self, hand: Hand, pool: Pool[Connection]) -> None:
         """Whatever became of it: still waiting, had, or broken."""
@@ -210,6 +260,7 @@ class Conversation:
         self._closed = True
         self._pool.close_idle()
         self._apart.close_idle()
+        self._close_spare()
 
 
 class _Broken(Exception):

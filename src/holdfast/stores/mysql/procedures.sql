@@ -1,6 +1,6 @@
 -- One CALL is one conversation: one round trip, one transaction. SQL SECURITY DEFINER, so that an application needs EXECUTE
 -- alone, and so that every waiter, whoever it logs in as, can be rung by every other (see holdfast_ring_1). And so no argument
--- is trusted: whoever may call these could otherwise wipe what is not theirs. The time is never one.
+-- is trusted: whoever may call these could otherwise wipe what is not theirs, or shut everybody out. The time is never one.
 
 -- procedure: holdfast_heir_1
 -- Inside a transaction that holds row 0: mark the one in line who may enter now. One whose bell (a named lock that lives as
@@ -113,7 +113,7 @@ sweep: BEGIN
         SELECT name, seq, holder, expires, mark FROM holdfast_claims
         WHERE name > v_from ORDER BY name, seq LIMIT 8 FOR UPDATE SKIP LOCKED;
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = 1;
-    SELECT note INTO v_from FROM holdfast_claims WHERE name = '' AND seq = 0 FOR UPDATE SKIP LOCKED;
+    SELECT LEFT(note, 512) INTO v_from FROM holdfast_claims WHERE name = '' AND seq = 0 FOR UPDATE SKIP LOCKED;
     IF v_from IS NULL THEN
         LEAVE sweep;
     END IF;
@@ -154,11 +154,16 @@ decide: BEGIN
     DECLARE v_holder_0, v_head_holder VARBINARY(64);
     DECLARE v_ring INT DEFAULT 0;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; -- nothing that failed keeps the row
 
     SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
     SET p_ttl = LEAST(GREATEST(p_ttl, 1000), 2592000000000);
     SET p_capacity = GREATEST(p_capacity, 1);
     SET p_units = LEAST(GREATEST(p_units, 1), p_capacity);
+    IF p_name = '' THEN -- whose row is the sweep's, in claims
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'a lock has a name';
+    END IF;
+    SET p_bell = IF(UNHEX(p_bell) IS NULL, '', p_bell); -- of other bells MySQL refuses to look for the lock, and nobody would be let in
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT holder, units, capacity, token, expires, mark
@@ -317,6 +322,7 @@ BEGIN
     DECLARE v_holder_0 VARBINARY(64);
     DECLARE v_others INT DEFAULT 0;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; -- no row stays locked by what failed
 
     SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -356,6 +362,7 @@ MODIFIES SQL DATA
 BEGIN
     DECLARE v_now BIGINT;
     DECLARE v_ours LONGTEXT CHARACTER SET ascii;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; -- no row stays locked by what failed
     SET SESSION group_concat_max_len = 1073741824;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
@@ -402,8 +409,13 @@ MODIFIES SQL DATA
 BEGIN
     DECLARE v_now, v_mark, v_newest, v_soonest BIGINT;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; -- no row stays locked by what failed
     SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
     SET p_ttl = LEAST(GREATEST(p_ttl, 1000), 2592000000000);
+    IF p_name = '' THEN -- whose row is the sweep's
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'a lock has a name';
+    END IF;
+    SET p_bell = IF(UNHEX(p_bell) IS NULL, '', p_bell); -- as above
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT mark INTO v_mark FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
@@ -435,6 +447,7 @@ evict: BEGIN
     DECLARE v_now, v_mark, v_seq, v_past BIGINT;
     DECLARE v_owner VARBINARY(1024);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; -- no row stays locked by what failed
     SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
@@ -506,6 +519,7 @@ claim: BEGIN
     DECLARE v_key VARCHAR(64) CHARACTER SET ascii DEFAULT CONCAT('hf#', LEFT(SHA2(CONCAT(DATABASE(), '/', p_name), 256), 61));
     DECLARE v_again INT DEFAULT COALESCE(IS_USED_LOCK(v_key) = CONNECTION_ID(), 0);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; -- no row stays locked by what failed
     SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
     IF NOT v_again THEN
         SET @holdfast_key = NULL;
@@ -599,6 +613,7 @@ evict: BEGIN
     DECLARE v_now, v_connection, v_past BIGINT;
     DECLARE v_owner VARBINARY(1024);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; -- no row stays locked by what failed
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT connection, owner INTO v_connection, v_owner FROM holdfast_sessions

@@ -57,6 +57,10 @@ class SessionStore:
         self._spare: list[Connection] = []
         self._looking = False
 
+    @property
+    def reached(self) -> bool:
+        return self._server.reached
+
     def tell_losses_to(self, listener: Callable[[str, str], None]) -> None:
         """`listener(holder, why)` is called when a connection that holds a lock has ended."""
         self._lost = listener

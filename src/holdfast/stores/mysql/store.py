@@ -61,6 +61,10 @@ class MySqlStore:
     def traits(self) -> Traits:
         return promises.MYSQL._replace(durable=self._server.forgetful) if self._server.forgetful else promises.MYSQL
 
+    @property
+    def reached(self) -> bool:
+        return self._server.reached
+
     # ---- the protocol
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:

@@ -31,5 +31,9 @@ class AnyStore(Generic[W, S]):
         # Begins anywhere, so that many short lives sweep as often as one long one.
         self._releases = itertools.count(int(driver.uniform(0, SWEEP_EVERY)))
 
+    @property
+    def reached(self) -> bool:
+        return self._wire.reached
+
     def _refused(self, error: ServerError) -> Exception:
         return replies.explained(error, self._wire.where, self._target.schema)

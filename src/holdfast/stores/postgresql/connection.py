@@ -15,18 +15,20 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
 from urllib.parse import quote
+from weakref import ref
 
 import psycopg
 from psycopg import pq
 
-from ...drivers.base import boot_time
+from ...drivers.base import boot_time, finish
 from ...drivers.sockets import take_back, void
 from ...errors import Unavailable
+from ..kit.doubts import MOMENT
 from . import salted
 from .replies import ServerError
 from .statements import Params, Row, Statement, transposed
 from .url import Target
-from .wires import Heard, Rung
+from .wires import Doubted, Heard, Rung
 
 _GRACE = 1.0  # interrupted in mid-conversation, wait so long for the answer: what was asked is then known to be over
 _BINARY = tuple([1] * n for n in range(16))
@@ -49,6 +51,7 @@ class LibpqConnection:
     """What is sent is answered by rows, by a ServerError, or not at all: then the connection is of no more use."""
 
     stranded = False  # its event loop is over: it is connected, and cannot be asked
+    doubted: ref[Doubted] | None = None
 
     def __init__(self, pgconn: pq.abc.PGconn, where: str) -> None:
         self.pgconn = pgconn
@@ -244,14 +247,16 @@ class BlockingConnection(LibpqConnection):
         try:
             if not send(*what):
                 self._flush(deadline)
-            while self._readable(max(0.0, left) * 1000):
-                rows = self.rows(found, take=True)
-                if rows is not None:
-                    return rows
+            while True:
+                if self._readable(max(0.0, MOMENT if left > MOMENT else left) * 1000):
+                    rows = self.rows(found, take=True)
+                    if rows is not None:
+                        return rows
+                elif self.doubted is not None and left > MOMENT and (doubted := self.doubted()) is not None:
+                    finish(doubted(self, left - MOMENT))
                 left = deadline - boot_time()
                 if left <= 0:  # whoever talks without an end can always be read
-                    break
-            raise self.late(deadline - began)
+                    raise self.late(deadline - began)
         except ServerError:  # an answer, after which it is as good as before
             raise
         except Exception:
@@ -286,6 +291,9 @@ class BlockingConnection(LibpqConnection):
 
     async def until_ready(self, what: int, deadline: float) -> bool:
         return self.is_ready(what, deadline)
+
+    async def speaks(self, within: float) -> bool:
+        return self.is_ready(select.POLLIN, boot_time() + within)
 
     def is_stale(self) -> bool:
         """Did the server close it, or say something unasked, while it lay idle?"""

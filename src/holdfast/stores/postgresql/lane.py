@@ -22,10 +22,11 @@ from ...drivers.base import boot_time
 from ...drivers.loops import ends_with_this_loop
 from ...drivers.sockets import has_failed
 from ...errors import Unavailable
+from ..kit.doubts import MOMENT
 from .connection import ASK_AFTER, FEW, Broken, LibpqConnection
 from .replies import ServerError
 from .statements import Params, Row, Statement
-from .wires import Heard, Kinds, Rung, WatchersBell
+from .wires import Doubted, Heard, Kinds, Rung, WatchersBell
 
 AT_ONCE = 128  # so that the first of a batch does not wait long for the last
 NEVER = float("inf")
@@ -57,6 +58,9 @@ class Lane(LibpqConnection):
         self._alarm_at = NEVER
         self._writing = False
         self._number = -1
+        self._heard_at = 0.0  # a part of an answer
+        self._looking: asyncio.TimerHandle | None = None
+        self._doubting: asyncio.Task[None] | None = None
         self._unasked = 0  # how often something came, since it was asked anything
         self._told_once = False  # of a reset, with what came before it: see sockets.py
 
@@ -136,6 +140,8 @@ class Lane(LibpqConnection):
         self._found = []
         self._unasked = 0
         self.sent = boot_time()
+        if self._looking is None and self.doubted is not None:
+            self._looking = self.loop.call_later(MOMENT, self._look)
         try:
             sent = self.say(what) if isinstance(what, str) else self.send(what, [one.params for one in batch])
             if not sent:
@@ -169,6 +175,7 @@ class Lane(LibpqConnection):
         except ServerError as error:
             rows, refused = [], error
         if rows is None:
+            self._heard_at = boot_time()
             return  # the rest is to come
         if not self._flight:  # it was unasked: a notice, or a farewell, which the next read will find
             self.turn_deaf()
@@ -186,6 +193,36 @@ class Lane(LibpqConnection):
                     one.answer.set_exception(refused)
         if self._waiting:
             self._next()
+
+    # ---- it may be to blame for its silence
+
+    def _look(self) -> None:
+        """One timer for all conversations: it looks from time to time how long this one has been silent."""
+        self._looking = None
+        if not self.open or not self._flight:
+            return
+        quiet = boot_time() - max(self.sent, self._heard_at)
+        doubted = None if self.doubted is None else self.doubted()
+        if quiet > MOMENT - 0.01 and self._doubting is None and doubted is not None:
+            # Not by the loop's task factory: an eager one would run here.
+            self._doubting = asyncio.Task(self._find_out(doubted), loop=self.loop, name="holdfast-doubt")
+            self._doubting._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._looking = self.loop.call_later(max(MOMENT - quiet, 0.1), self._look)
+
+    async def _find_out(self, doubted: Doubted) -> None:
+        try:
+            await doubted(self, MOMENT)
+        except Broken as error:
+            self.take_back()
+            self.fail(error)
+        finally:
+            self._doubting = None
+
+    async def speaks(self, within: float) -> bool:
+        """Or ends: then nobody has to be told so."""
+        said = self.sent, self._heard_at
+        await asyncio.sleep(within)
+        return not self.open or said != (self.sent, self._heard_at)
 
     # ---- those whose time is over
 
@@ -231,6 +268,8 @@ class Lane(LibpqConnection):
             return
         self.open = False
         self._calm()
+        if self._looking is not None:
+            self._looking.cancel()
         if self._number >= 0:
             self.loop.remove_reader(self._number)
             if self._writing:

@@ -56,7 +56,7 @@ _FORMS = {
     _SALT: re.compile(rb"r=[!-+\--~]+,s=[A-Za-z0-9+/=]+,i=([0-9]{1,9})"),
 }
 _NAMES = re.compile(rb"([^\0]+\0)*")
-_WANT_READ = 2
+_WANT = (2, 3)  # more to read, or room to write
 
 
 class Unhashable(Exception):
@@ -181,7 +181,7 @@ def _peeked_through_tls(pgconn: Any) -> bytes | None:
     length = library.SSL_peek(ssl, buffer, _LONGEST)
     if length > 0:
         return buffer.raw[:length]
-    return b"" if library.SSL_get_error(ssl, length) == _WANT_READ else None
+    return b"" if library.SSL_get_error(ssl, length) in _WANT else None
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -123,7 +122,7 @@ def _resolved(conninfo: str, options: set[str]) -> Target:
         "client_encoding": "UTF8",
     }
     _check_tls(said)
-    if _is_open(said, hosts):
+    if _is_open(said, hosts) and not _default("require_auth"):  # which may ask for more than this
         # A server, or whoever is in its place, that asks for the password itself is not given it for anybody to read.
         usual["require_auth"] = "!password"
     more = {key: value for key, value in usual.items() if key not in said}
@@ -151,9 +150,17 @@ def _is_open(said: dict[str, Any], hosts: tuple[str, ...]) -> bool:
     """May the password travel where others can read it? `prefer`, libpq's default, makes do without TLS."""
     from psycopg import pq
 
-    mode = said.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
+    mode = said.get("sslmode") or _default("sslmode") or "prefer"
     local = all(host.startswith(("/", "@")) for host in hosts)
     return mode in ("disable", "allow", "prefer") and not local and pq.version() >= _KNOWS_REQUIRE_AUTH
+
+
+def _default(option: str) -> str:
+    """What libpq takes if the URL does not say: from the environment (PGREQUIREAUTH), or the service that PGSERVICE names."""
+    from psycopg import pq
+
+    found = (one.val for one in pq.Conninfo.get_defaults() if one.keyword == option.encode())
+    return (next(found, None) or b"").decode("utf-8", "replace")
 
 
 def _plain(text: str, options: set[str]) -> str:

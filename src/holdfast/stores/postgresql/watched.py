@@ -25,7 +25,7 @@ from .wires import Kinds
 class PollBell:
     """A bell that is also rung by what arrives on connections."""
 
-    gone = False
+    gone = asleep = False
 
     def __init__(self, connections: Callable[[], Iterable[BlockingConnection]]) -> None:
         self._connections = connections

@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakMethod
 
 from ...drivers.base import Driver
 from ...drivers.dialing import look_up
 from ...errors import Unavailable
+from ..kit.doubts import Doubts
 from ..kit.hands import NOTHING, Hand, Pool
 from ..kit.turns import Turns
 from . import replies
@@ -27,6 +30,8 @@ from .url import Target
 from .wires import Connection, Kinds
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
+# What it does not tell (to another role, or where track_activities is off) may well be at work.
+AT_WORK = "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = {} AND state IS DISTINCT FROM 'idle'"
 _ANY_PORT = 5432  # names are looked up with one, and it does not matter which
 Question = TypeVar("Question")
 AnyConnection = TypeVar("AnyConnection", bound=Connection)
@@ -54,6 +59,7 @@ class Wire:
         self.driver = driver
         self.shares = kinds.plain.shares  # several ask on one connection, and nobody may wait there for a row
         self.closed = False
+        self.reached = False  # see Store
         self._kind = kinds.plain
         self._now = driver.now
         self._fresh()
@@ -63,6 +69,8 @@ class Wire:
         self._everything: weakref.WeakSet[Any] = weakref.WeakSet()  # also those that are being talked on, or dialled
         self._pool: Pool[Any] = Pool(self.target.pool, self.driver)
         self._apart: list[Any] = []
+        self._replacements: list[Any] = []  # opened in place of one that fell silent, for whoever asks again
+        self._doubts = Doubts(self.driver)
         self._shared: Any = None
         self._dialling = self.turns()
         self._rows: dict[bytes, Turns] = {}  # by name: those who wait for its row
@@ -175,7 +183,7 @@ class Wire:
             again = hand.connection is not None and statement.repeats
             while True:
                 if hand.connection is None:
-                    hand.connection = await self.open(self._kind, deadline)
+                    hand.connection = await self._another(deadline)
                     now = self._now()
                 try:
                     if self.released.owed:
@@ -206,6 +214,49 @@ class Wire:
         stale: bool = (self.shares or now - connection.used > _FRESH) and connection.is_stale()
         return stale
 
+    # ---- one that has fallen silent
+
+    async def _doubted(self, connection: Any, left: float) -> None:
+        """Broken: it is alone with its silence, and another is there in its place."""
+        self.released.doubtful = True
+        another = await self._doubts.instead(partial(self._newcomer, connection.pid), connection.speaks, left)
+        if another is None:
+            return
+        self._pool.close_idle()  # what has silenced one has most likely silenced all that lie here
+        self._close_replacements()
+        self._replacements.append(another)
+        if self.closed:
+            self._close_replacements()
+        raise connection.broken(Exception("it has fallen silent, while the server answers on another"))
+
+    async def _newcomer(self, pid: int, within: float) -> Any:
+        """None: the server is at work on what that other one was asked. It may have to wait for a row, or for its disk."""
+        deadline = self._now() + within
+        connection = await self.open(self._kind, deadline)
+        try:
+            at_work = await connection.tell(AT_WORK.format(pid), deadline)
+        except BaseException:
+            connection.close()
+            raise
+        if not at_work:
+            return connection
+        connection.close()
+        return None
+
+    async def _another(self, deadline: float) -> Any:
+        with contextlib.suppress(IndexError):
+            while True:
+                spare = self._replacements.pop()
+                if not spare.is_stale():
+                    return spare
+                spare.close()
+        return await self.open(self._kind, deadline)
+
+    def _close_replacements(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._replacements.pop().close()
+
     def _all_busy(self, waited: float) -> Unavailable:
         return Unavailable(
             f"all {self.target.pool} connections to PostgreSQL at {self.where} were busy for {waited:.3g} s: "
@@ -223,7 +274,7 @@ class Wire:
                 raise Unavailable(f"cannot connect to PostgreSQL at {self.where} within {deadline - began:.3g} s")
             if self._shared is None or self._shared.is_stale():
                 self.released.doubtful |= self._shared is not None
-                opened = await self.open(self._kind, deadline)
+                opened = await self._another(deadline)
                 if self._shared is None or self._shared.is_stale():
                     self._shared = opened
                 else:  # we were so late that another has had its turn
@@ -235,6 +286,7 @@ class Wire:
     async def open(self, kind: type[AnyConnection], deadline: float) -> AnyConnection:
         """Connected, and agreed on the schema."""
         connection = await self._dial(kind, deadline)
+        self.reached = True
         try:
             await self._set_up(connection, deadline)
             await self._say(self.released.again(), connection, deadline)
@@ -251,6 +303,10 @@ class Wire:
             connection.close()
             raise Unavailable("this connection was closed")
         connection.used = self._now()
+        if (
+            kind is self._kind and not self.greeting.pooled
+        ):  # a pooler's connections have no number that the server knows
+            connection.doubted = WeakMethod(self._doubted)
         return connection
 
     async def _say(self, releases: Conversation, connection: Connection, deadline: float) -> None:
@@ -348,6 +404,7 @@ class Wire:
         self.greeting.known = False
         self._pool.close_idle()
         self._close_apart()
+        self._close_replacements()
         shared, self._shared = self._shared, None
         if shared is not None:
             shared.close()

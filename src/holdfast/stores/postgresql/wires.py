@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from weakref import ref
 
 from ...drivers.base import Bell
 from .statements import Params, Row, Statement
 from .url import Target
 
 Heard = Callable[[str, str], None]  # channel and payload of a notification
+# Asked of a connection that has been silent for a moment, and how long it is still waited for. Broken: no longer.
+Doubted = Callable[[Any, float], Coroutine[Any, Any, None]]
 
 
 class Rung(Protocol):
@@ -23,6 +26,7 @@ class Connection(Protocol):
     prepared: bool  # the server knows our statements by name
     used: float
     listens: bool  # what is told to all is for us
+    doubted: ref[Doubted] | None  # how to find out whether it is to blame for its silence
 
     @classmethod
     def begin(cls, target: Target, addresses: str = "") -> Self: ...
@@ -34,6 +38,10 @@ class Connection(Protocol):
     def ask(self, statement: Statement, params: Params, deadline: float) -> Awaitable[list[Row]]: ...
     def tell(self, sql: str, deadline: float) -> Awaitable[list[Row]]: ...
     def is_stale(self) -> bool: ...
+    async def speaks(self, within: float) -> bool:
+        """Does anything come within so many seconds?"""
+        ...
+
     @property
     def stranded(self) -> bool:
         """Its event loop is over: it is connected, and cannot be asked."""

@@ -39,6 +39,7 @@ class ClusterWire:
         self._wires: dict[Address, NodeWire] = {}
         self._slots: dict[int, Address] = {}
         self._seed = 0
+        self._reached = False
         self._closed = False
         self.where = target.shown()
         # A message published on one node reaches all, so one ear is enough for bells from everywhere. It, and questions to
@@ -48,6 +49,11 @@ class ClusterWire:
     @property
     def ear(self) -> Ear:
         return self._home.ear
+
+    @property
+    def reached(self) -> bool:
+        self._reached = self._reached or any(wire.reached for wire in (self._home, *self._wires.copy().values()))
+        return self._reached
 
     async def ask(self, request: bytes, within: float) -> Reply:
         (reply,) = await self._routed([request], within, once=True)
@@ -114,6 +120,7 @@ class ClusterWire:
         """Nodes come and go, under new addresses; and what answers may send us anywhere. Forget those that have no slot."""
         if len(self._wires) < MOST_NODES:
             return
+        self._reached = True
         known = {*self._target.addresses, *self._slots.copy().values()}
         for address in [one for one in self._wires.copy() if one not in known]:
             if (gone := self._wires.pop(address, None)) is not None:

@@ -23,6 +23,7 @@ from ...drivers.sockets import take_back
 from ...drivers.threads import ThreadBell
 from ...errors import HoldfastError, Misuse, Unavailable
 from ..kit.url import tls_context
+from .keys import pack
 from .replies import MOST, MOST_GREETING, UNREADABLE, Bounds, ProtocolError, Reader, Reply, check_greeting, greeting
 from .url import Address, Target, show
 
@@ -43,24 +44,49 @@ class Disconnected(Unavailable):
     """The connection broke: the server may well be there, and whatever is harmless to repeat can be asked again at once."""
 
 
+class Stuck(Disconnected):
+    """It fell silent, and was given up: the server answers others. See kit/doubts.py."""
+
+
+def stuck(where: str) -> Stuck:
+    return Stuck(f"the connection to Redis at {where} has fallen silent, while the server answers on another")
+
+
+# What a newcomer asks to see whether the server is well: something that it would not answer either while it does no writing, and
+# that whoever may claim may ask. It knows no such script, and says so; whatever else it says (that our login is no good any more,
+# that it has clients enough, that it is busy) says nothing of how it treats those whom it has let in.
+ANYBODY = pack("EVALSHA", "0" * 40, 0)
+
+
 class Connection:
     """After any failure in mid-conversation it is closed: the rest of its replies belongs to nobody."""
 
-    def __init__(self, target: Target, address: Address, *, known: bool = False, deadline: float | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        address: Address,
+        *,
+        known: bool = False,
+        deadline: float | None = None,
+        opened: Callable[[], object] = bool,
+    ) -> None:
         """Begins to connect, and to log in. What is sent meanwhile follows when that is done.
 
         Only a host's name is waited for, until the deadline: to look it up is the system's, and cannot be left half done.
+        `opened` is called when something may have been sent.
         """
         self.address = address
         self.used = _clock()
         self.quick = False  # ready, and plain: put, poll and get may be used by hand
+        self.heard = 0  # pieces, but for the shortest answers
         self.most = MOST  # bytes of a reply
         self.patience = 0.0
         self.owed: Callable[[bool | None], None] | None = None  # who is to be told the answer that nobody waited for
         self._patient: socket.socket | None = None
         self._target = target
+        self._opened = opened
         self._reader = Reader()
-        self._bounds = Bounds()
+        self._bounds = Bounds(self._reader)
         words = greeting(target, known=known)
         self._greeting, self._greeted = len(words), list[Reply]()
         self._out = b"".join(words)
@@ -123,6 +149,7 @@ class Connection:
             weakref.finalize(self, patient.close).atexit = False
             self.put, self.get = self._socket.send, patient.recv
             self._state = _OPEN
+            self._opened()
         self._go_on()
 
     def _shake_hands(self) -> None:
@@ -137,6 +164,7 @@ class Connection:
             raise no_tls(error, self.address) from error
         else:
             self._state = _OPEN
+            self._opened()
             self._converse()
 
     # ---- talking
@@ -189,7 +217,7 @@ class Connection:
             return self.next()
         try:
             data = self._socket.recv(CHUNK)
-            if data[:1] == b":" and not self._reader.has_data() and data.find(b"\r\n") == len(data) - 2:
+            if data[:1] == b":" and self._bounds.between and data.find(b"\r\n") == len(data) - 2:
                 number = data[1:-2]
                 if number.isdigit():  # what a claim and a release are mostly told: no need to look further
                     return int(number)
@@ -282,6 +310,7 @@ class Connection:
                 return
 
     def _feed(self, data: bytes) -> None:
+        self.heard += 1
         self._reader.feed(self._bounds.check(data or _end(), MOST_GREETING if self._greeting else self.most))
 
     def _flush(self) -> None:
@@ -308,6 +337,10 @@ class Connection:
         time_given = f"within {within:.3g} s" if within > 0.001 else "in time"
         hint = WITHOUT_TLS if self._state is _SHAKING_HANDS else ""
         return Unavailable(f"Redis at {show(self.address)} did not answer {time_given}{hint}")
+
+    async def speaks(self, within: float) -> bool:
+        """Within so many seconds."""
+        return self.wait(_clock() + within)
 
     def is_stale(self) -> bool:
         """Did the server close it, or say something unasked, while it lay idle?"""
@@ -365,8 +398,11 @@ class Talk:
             self.trouble = error
 
 
-def together(talks: Sequence[Talk], within: float) -> None:
-    """Read whoever answers, until all have, or it is time. Trouble of one is its own, and stands in its `trouble`."""
+def together(talks: Sequence[Talk], within: float, *, late: bool = True) -> None:
+    """Read whoever answers, until all have, or it is time. Trouble of one is its own, and stands in its `trouble`.
+
+    `late`: so is that it did not answer. Else one may go on.
+    """
     deadline = _clock() + within
     while True:
         until = min([deadline, *(talk.hurry() for talk in talks if not talk.is_over)])
@@ -380,9 +416,10 @@ def together(talks: Sequence[Talk], within: float) -> None:
         for descriptor, _ in ready:
             open_[descriptor].step()
         if _clock() >= deadline:  # whoever talks without an end can always be read
-            for talk in open_.values():
+            for talk in open_.values() if late else ():
                 if not talk.is_over:
                     talk.trouble = talk.connection.late(within)
+            return
 
 
 class Dialler:

@@ -29,7 +29,8 @@ class ThreadEar(ear.Ear[bytes, Connection]):
     def __init__(self, dial: Callable[[float], Connection], prefix: str) -> None:
         self._dial = dial
         self._prefix = prefix
-        super().__init__(Threads(), read_by_waiters=True)
+        self.driver = Threads()
+        super().__init__(self.driver, read_by_waiters=True)
 
     def _fresh(self) -> None:
         """With another channel: the old one is the parent's."""

@@ -13,6 +13,7 @@ from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
+from weakref import ref
 
 from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
@@ -20,15 +21,17 @@ from ...drivers.loops import ends_with_this_loop
 from ...drivers.sockets import take_back, void
 from ...drivers.transports import open_protocol
 from ...errors import Unavailable
+from ..kit.doubts import MOMENT
 from .connection import Disconnected
 from .replies import MOST, MOST_OF_LOOKING, UNREADABLE, Bounds, ProtocolError, Reader, Reply
 from .url import Address, show
-from .wiring import Listener, Told
+from .wiring import Doubted, Listener, Told
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
 _LOOKS = 8  # in the time that an answer may take: one is missed so much of it late at most
+_LOOK = 0.05  # seconds at most between two looks, so that silence is noticed soon
 _SHORT = 24  # bytes: a token and its line
 _NUMBER = 58  # how an answer begins that is a whole number
 _ENOUGH = 32  # requests to write without waiting for more: the server works on them while the loop goes on
@@ -41,14 +44,17 @@ class Pipe(asyncio.BufferedProtocol):
         self.loop = get_running_loop()
         self._listener = listener
         self.where = show(address)
+        self.doubted: ref[Doubted] | None = None
         self.open = False
-        self._timeout = timeout
+        self.timeout = timeout
         self._reader = Reader()
-        self._bounds = Bounds()
+        self._bounds = Bounds(self._reader)
         self._buffer = bytearray(65536)
         self._view = memoryview(self._buffer)
         self._waiting: deque[Told] = deque()
         self._answered = 0
+        self._pieces = 0
+        self._quiet = (0, 0.0)  # so much was heard by then, and nothing since
         self._looks_until = 0  # up to this one, answers may be long
         self._noted: deque[tuple[int, float]] = deque()  # so many had been asked by then
         self._unsent: list[bytes] = []
@@ -77,18 +83,27 @@ class Pipe(asyncio.BufferedProtocol):
             reply.set_exception(Disconnected(f"lost the connection to Redis at {self.where}"))
             return
         unsent = self._unsent
-        if unsent:
-            unsent.append(request)
-            if len(unsent) >= _ENOUGH:
-                self._flush()
-        elif self._waiting or self._together:  # others will follow in this turn of the loop
-            unsent.append(request)
-            self.loop.call_soon(self._flush)
-        else:
-            self._transport.write(request)
-        self._waiting.append(reply)
-        if self._watchdog is None:
-            self._watch()
+        try:
+            if unsent:
+                unsent.append(request)
+                if len(unsent) >= _ENOUGH:
+                    self._flush()
+            elif self._waiting or self._together:  # others will follow in this turn of the loop
+                unsent.append(request)
+                self.loop.call_soon(self._flush)
+            else:
+                self._transport.write(request)
+            self._waiting.append(reply)
+            if self._watchdog is None:
+                self._quiet = (self.heard, self.loop.time())
+                self._watch()
+        except BaseException:
+            self._interrupted()
+            raise
+
+    @property
+    def heard(self) -> int:
+        return self._answered + self._pieces
 
     def tell(self, request: bytes) -> None:
         """Without an answer of its own."""
@@ -101,11 +116,20 @@ class Pipe(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         if not self._unsent:
             return
-        unsent, self._unsent = self._unsent, []
-        # Tasks that ask together are answered together, and ask together again, if the first does not rush ahead.
-        self._together = len(unsent) > 1
-        if self._transport is not None and self.open:
-            self._transport.write(b"".join(unsent))
+        try:
+            unsent, self._unsent = self._unsent, []
+            # Tasks that ask together are answered together, and ask together again, if the first does not rush ahead.
+            self._together = len(unsent) > 1
+            if self._transport is not None and self.open:
+                self._transport.write(b"".join(unsent))
+        except BaseException:
+            self._interrupted()
+            raise
+
+    def _interrupted(self) -> None:
+        """By a signal handler that raises: an answer more or less, and each would be given to the one before, or behind. That the
+        loop goes on after that, to end what there is in it, is the rule."""
+        self.fail(Disconnected(f"a question to Redis at {self.where}, or its answer, was interrupted"))
 
     def _watch(self) -> None:
         """One timer for all requests: it notes from time to time how many were asked, and how long ago that was."""
@@ -116,13 +140,26 @@ class Pipe(asyncio.BufferedProtocol):
         if not self._waiting:
             return
         now = self.loop.time()
-        if noted and now >= noted[0][1] + self._timeout - 0.001:
-            if self._transport is not None:
-                take_back(self._transport.get_extra_info("socket").fileno())
-            self.fail(Unavailable(f"Redis at {self.where} did not answer within {self._timeout:g} s"))
+        if noted and now >= noted[0][1] + self.timeout - 0.001:
+            self.give_up(Unavailable(f"Redis at {self.where} did not answer within {self.timeout:g} s"))
             return
-        noted.append((self._answered + len(self._waiting), now))
-        self._watchdog = self.loop.call_at(now + self._timeout / _LOOKS, self._watch)
+        asked = self._answered + len(self._waiting)
+        if not noted or noted[-1][0] != asked:
+            noted.append((asked, now))
+        self._watchdog = self.loop.call_at(now + min(self.timeout / _LOOKS, _LOOK), self._watch)
+        if self._quiet[0] != self.heard:
+            self._quiet = (self.heard, now)
+        elif self.doubted is not None and now >= self._quiet[1] + MOMENT and (doubted := self.doubted()) is not None:
+            doubted(self)
+
+    def give_up(self, error: Unavailable) -> None:
+        """`fail`, in its own loop; and nothing of what it was asked arrives any more."""
+        if self.open and self._transport is not None:
+            take_back(self._transport.get_extra_info("socket").fileno())
+        self.fail(error)
+
+    def close(self) -> None:
+        self.fail(Unavailable("it is not needed"))
 
     def fail(self, error: Unavailable) -> None:
         if not self.open:
@@ -169,17 +206,26 @@ class Pipe(asyncio.BufferedProtocol):
         return self._view
 
     def buffer_updated(self, count: int) -> None:
+        try:
+            self._updated(count)
+        except BaseException:
+            self._interrupted()
+            raise
+
+    def _updated(self, count: int) -> None:
         reader, waiting = self._reader, self._waiting
-        if count < _SHORT and waiting and not reader.has_data():
+        if count < _SHORT and waiting and self._bounds.between:
             data = self._view[:count].tobytes()
             if data[0] == _NUMBER and data.find(b"\n") == count - 1 and data[1:-2].isdigit():
                 self._answered += (
                     1  # what a claim and a release are mostly told, and nothing else: no need to look further
                 )
-                reply = waiting.popleft()
+                reply = waiting[0]  # taken off when it was told: interrupted, it is told so with the others
                 if not reply.done():
                     reply.set_result(int(data[1:-2]))
+                waiting.popleft()
                 return
+        self._pieces += 1
         try:
             most = MOST_OF_LOOKING if self._answered < self._looks_until else MOST
             reader.feed(self._bounds.check(self._view[:count].tobytes(), most))
@@ -191,10 +237,11 @@ class Pipe(asyncio.BufferedProtocol):
             if not waiting:
                 self.unasked(message)
                 continue
-            reply = waiting.popleft()
+            reply = waiting[0]
             self._answered += 1
             if not reply.done():
                 reply.set_result(message)
+            waiting.popleft()
 
     def _gets(self) -> Reply:
         try:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any, TypeAlias
 
-from ...errors import HoldfastError, Misuse, NotInstalled, Unavailable
+from ...errors import HoldfastError, Misuse, Unavailable
 from ...secret import SecretBytes
+from .bounds import MOST, Bounds, ProtocolError, Reader, ReplyError
 from .keys import pack
 from .url import Address, Target, show
-
-try:
-    from hiredis import ProtocolError, Reader, ReplyError
-except ImportError as error:
-    raise NotInstalled("Redis stores need the package hiredis: pip install 'holdfast[redis]'") from error
 
 __all__ = [
     "ProtocolError",
@@ -31,13 +27,11 @@ __all__ = [
     "is_missing_script",
 ]
 
-MOST = 1 << 20  # bytes of one reply
 MOST_OF_LOOKING = 64 << 20  # but of who is inside and in line, and of names
 MOST_GREETING = 1 << 16  # and of a server that has not even let us in
 # What hiredis raises at what no Redis says. TypeError: a map of RESP 3, which nobody asked for, with a list for a key.
 UNREADABLE = (ProtocolError, MemoryError, ValueError, TypeError)
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
-_LONG_LIST = re.compile(rb"\n[*%~>|][0-9]{7}")
 Reply: TypeAlias = Any  # bytes, int, None, a list of them, or a ReplyError
 
 # What the scripts and the wires use, and nothing besides: no category, which would bring CLIENT KILL or SCRIPT FLUSH along.
@@ -58,29 +52,6 @@ def rights(target: Target) -> str:
     commands += " select" * bool(target.database) + " wait" * bool(target.replicas)
     commands += {"sentinel": " role", "cluster": " cluster|slots asking"}.get(target.kind, "")
     return f"{keys} {' '.join(f'+{word}' for word in commands.split())}"
-
-
-class Bounds:
-    """What a server may say, counted before hiredis sees it: that makes room for a list as soon as its length is told."""
-
-    __slots__ = ("_size", "_tail")
-
-    def __init__(self) -> None:
-        self._size = 0  # of a reply that is not whole yet
-        self._tail = b"\n"  # a line may come in two pieces
-
-    def check(self, data: bytes, most: int = MOST) -> bytes:
-        self._size += len(data)
-        if self._size > most:
-            raise ProtocolError(f"an answer of more than {most} bytes, which no lock has")
-        # In a text of ours no line begins so: owners and notes are printable, names are escaped.
-        if _LONG_LIST.search(self._tail + data):
-            raise ProtocolError("a list of more than a million elements, which no lock has")
-        self._tail = (self._tail + data)[-10:]
-        return data
-
-    def whole(self) -> None:
-        self._size = 0
 
 
 def greeting(target: Target, *, known: bool) -> list[bytes]:

@@ -10,17 +10,19 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakMethod
 
 from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError, Misuse, Unavailable
+from ..kit.doubts import Doubts
 from ..kit.turns import Turns
 from ..kit.url import tls_context
-from .connection import WITHOUT_TLS, Disconnected, no_tls
+from .connection import ANYBODY, WITHOUT_TLS, Disconnected, no_tls, stuck
 from .dialing import dial
-from .replies import Reply, check_greeting, greeting
+from .replies import Reply, check_greeting, greeting, is_missing_script
 from .shared_ear import SharedEar
 from .url import Address, Target, show
-from .wiring import Answers, Listener, OpenPipe, Pipe
+from .wiring import Answers, DoubtedPipe, Listener, OpenPipe
 
 _LONGER = 600.0  # seconds: a renewal has a deadline of its own
 _MOST_SLOW = 16  # connections for what the server takes its time for; who comes then waits for one of them
@@ -36,18 +38,24 @@ class SharedWire:
         self._now = driver.now
         self._open_pipe = open_pipe
         self._timeout = target.timeout
-        self._shared: Pipe | None = None
-        self._renewing: Pipe | None = None
-        self._slow: list[Pipe] = []  # at rest, for what the server takes its time for
-        self._inherited: list[Pipe] = []  # kept, so that collecting them does not touch the parent's loop
+        self._shared: DoubtedPipe | None = None
+        self._renewing: DoubtedPipe | None = None
+        self._slow: list[DoubtedPipe] = []  # at rest, for what the server takes its time for
+        self._inherited: list[DoubtedPipe] = []  # kept, so that collecting them does not touch the parent's loop
         self._dialing = Turns(driver)
         self._herd: dict[Bell, None] = {}  # of those who wait for it
         self._slowly = Turns(driver, _MOST_SLOW)
+        self._doubts = Doubts(driver)
+        self._doubted: set[DoubtedPipe] = set()  # of whom it is being found out whether they are to blame
         self._known = False
         self._closed = False
         self.ear = SharedEar(self, driver, target.prefix)
 
-    def ready(self) -> Pipe | None:
+    @property
+    def reached(self) -> bool:
+        return self._known
+
+    def ready(self) -> DoubtedPipe | None:
         """The shared connection, if it is there to be used."""
         pipe = self._shared
         return pipe if pipe is not None and pipe.is_good() else None
@@ -109,11 +117,13 @@ class SharedWire:
         finally:
             turn.over()
 
-    async def answer(self, pipe: Pipe, request: bytes, deadline: float, within: float = 0.0) -> Reply:
+    async def answer(self, pipe: DoubtedPipe, request: bytes, deadline: float, within: float = 0.0) -> Reply:
         (reply,) = await self._answers(pipe, [request], deadline, within or deadline - self._now())
         return reply
 
-    async def _answers(self, pipe: Pipe, requests: Sequence[bytes], deadline: float, within: float) -> list[Reply]:
+    async def _answers(
+        self, pipe: DoubtedPipe, requests: Sequence[bytes], deadline: float, within: float
+    ) -> list[Reply]:
         answers = Answers(len(requests), self._driver.bell())
         for request in requests:
             pipe.put(request, answers)
@@ -138,6 +148,7 @@ class SharedWire:
             pipe = self._renewing
             if pipe is None or not pipe.is_good():
                 pipe = await self.dial(deadline, _LONGER)
+                pipe.doubted = WeakMethod(self._doubt)
                 left, self._renewing = self._renewing, pipe
                 if left is not None:
                     left.fail(Disconnected("another was opened at the same time, or in another event loop"))
@@ -178,7 +189,7 @@ class SharedWire:
         hint = WITHOUT_TLS if self.target.tls and not self._known else ""  # it has never answered
         return Unavailable(f"Redis at {self.where} did not answer {time_given}{hint}")
 
-    async def _connected(self, deadline: float, within: float) -> Pipe:
+    async def _connected(self, deadline: float, within: float) -> DoubtedPipe:
         """One dials; all others, there may be thousands, wait for that, and only the next one looks if it has failed."""
         while (pipe := self.ready()) is None:
             now = self._now()
@@ -193,6 +204,7 @@ class SharedWire:
                     await bell.wait(min(deadline, before.until) - now + 0.001)
                 elif await turn.come(deadline) and self.ready() is None:
                     fresh = await self.dial(deadline, self._timeout)
+                    fresh.doubted = WeakMethod(self._doubt)
                     left, self._shared = self._shared, fresh
                     if left is not None:  # in a loop that runs elsewhere, which has to end it: a collector may not
                         left.fail(Disconnected("another event loop has opened another"))
@@ -206,11 +218,52 @@ class SharedWire:
                         other.ring()
         return pipe
 
-    async def pipe(self, within: float) -> Pipe:
+    # ---- one that is silent
+
+    def _doubt(self, pipe: DoubtedPipe) -> None:
+        if pipe not in self._doubted and not self._doubts.rest:
+            self._doubted.add(pipe)
+            self._driver.spawn(partial(self._find_out, pipe), "holdfast-doubt")
+
+    async def _find_out(self, pipe: DoubtedPipe) -> None:
+        """Is it alone with its silence? Then another takes its place, and all who wait there ask again."""
+        heard = pipe.heard
+
+        async def answers(within: float) -> DoubtedPipe | None:
+            deadline = self._now() + within
+            fresh = await self.dial(deadline, pipe.timeout)
+            is_well = False
+            try:
+                is_well = is_missing_script(await self.answer(fresh, ANYBODY, deadline))
+            finally:
+                if not is_well:
+                    fresh.close()
+            return fresh if is_well else None
+
+        async def speaks(within: float) -> bool:
+            await self._driver.sleep(within)
+            return pipe.heard != heard or not pipe.is_good()
+
+        try:
+            another = await self._doubts.instead(answers, speaks, self._timeout)
+            if another is None:
+                return
+            another.doubted = WeakMethod(self._doubt)
+            if self._shared is pipe:
+                self._shared = another
+            elif self._renewing is pipe:
+                self._renewing = another
+            else:
+                another.close()
+            pipe.give_up(stuck(self.where))
+        finally:
+            self._doubted.discard(pipe)
+
+    async def pipe(self, within: float) -> DoubtedPipe:
         """One more, whoever uses it."""
         return await self.dial(self._now() + within, self._timeout)
 
-    async def dial(self, deadline: float, timeout: float, listener: Listener | None = None) -> Pipe:
+    async def dial(self, deadline: float, timeout: float, listener: Listener | None = None) -> DoubtedPipe:
         """To the server, to any node of a cluster, or to the one that the Sentinels call master."""
         if self._closed:
             raise Misuse(f"this connection to Redis at {self.where} was closed")
@@ -243,6 +296,8 @@ class SharedWire:
         self._dialing = Turns(self._driver)
         self._herd.clear()
         self._slowly = Turns(self._driver, _MOST_SLOW)
+        self._doubts = Doubts(self._driver)
+        self._doubted.clear()
         self.ear.forked()
 
     async def close(self) -> None:
@@ -276,7 +331,7 @@ class Dialler:
         self._timeout = timeout
         self._listener = listener
 
-    async def open(self, target: Target, address: Address, deadline: float, *, known: bool) -> Pipe:
+    async def open(self, target: Target, address: Address, deadline: float, *, known: bool) -> DoubtedPipe:
         tls = tls_context(target.ca, target.cert, target.cert_key) if target.tls else None
         try:
             pipe = await self._wire._open_pipe(address, tls, self._timeout, self._listener, deadline)
@@ -300,8 +355,8 @@ class Dialler:
             raise
         return pipe
 
-    async def ask(self, pipe: Pipe, request: bytes, deadline: float) -> Reply:
+    async def ask(self, pipe: DoubtedPipe, request: bytes, deadline: float) -> Reply:
         return await self._wire.answer(pipe, request, deadline)
 
-    def close(self, pipe: Pipe) -> None:
+    def close(self, pipe: DoubtedPipe) -> None:
         pipe.fail(Unavailable("done"))

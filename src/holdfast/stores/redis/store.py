@@ -62,6 +62,10 @@ class RedisStore(Repeats):
         self._taught = -_JUST_NOW  # when the server was last told the scripts
         self._wait = pack("WAIT", target.replicas, int(target.replicas_timeout * 1000)) if target.replicas else b""
 
+    @property
+    def reached(self) -> bool:
+        return self._wire.reached
+
     # ---- the protocol
 
     async def claim(self, claim: Claim, within: float = ROUND, repeats: int = 2) -> Grant | Place:

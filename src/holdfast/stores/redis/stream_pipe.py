@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from ...claim import ROUND
 from ...drivers.base import Driver, Stream
@@ -15,7 +16,7 @@ from ...errors import HoldfastError, Misuse, Unavailable
 from .connection import BROKEN, Disconnected
 from .replies import MOST, MOST_OF_LOOKING, UNREADABLE, Bounds, ProtocolError, Reader, Reply
 from .url import Address, show
-from .wiring import Answers, Listener, OpenPipe, Told
+from .wiring import Answers, Doubted, Listener, OpenPipe, Told
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -30,20 +31,30 @@ class StreamPipe:
         self.where = show(address)
         self._stream = stream
         self._driver = driver
-        self._timeout = timeout
+        self.timeout = timeout
         self._listener = listener
+        self.heard = 0
         self._open = True
         self._reader = Reader()
-        self._bounds = Bounds()
+        self._bounds = Bounds(self._reader)
         self._most = MOST
         self._unsent: list[bytes] = []
         self._sending = False
         self._owed: deque[tuple[Told, float]] = deque()  # and when it was asked
         driver.spawn(self._read, "holdfast-pipe")
 
+    @property
+    def doubted(self) -> ref[Doubted] | None:
+        """Nobody is asked: what these are for have no paths of which one is lost."""
+        return None
+
+    @doubted.setter
+    def doubted(self, by: ref[Doubted] | None) -> None:
+        pass
+
     def is_good(self) -> bool:
-        if self._owed and self._driver.now() - self._owed[0][1] > self._timeout:
-            self.fail(Unavailable(f"Redis at {self.where} did not answer within {self._timeout:g} s"))
+        if self._owed and self._driver.now() - self._owed[0][1] > self.timeout:
+            self.fail(Unavailable(f"Redis at {self.where} did not answer within {self.timeout:g} s"))
         return self._open
 
     def is_alive(self) -> bool:
@@ -52,8 +63,8 @@ class StreamPipe:
     async def ask(self, request: bytes) -> Reply:
         answers = Answers(1, self._driver.bell())
         self.put(request, answers)
-        if not await answers.are_there(self._driver, self._driver.now() + self._timeout):
-            self.fail(Unavailable(f"Redis at {self.where} did not answer within {self._timeout:g} s"))
+        if not await answers.are_there(self._driver, self._driver.now() + self.timeout):
+            self.fail(Unavailable(f"Redis at {self.where} did not answer within {self.timeout:g} s"))
         (reply,) = answers.replies
         if isinstance(reply, HoldfastError):
             raise reply
@@ -97,6 +108,7 @@ class StreamPipe:
                 data = await self._stream.receive(_FOREVER)
                 if not data:
                     raise EOFError("the server closed it")
+                self.heard += 1
                 self._reader.feed(self._bounds.check(data, self._most))
                 while self._open and (reply := self._gets()) is not False:
                     self._bounds.whole()
@@ -131,6 +143,14 @@ class StreamPipe:
             reply.set_exception(type(error)(str(error)))
         if self._listener is not None:
             self._listener.lost(self)
+
+    def give_up(self, error: Unavailable) -> None:
+        if self._open:
+            self._stream.give_up()
+        self.fail(error)
+
+    def close(self) -> None:
+        self.fail(Unavailable("it is not needed"))
 
     def disown(self) -> None:
         self._open = False

@@ -14,10 +14,11 @@ from typing import Any
 
 from ...drivers.base import finish
 from ...errors import HoldfastError, Misuse
-from .connection import BROKEN, CHUNK, Connection, Dialler, Disconnected, Talk, together
+from ..kit.doubts import MOMENT, Doubts
+from .connection import ANYBODY, BROKEN, CHUNK, Connection, Dialler, Disconnected, Stuck, Talk, stuck, together
 from .dialing import dial
 from .ear import ThreadEar
-from .replies import MOST, MOST_OF_LOOKING, Reply
+from .replies import MOST, MOST_OF_LOOKING, Reply, is_missing_script
 from .url import Target
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
@@ -36,8 +37,10 @@ class BlockingWire:
         self._idle: list[Connection] = []
         self._renewing: Connection | None = None
         self._known = False
+        self.reached = False
         self._closed = False
         self.ear = ThreadEar(self.dial, target.prefix)
+        self._doubts = Doubts(self.ear.driver)
 
     def talk(self, request: bytes, within: float) -> Reply:
         """Not repeated, whatever happens: what a second asking means, the store knows.
@@ -57,12 +60,16 @@ class BlockingWire:
         connection.used = now
         if not 0.0 <= within <= self._timeout:
             within = max(0.0, min(within, self._timeout))
+        moment = within if within < MOMENT else MOMENT
         try:
-            if within != connection.patience:
-                connection.be_patient(within)
+            if moment != connection.patience:
+                connection.be_patient(moment)
             if connection.put(request) != len(request):
                 raise BlockingIOError  # its buffers are full, though nothing is under way: no good
-            data = connection.get(CHUNK)
+            try:
+                data = connection.get(CHUNK)
+            except TimeoutError:
+                data = self._patiently(connection, now + within)
             if connection.owed is not None and data[:4] == _LEFT:  # our answer is the second
                 connection.settled(1)
                 data = data[4:] or self._rest(connection, now + within)
@@ -116,11 +123,48 @@ class BlockingWire:
         left = deadline - _clock()
         if left < connection.patience - 0.05:  # to change it costs a call of the system's
             connection.be_patient(left)
-        return connection.get(CHUNK)
+        try:
+            return connection.get(CHUNK)
+        except TimeoutError:
+            return self._patiently(connection, deadline)
+
+    def _patiently(self, connection: Connection, deadline: float) -> bytes:
+        """It has been silent for a moment. Is it the server?"""
+        while deadline > _clock():
+            self._doubted(connection, deadline)
+            connection.be_patient(min(max(deadline - _clock(), 0.001), MOMENT))
+            with contextlib.suppress(TimeoutError):
+                return connection.get(CHUNK)
+        raise TimeoutError
+
+    def _doubted(self, connection: Connection, deadline: float) -> None:
+        """Stuck, if only this one is silent, and another has taken its place."""
+        another = self._instead_of(connection, deadline)
+        if another is not None:
+            self._forget_idle()  # what has silenced one has most likely silenced all that lie here
+            self._idle.append(another)
+            if self._closed:
+                self._forget_idle()
+            raise stuck(self.where)
+
+    def _instead_of(self, connection: Connection, deadline: float) -> Connection | None:
+        return finish(self._doubts.instead(self._newcomer, connection.speaks, deadline - _clock()))
+
+    async def _newcomer(self, within: float) -> Connection | None:
+        deadline = _clock() + within
+        connection = self.dial(deadline, known=self._known)
+        (reply,) = _replies(connection, (ANYBODY,), deadline, MOST)
+        if not is_missing_script(reply):
+            connection.close()
+            return None
+        connection.quick, connection.used = not self.target.tls, _clock()
+        return connection
 
     def _trouble(self, connection: Connection, error: BaseException, within: float) -> BaseException:
         """What is to be told of a conversation that failed; nobody else uses this connection."""
         connection.give_up()
+        if isinstance(error, Stuck):
+            return error
         if isinstance(error, (TimeoutError, BlockingIOError)):
             self._forget_idle()
             return connection.late(within)
@@ -137,21 +181,22 @@ class BlockingWire:
         return self.converse(requests, within, repeat=not once, most=MOST_OF_LOOKING)
 
     async def ask_slowly(self, requests: Sequence[bytes], within: float) -> list[Reply]:
-        """Every conversation of a thread has its own connection."""
-        return self.converse(requests, within, repeat=False)
+        """Every conversation of a thread has its own connection. The server may be silent there for long."""
+        return self.converse(requests, within, repeat=False, slow=True)
 
     def converse(
-        self, requests: Sequence[bytes], within: float, *, repeat: bool = True, most: int = MOST
+        self, requests: Sequence[bytes], within: float, *, repeat: bool = True, most: int = MOST, slow: bool = False
     ) -> list[Reply]:
         deadline = _clock() + min(within, self._timeout)
         connection = self._take(deadline)
         try:
-            replies = _replies(connection, requests, deadline, most)
-        except Disconnected:
-            self._forget_idle()  # what broke one has most likely broken all that lie here
+            replies = _replies(connection, requests, deadline, most, None if slow else self._doubted)
+        except Disconnected as error:
+            if not isinstance(error, Stuck):
+                self._forget_idle()  # what broke one has most likely broken all that lie here
             if not repeat or _clock() >= deadline:
                 raise
-            connection = self.dial(deadline)
+            connection = self._take(deadline)
             replies = _replies(connection, requests, deadline, most)
         connection.quick = not self.target.tls
         connection.used = _clock()
@@ -171,7 +216,10 @@ class BlockingWire:
         """The same of many wires, all at once: trouble of one is its own."""
         deadline = _clock() + within
         renewals = [Renewal(wire, requests, deadline) for wire, requests in asked]
-        together([one.talk for one in renewals if one.talk is not None], within)
+        together([one.talk for one in renewals if one.talk is not None], min(within, MOMENT), late=False)
+        for one in renewals:
+            one.doubt(deadline)
+        together([one.talk for one in renewals if one.talk is not None], max(0.0, deadline - _clock()))
         broken = [one for one in renewals if isinstance(one.trouble, Disconnected)]
         for one in broken:  # a connection that the server had closed, most likely
             one.begin(deadline)
@@ -195,6 +243,7 @@ class BlockingWire:
             connection.close()  # this closes our descriptor only; not a byte is sent
         self._idle = []
         self._renewing = None
+        self._doubts = Doubts(self.ear.driver)
         self.ear.forked()
 
     async def close(self) -> None:
@@ -220,7 +269,7 @@ class BlockingWire:
     def _settled(self, connection: Connection, deadline: float) -> bool:
         """The answer that nobody waited for is read, or the connection is of no use."""
         try:
-            connection.settle(deadline)
+            connection.settle(min(deadline, _clock() + MOMENT))
         except (HoldfastError, *BROKEN):
             connection.close()
             return False
@@ -233,7 +282,9 @@ class BlockingWire:
         if self._closed:
             raise Misuse(f"this connection to Redis at {self.where} was closed")
         deadline = min(deadline, _clock() + self._timeout)
-        return finish(dial(self.target, deadline, _clock, _dialler, known=known))
+        connection = finish(dial(self.target, deadline, _clock, _dialler, known=known))
+        self.reached = True
+        return connection
 
     def _forget_idle(self) -> None:
         while self._idle:
@@ -273,6 +324,17 @@ class Renewal:
         except HoldfastError as error:
             self.talk, self._failed = None, error
 
+    def doubt(self, deadline: float) -> None:
+        """Silent for a moment: if it is alone with that, it is asked on another."""
+        talk = self.talk
+        if talk is None or talk.is_over or talk.replies or _clock() >= deadline:
+            return
+        another = self._wire._instead_of(talk.connection, deadline)
+        if another is not None:
+            talk.connection.give_up()
+            self._wire._renewing = another
+            self.begin(deadline)
+
     def replies(self) -> list[Reply]:
         got = [] if self.talk is None else self.talk.replies
         if self.talk is not None and self.trouble is None:
@@ -282,10 +344,22 @@ class Renewal:
         return [*got, *[self.trouble] * (len(self._requests) - len(got))]
 
 
-def _replies(connection: Connection, requests: Sequence[bytes], deadline: float, most: int) -> list[Reply]:
+def _replies(
+    connection: Connection,
+    requests: Sequence[bytes],
+    deadline: float,
+    most: int,
+    doubted: Callable[[Connection, float], None] | None = None,
+) -> list[Reply]:
+    """`doubted`: asked when it has been silent for a moment, and may raise Stuck."""
     try:
         connection.most = most
         talk = Talk(connection, requests)
+        while doubted is not None and not talk.is_over and deadline - _clock() > MOMENT:
+            heard = connection.heard
+            together([talk], MOMENT, late=False)
+            if not talk.is_over and connection.heard == heard:
+                doubted(connection, deadline)
         together([talk], deadline - _clock())
         if talk.trouble is not None:
             raise talk.trouble

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import ref
 
 from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError, Unavailable
@@ -55,6 +56,9 @@ class Listener(Protocol):
     def lost(self, pipe: Any) -> None: ...
 
 
+Doubted = Callable[[Any], None]
+
+
 class Pipe(Protocol):
     """A connection that many share: requests follow each other unanswered, replies belong to them in order."""
 
@@ -94,12 +98,30 @@ class Pipe(Protocol):
     def disown(self) -> None: ...
 
 
+class DoubtedPipe(Pipe, Protocol):
+    """One that may be found to be alone with its silence: see ../kit/doubts.py."""
+
+    timeout: float  # seconds that an answer may take
+    doubted: ref[Doubted] | None  # called now and then, while it has been silent for a moment and owes an answer
+
+    @property
+    def heard(self) -> int:
+        """Grows with everything that comes."""
+        ...
+
+    def give_up(self, error: Unavailable) -> None:
+        """`fail`; and nothing of what it was asked arrives any more."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class OpenPipe(Protocol):
     """Connected, by a deadline of the driver's clock; OSError: it was not."""
 
     def __call__(
         self, address: Address, tls: SSLContext | None, timeout: float, listener: Listener | None, deadline: float
-    ) -> Awaitable[Pipe]: ...
+    ) -> Awaitable[DoubtedPipe]: ...
 
 
 class Ear(Protocol):
@@ -130,6 +152,11 @@ class Wire(Protocol):
     def where(self) -> str: ...
     @property
     def ear(self) -> Ear: ...
+    @property
+    def reached(self) -> bool:
+        """False: it has never in its life been let in."""
+        ...
+
     def ask(self, request: bytes, within: float) -> Awaitable[Reply]: ...
     async def ask_all(self, requests: Sequence[bytes], within: float, *, once: bool = False) -> list[Reply]:
         """In order, on one connection. Replies may be long."""

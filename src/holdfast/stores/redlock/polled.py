@@ -6,19 +6,19 @@ it says late is never taken for the answer to another question.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ...drivers.polling import poll
 from ...errors import HoldfastError, Misuse, Unavailable
 from ..redis.connection import Connection, Disconnected
 from ..redis.replies import Reply
 from ..redis.url import Target
-from .answers import Asked, Question, Round
-from .fan import LAST, Fan
-from .node import Node
+from .fan import LAST, Fan, Node, Question, Round
 
 _MOST_OWED = 64  # a node that owes more is taken for dead: its connection is dropped
 _NEVER = float("inf")
@@ -34,24 +34,24 @@ class PolledNode(Node):
         self._group = group
         self._used = 0.0
         self.connection: Connection | None = None
-        self.owed: deque[Asked] = deque()
+        self.owed: deque[Round] = deque()
 
     @property
     def is_connected(self) -> bool:
         return self.connection is not None
 
-    def ask(self, request: bytes, asked: Asked, now: float) -> None:
+    def ask(self, asked: Round, now: float) -> None:
         connection = self.connection
         try:
             if connection is None or now - self._used > _FRESH or len(self.owed) > _MOST_OWED:
-                connection = self._good(asked.round.ends - now)
+                connection = self._good(asked.ends - now)
         except HoldfastError as error:
-            asked.set_exception(error)
+            asked.failed(self, error)
             return
         self._used = now
         self.owed.append(asked)
         try:
-            connection.send(request)
+            connection.send(asked.question.request)
             if not connection.quick:
                 self._group.poll = None  # it is new, or its buffers are full
         except HoldfastError as error:
@@ -64,7 +64,8 @@ class PolledNode(Node):
             self.fail(Unavailable(f"Redis at {self.where} does not answer any more"))
         if self.connection is None:
             deadline = time.monotonic() + within
-            self.connection = Connection(self._target, self._target.addresses[0], deadline=deadline)
+            first = self._target.addresses[0]
+            self.connection = Connection(self._target, first, deadline=deadline, opened=self._group.opened)
         return self.connection
 
     def step(self) -> None:
@@ -75,7 +76,7 @@ class PolledNode(Node):
         try:
             reply = connection.hear()
             while reply is not False:
-                owed.popleft().set_result(reply)
+                owed.popleft().answered(self, reply)
                 reply = connection.next() if owed else False
         except HoldfastError as error:
             self.fail(error)
@@ -84,6 +85,9 @@ class PolledNode(Node):
         else:
             if not connection.quick and not owed:
                 connection.quick = connection.is_plain  # all that was sent has arrived, and all that came was read
+
+    def owes_claim(self, holder: str) -> bool:
+        return any(one.question.holder == holder and not one.question.leaving for one in tuple(self.owed))
 
     @property
     def owes(self) -> bool:
@@ -109,7 +113,7 @@ class PolledNode(Node):
             self.connection.give_up()
         self.drop()
         for asked in owed:
-            asked.set_exception(error)
+            asked.failed(self, error)
 
     def drop(self) -> None:
         if self.connection is not None:
@@ -120,7 +124,11 @@ class PolledNode(Node):
 class Group(list[PolledNode]):
     """All nodes, by connections that one thread uses at a time."""
 
-    def __init__(self, targets: Sequence[Target], now: Callable[[], float]) -> None:
+    def __init__(
+        self, targets: Sequence[Target], now: Callable[[], float], opened: Callable[[], object] = bool
+    ) -> None:
+        """`opened` is called when something may have been sent to one of them."""
+        self.opened = opened
         super().__init__(PolledNode(target, at, now, self) for at, target in enumerate(targets))
         self.poll: Any = None  # of all connections, if it can be used again
         self._by_descriptor: dict[int, PolledNode] = {}
@@ -145,6 +153,10 @@ class Group(list[PolledNode]):
         ):  # those that are being opened want something else each time
             self.poll = found
         return found
+
+    def owing(self, holder: str) -> list[int]:
+        """Nodes that have not answered a claim here: it may still be on its way there."""
+        return [node.at for node in self if node.owes_claim(holder)]
 
     def settle(self, within: float) -> None:
         """Wait for what is owed and still wanted."""
@@ -171,19 +183,41 @@ class PolledFan(Fan):
         super().__init__(now)
         self._targets = [target._replace(kind="redis", addresses=(address,)) for address in target.addresses]
         self._idle: list[Group] = []
+        self._busy: WeakValueDictionary[int, Group] = WeakValueDictionary()  # those that threads use just now
         self._renewing: Group | None = None
 
     async def ask(self, question: Question, share: float, within: float) -> list[Reply]:
+        group = self._taken(question)
+        if question.overtaken is not None:
+            question.overtaken.update(self._overtaken(question, group))
+        self._busy[id(group)] = group
         try:
-            group = self._idle.pop()
-        except IndexError:
-            group = self._open()
-        answers = await self._lent(group, question, share, within)
-        if self._closed:
-            self._settle(group, LAST)
-        else:
-            self._idle.append(group)
+            answers = await self._lent(group, question, share, within)
+            if self._closed:
+                self._settle(group, LAST)
+            else:
+                self._idle.append(group)
+        finally:
+            self._busy.pop(id(group), None)
         return answers
+
+    def _taken(self, question: Question) -> Group:
+        """Who leaves follows its claim, if a node has not answered that."""
+        for group in self._idle.copy() if question.leaving else ():
+            if group.owing(question.holder):
+                with contextlib.suppress(ValueError):  # lent meanwhile
+                    self._idle.remove(group)
+                    return group
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        return self._open()
+
+    def _overtaken(self, question: Question, group: Group) -> set[int]:
+        """Nodes that its claim may reach after this, by a connection that another thread has."""
+        others = [*self._idle.copy(), *self._busy.values()]
+        return {at for one in others if one is not group for at in one.owing(question.holder)}
 
     async def ask_apart(self, question: Question, share: float, within: float) -> list[Reply]:
         group, self._renewing = self._renewing or self._open(), None
@@ -209,7 +243,10 @@ class PolledFan(Fan):
     def _open(self) -> Group:
         if self._closed:
             raise Misuse("this connection to a Redlock was closed")
-        return Group(self._targets, self._now)
+        return Group(self._targets, self._now, self._opened)
+
+    def _opened(self) -> None:
+        self._reached = True
 
     async def settle(self, within: float = 0.0) -> None:
         deadline = self._now() + within
@@ -218,7 +255,11 @@ class PolledFan(Fan):
                 group = self._idle.pop(0)  # at the other end: whoever asks takes the last
             except IndexError:
                 return
-            self._settle(group, deadline - self._now())
+            self._busy[id(group)] = group
+            try:
+                self._settle(group, deadline - self._now())
+            finally:
+                self._busy.pop(id(group), None)
 
     def _settle(self, group: Group, within: float) -> None:
         try:
@@ -235,6 +276,7 @@ class PolledFan(Fan):
         for group in (*self._idle, *([self._renewing] if self._renewing else [])):
             group.drop()  # this closes our descriptors only; not a byte is sent
         self._idle = []
+        self._busy = WeakValueDictionary()
         self._renewing = None
 
     async def _drop(self) -> None:

@@ -11,14 +11,14 @@ from ...errors import HoldfastError, Unavailable
 from ..redis.replies import Reply
 from ..redis.url import Target
 from ..redis.wiring import Pipe
-from .answers import Asked, Question, Round
-from .fan import Fan
-from .node import Node
+from .fan import Asked, Fan, Node, Question, Round
 
 _MOMENT = 0.005
 
 
 class Wire(Protocol):
+    @property
+    def reached(self) -> bool: ...
     async def pipe(self, within: float) -> Pipe: ...
     def forked(self) -> None: ...
     async def close(self) -> None: ...
@@ -71,9 +71,9 @@ class Dialling:
         if self._node.pipe is self:
             self._node.pipe = None
         unsent, self._unsent = self._unsent, []
-        for request, reply in unsent:
+        for _, reply in unsent:
             if self._until - _MOMENT <= at < reply.round.ends - _MOMENT and not reply.round.over:
-                self._node.ask(request, reply, at)
+                self._node.ask(reply.round, at)
             else:
                 reply.set_exception(error)
 
@@ -92,20 +92,20 @@ class SharedNode(Node):
     def is_connected(self) -> bool:
         return self.pipe is not None and type(self.pipe) is not Dialling and self.pipe.is_good()
 
-    def ask(self, request: bytes, asked: Asked, now: float) -> None:
-        pipe = self.pipe
+    def ask(self, asked: Round, now: float) -> None:
+        pipe, told = self.pipe, Asked(self, asked)
         if pipe is None or not pipe.is_good():
-            left, pipe = pipe, Dialling(self, self._driver, asked.round.ends)
+            left, pipe = pipe, Dialling(self, self._driver, asked.ends)
             self.pipe = pipe
             if left is not None and type(left) is not Dialling:  # in a loop that runs elsewhere: see SharedWire
                 left.fail(Unavailable("another event loop has opened another"))
-        pipe.put(request, asked)
+        pipe.put(asked.question.request, told)
 
     @property
     def owes(self) -> bool:
         """An answer that somebody still wants."""
         owed = self.pipe.owed() if self.pipe is not None and self.pipe.is_good() else ()
-        return any(isinstance(one, Asked) and one.is_wanted for one in owed)
+        return any(isinstance(one, Asked) and one.round.is_wanted for one in owed)
 
     def forked(self) -> Pipe | Dialling | None:
         pipe, self.pipe = self.pipe, None
@@ -133,6 +133,11 @@ class SharedFan(Fan):
         self._inherited: list[
             Pipe | Dialling | None
         ] = []  # kept, so that collecting them does not touch the parent's loop
+
+    @property
+    def reached(self) -> bool:
+        # What is asked while a node is dialled follows when it is there, also when nobody waits for it any more.
+        return any(node.wire.reached or node.pipe is not None for node in self._nodes)
 
     def ask(self, question: Question, share: float, within: float) -> Coroutine[Any, Any, list[Reply]]:
         return self._over(Round(self._nodes, question, self._now(), share, within, self._driver.bell()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 
 from ... import rule
@@ -16,12 +16,10 @@ from ..redis.replies import Reply, ReplyError, explained, is_missing_script
 from ..redis.scanning import Scan, pattern_of
 from ..redis.store import all_but_all_unknown
 from ..redis.url import Target, show
-from . import answers as shapes
+from . import fan as shapes
 from . import quorum
-from .answers import Enough, Fits, Question
-from .fan import LAST, Fan
+from .fan import LAST, Enough, Fan, Fits, Question
 from .scripts import ALL, CLAIM, EVICT, INSPECT, RELEASE, RENEW
-from .slots import choose
 from .strays import Strays
 
 RENEWALS_A_SCRIPT = 250
@@ -40,13 +38,14 @@ _REMEMBER_EVICTIONS_MS = 24 * 3600 * 1000
 class Attempt:
     """What is remembered of a claim from its first proposal to its release."""
 
-    __slots__ = ("granted", "pause", "slots", "token", "until", "waited")
+    __slots__ = ("granted", "pause", "repeated", "slots", "token", "until", "waited")
 
     def __init__(self) -> None:
         self.token = 0  # proposed; 0: none stands
         self.granted = False  # by a majority: somebody may hold it
         self.slots = ""
         self.waited = False  # some node may list it among those who wait
+        self.repeated = False  # some node was asked twice, and the first question may arrive after the second
         self.pause = _FIRST_PAUSE
         self.until = 0.0  # when nobody will ask any more
 
@@ -72,6 +71,10 @@ class RedlockStore(Repeats):
         self._attempts: dict[str, Attempt] = {}  # by holder
         self._strays = Strays(driver, fan.settle, self._leave_again)
 
+    @property
+    def reached(self) -> bool:
+        return self._fan.reached
+
     # ---- the protocol
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:
@@ -93,12 +96,15 @@ class RedlockStore(Repeats):
         if attempt.granted:
             return await self._repeated(claim, attempt, sent, deadline), False
         answers: list[Reply] = []
+        refusing = set(range(self._count))  # nodes that have said no to every one of these proposals
         for _ in range(_RAISES):
             request = self._claim_request(claim, attempt)
             attempt.waited = attempt.waited or claim.queue  # from now on, until a node is told otherwise
             fits, shares = shapes.of_claim(attempt.token), self._shares(claim.ttl, deadline)
             answers = await self._ask(request, fits, self._decided, *shares, claim.name, holder=claim.holder)
             counted = quorum.tally(answers)
+            # Who says no to one may have accepted a lower one, or yet do so: others went in above it, or it was slow to say so.
+            refusing.intersection_update([at for at, answer in enumerate(answers) if type(answer) is list])
             if counted.granted(self._count, attempt.token):
                 if self._driver.now() < sent + quorum.validity(claim.ttl):
                     attempt.granted = True
@@ -108,7 +114,8 @@ class RedlockStore(Repeats):
             if not counted.worth_raising(self._count) and counted.yes < self._majority:
                 break
             attempt.token = self._mint(claim.name)
-        return await self._refused(claim, attempt, answers, deadline), quorum.tally(answers).split(self._count)
+        place = await self._refused(claim, attempt, answers, refusing, deadline)
+        return place, quorum.tally(answers).split(self._count)
 
     async def _repeated(self, claim: Claim, attempt: Attempt, sent: float, deadline: float) -> Grant | Place:
         """A claim that was granted, asked for again: to keep fewer units of it, or for another time.
@@ -121,17 +128,20 @@ class RedlockStore(Repeats):
         answers = await self._ask(request, fits, self._decided, *shares, claim.name, holder=claim.holder)
         counted = quorum.tally(answers)
         if counted.yes + counted.silent < self._majority:
-            return await self._refused(claim, attempt, answers, deadline)
+            return await self._refused(claim, attempt, answers, (), deadline)
         if counted.yes < self._majority or self._driver.now() >= sent + quorum.validity(claim.ttl):
             raise self._no_quorum(claim.name, answers)
         return Grant(claim, attempt.token, quorum.validity(claim.ttl))
 
-    async def _refused(self, claim: Claim, attempt: Attempt, answers: Sequence[Reply], deadline: float) -> Place:
+    async def _refused(
+        self, claim: Claim, attempt: Attempt, answers: Sequence[Reply], refusing: Collection[int], deadline: float
+    ) -> Place:
         counted = quorum.tally(answers)
         token, attempt.token, attempt.granted = attempt.token, 0, False
         self._tell(claim.name, token)  # the next proposal of this claim is another
         too_few = None if counted.reachable(self._count) else self._no_quorum(claim.name, answers)
-        await self._give_back(claim, token, answers, deadline)
+        repeated, attempt.repeated = attempt.repeated, False
+        await self._give_back(claim, token, answers, () if repeated else refusing, deadline)
         if counted.capacity and counted.full >= self._majority:
             rule.same_capacity(claim.name, claim.capacity, counted.capacity)
         if too_few is not None:
@@ -157,19 +167,21 @@ class RedlockStore(Repeats):
         attempt = self._attempts.get(claim.holder)
         # One that was released may be listed again, by a claim that came late.
         waited = attempt is None or attempt.waited
-        answers = await self._release(claim, self._is_gone, min(within, LAST), within, waited=waited)
+        answers, heard = await self._release(claim, self._is_gone, min(within, LAST), within, waited=waited)
         there = quorum.present(answers, self._count)
         if there is None and sum(answer is not None for answer in answers) < self._majority:
             raise self._no_quorum(claim.name, answers)
         self._attempts.pop(claim.holder, None)
-        if None in answers:
-            self._strays.add(claim, 0, answers)
+        if None in heard:
+            self._strays.add(claim, 0, heard)
         return there is not False  # of those who answered, nobody has it any more: what the silent would say is no loss
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         await self._driver.sleep(min(timeout, self._driver.uniform(0.05, 0.15)))
 
     async def evict(self, name: str, token: int, by: str) -> int | None:
+        put_out, broken = False, list[bool]()
+        told = partial(broken.append, True)
         for _ in range(_RAISES):
             self._tell(name, token)
             past = self._mint(name)
@@ -178,13 +190,21 @@ class RedlockStore(Repeats):
                 b"%d" % token, b"%d" % (self._target.retention * 1_000_000), b"%d" % past, by.encode(),
                 b"%d" % _REMEMBER_EVICTIONS_MS,
             )  # fmt: skip
-            answers = await self._ask(request, shapes.of_eviction, _all_answered, self._target.timeout, ROUND, name)
+            shares = self._target.timeout, ROUND
+            answers = await self._ask(request, shapes.of_eviction, _all_answered, *shares, name, broken=told)
+            put_out = put_out or any(
+                answer == 1 for answer in answers
+            )  # where it is gone, it is not there the next time
             counted = quorum.tally([answer if type(answer) is not int else None for answer in answers])
             self._tell(name, counted.highest)
             if counted.low == 0:
                 if sum(answer is not None for answer in answers) < self._majority:
                     raise self._no_quorum(name, answers)
-                return past if any(answer == 1 for answer in answers) else None
+                if broken and not put_out:  # a node that was asked twice may have done it the first time
+                    raise Unavailable(
+                        f"whether {name!r} was evicted is not known, since a connection broke: look again"
+                    )
+                return past if put_out else None
         raise Unavailable(f"{name!r} is being claimed all the time: try again")
 
     async def inspect(self, name: str, within: float = ROUND) -> Snapshot:
@@ -265,7 +285,7 @@ class RedlockStore(Repeats):
             if 1 < claim.capacity < rule.EVERYBODY:
                 answers = await self._inspect(claim.name, deadline - now)
                 taken = [entry[7].decode() for answer in answers if answer is not None for entry in answer[1]]
-                attempt.slots = choose(claim.units, claim.capacity, taken, self._driver.uniform)
+                attempt.slots = quorum.choose(claim.units, claim.capacity, taken, self._driver.uniform)
             attempt.token = self._mint(claim.name)
         return attempt
 
@@ -298,13 +318,17 @@ class RedlockStore(Repeats):
         apart: bool = False,
         leaving: bool = False,
         holder: str = "",
+        spared: Collection[int] = (),
+        overtaken: set[int] | None = None,
+        broken: Callable[[], None] | None = None,
     ) -> list[Reply]:
         """Errors of single nodes count as no answer; those that are the user's to mend, on a majority, are raised."""
         deadline = self._driver.now() + within
         ask = self._fan.ask_apart if apart else self._fan.ask
         key = self._shown_key(name)
-        broken = partial(self._repeats, holder) if holder else None
-        question = Question(request, fits, enough, key, leaving, broken)
+        if holder and not leaving:
+            broken = partial(self._asked_twice, holder)
+        question = Question(request, fits, enough, key, leaving, broken, spared, holder, overtaken)
         answers = await ask(question, share, within)
         for answer in answers:
             if isinstance(answer, Exception):
@@ -341,32 +365,71 @@ class RedlockStore(Repeats):
     _failures: Sequence[HoldfastError] = ()
 
     async def _release(
-        self, claim: Claim, enough: Enough, share: float, within: float, *, waited: bool, token: int = 0
-    ) -> list[Reply]:
+        self,
+        claim: Claim,
+        enough: Enough,
+        share: float,
+        within: float,
+        *,
+        waited: bool,
+        token: int = 0,
+        spared: Collection[int] = (),
+    ) -> tuple[list[Reply], list[Reply]]:
+        """What was answered; and of that, what is known to be over: who has not got the claim yet has nothing to let go of."""
         who = (self._keys(claim.name, b"", b":waiting"), word(claim.holder.encode()), self._retention)
         request = b"".join((RELEASE.head, *who, b"$1\r\n%d\r\n" % waited, word(b"%d" % token)))
-        return await self._ask(request, shapes.of_release, enough, share, within, claim.name, leaving=True)
+        overtaken: set[int] = set()
+        answers = await self._ask(
+            request,
+            shapes.of_release,
+            enough,
+            share,
+            within,
+            claim.name,
+            leaving=True,
+            holder=claim.holder,
+            spared=spared,
+            overtaken=overtaken,
+        )
+        if not overtaken:
+            return answers, answers  # this very list: see Fan.ask
+        return answers, [None if at in overtaken and answer != 1 else answer for at, answer in enumerate(answers)]
 
-    async def _leave_again(self, claim: Claim, token: int, within: float = ROUND) -> Sequence[Reply]:
+    async def _leave_again(
+        self, claim: Claim, token: int, within: float = ROUND, answers: Sequence[Reply] = ()
+    ) -> Sequence[Reply]:
+        """On the nodes that have not been heard to let go of it."""
         within = min(within, self._target.timeout)
-        return await self._release(claim, _all_answered, within, within, waited=not token, token=token)
+        spared = [at for at, answer in enumerate(answers) if type(answer) is int]
+        _, heard = await self._release(
+            claim, _all_answered, within, within, waited=not token, token=token, spared=spared
+        )
+        return heard
 
-    async def _give_back(self, claim: Claim, token: int, answers: Sequence[Reply], deadline: float) -> None:
-        """On all nodes, also on those whose answer was lost; unless all have said that they let nobody in."""
-        if all(type(answer) is list for answer in answers):
+    def _asked_twice(self, holder: str) -> None:
+        if (attempt := self._attempts.get(holder)) is not None:
+            attempt.repeated = True
+        self._repeats(holder)
+
+    async def _give_back(
+        self, claim: Claim, token: int, answers: Sequence[Reply], refused: Collection[int], deadline: float
+    ) -> None:
+        """On all nodes, also on those whose answer was lost; but those that have said that they let nobody in are spared."""
+        if len(refused) == len(answers):
             return
         sent = [type(answer) is int for answer in answers]
         left = min(max(0.0, deadline - self._driver.now()), self._target.timeout)
-        gone = await self._release(
+        _, heard = await self._release(
             claim,
             lambda got: all(one is not None for one, yes in zip(got, sent, strict=True) if yes),
             left,
             left,
             waited=False,
             token=token,  # it may arrive late, by a connection that has been given up, when a later proposal of ours was accepted
+            spared=refused,
         )
-        if any(one is None and type(answer) is not list for one, answer in zip(gone, answers, strict=True)):
-            self._strays.add(claim, token, gone)
+        if None in heard:
+            self._strays.add(claim, token, heard)
 
     async def _renew(self, grants: Sequence[Grant], within: float) -> list[Verdict]:
         keys = b"".join([self._key(grant.claim.name) for grant in grants])

@@ -17,7 +17,7 @@ from ...drivers.base import Bell, Driver
 from ...errors import HoldfastError
 from ..redis.replies import Reply
 
-Leave = Callable[[Claim, int, float], Awaitable[Sequence[Reply]]]
+Leave = Callable[[Claim, int, float, Sequence[Reply]], Awaitable[Sequence[Reply]]]
 Settle = Callable[[], Awaitable[None]]
 _MOST = 4000
 _AT_ONCE = 64
@@ -41,7 +41,7 @@ class Stray(NamedTuple):
 
 class Strays:
     def __init__(self, driver: Driver, settle: Settle, leave: Leave) -> None:
-        """`settle()` reads what has come late. `leave(claim, token, within)`: see Stray."""
+        """`settle()` reads what has come late. `leave(claim, token, within, answers)`: see Stray."""
         self._driver = driver
         self._settle = settle
         self._leave = leave
@@ -65,7 +65,7 @@ class Strays:
             left = deadline - self._driver.now()
             if left > 0 and not stray.is_heard and self._driver.now() < stray.since + stray.claim.ttl:
                 with contextlib.suppress(HoldfastError):
-                    await self._leave(stray.claim, stray.token, left)
+                    await self._leave(stray.claim, stray.token, left, stray.answers)
 
     def add(self, claim: Claim, token: int, answers: list[Reply]) -> None:
         bell: Bell | None = None
@@ -126,7 +126,7 @@ class Strays:
                 break  # the others are younger still, or have been told again before
             if now < stray.since + stray.claim.ttl:
                 try:
-                    heard = None not in await self._leave(stray.claim, stray.token, ROUND)
+                    heard = None not in await self._leave(stray.claim, stray.token, ROUND, stray.answers)
                 except HoldfastError:
                     heard = False
             with self._mutex:

@@ -61,6 +61,7 @@ class Sessions:
         self._housekeeper: threading.Thread | None = None
         self._wake_at = float("inf")
         self._closed = False
+        self.reached = False  # see Store
 
     async def of(self, ttl: float, give_up: float) -> Session:
         return await self._opened(step(ttl), give_up)
@@ -84,6 +85,7 @@ class Sessions:
             self._mind(self._driver.now() + IDLE)
         if session.id is None:
             await session.opened(give_up)
+        self.reached = True
         return session
 
     def add(self, record: Record, until: float) -> None:

@@ -38,6 +38,10 @@ class ZooKeeperStore:
         self._looking = Looking(target, driver, self._sessions, parent)
         self._entering = Entering(target, self._sessions, parent, self._looking.make_root)
 
+    @property
+    def reached(self) -> bool:
+        return self._sessions.reached
+
     # ---- the protocol
 
     async def claim(self, claim: Claim, within: float = ROUND) -> Grant | Place:

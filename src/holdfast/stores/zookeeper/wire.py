@@ -18,6 +18,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import math
 import socket
 import ssl
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from kazoo.protocol.serialization import CloseInstance, Create2
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
+from ...drivers.base import boot_time
 from ...errors import Misuse
 from .url import Target
 
@@ -94,10 +96,17 @@ class Waker:
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def __init__(self, target: Target) -> None:
         super().__init__()
-        self._patience = target.timeout
+        self.patience = target.timeout
         self._tls = tls_context(target) if target.tls else None
         self.waker = Waker()
         self.trouble: OSError | None = None
+        self.give_up = math.inf  # when who has not let us in by then is left for another
+
+    def select(self, *args: Any) -> Any:
+        """kazoo waits so long for each piece: who greets a letter at a time would keep it from all other hosts, for ever."""
+        *sockets, timeout = args
+        left = self.give_up - boot_time()
+        return super().select(*sockets, min(timeout, left)) if left > 0 else ([], [], [])
 
     def start(self) -> None:
         super().start()
@@ -110,7 +119,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """kazoo would give a host that does not answer the whole session to do so; there are others."""
         made: socket.socket | None = None
         try:
-            made = socket.create_connection(address, min(timeout, self._patience))
+            made = socket.create_connection(address, min(timeout, self.patience))
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
                 made = self._tls.wrap_socket(made, server_hostname=hostname)
@@ -153,6 +162,7 @@ class Client(KazooClient):  # type: ignore[misc]
             logger=_log,
         )
         handler.waker.waiting = lambda: bool(self._queue)
+        self._handler = handler
         self._waker = handler.waker
         self._hears = connected
         self._seconds = seconds
@@ -178,7 +188,12 @@ class Client(KazooClient):  # type: ignore[misc]
         return (header, *rest)
 
     def _connect_and_tell(self, *args: Any) -> Any:
-        answer = self._understood(self._connect_only, *args)
+        patience = self._handler.patience
+        self._handler.give_up = boot_time() + patience + max(patience, self._seconds / len(self.hosts))
+        try:
+            answer = self._understood(self._connect_only, *args)
+        finally:
+            self._handler.give_up = math.inf
         self._hears(self._session_id, answer[0] * 1.5 / 1000)  # its read timeout: two thirds of what was agreed on
         return answer
 

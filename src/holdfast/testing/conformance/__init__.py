@@ -10,8 +10,9 @@
             return f"mystore://{tmp_path}"        # a fresh space for every test
 
 That is all: pytest collects the class and finds the store by its URL, as a user would. Set `ttl_short` if the store has a
-minimum ttl, `slack` if it is slow, and `tells_ttl = False` if it cannot say when a holder last renewed. What a store says in
-its traits (not fair, no bell, one process only) is taken into account; everything else is asked of all.
+minimum ttl, `slack` if it is slow, `tells_ttl = False` if it cannot say when a holder last renewed, and `doubts = False` if it
+has but one connection. What a store says in its traits (not fair, no bell, one process only) is taken into account; everything
+else is asked of all.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pytest
 _THEMES = (
     "abandonment answers bounds claims closing cuts deaths elections eviction exclusion forks interruption isolation keeping "
     "leaving lines looking loops misuse names oneself once order pauses processes readers reentrancy secrecy semaphores "
-    "several staying tokens unconfirmed world"
+    "several silence staying tokens unconfirmed world"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES.split()))
 
@@ -33,6 +34,7 @@ from .answers import LostAnswers  # noqa: E402
 from .bounds import Bounds  # noqa: E402
 from .claims import Claims  # noqa: E402
 from .closing import Closing  # noqa: E402
+from .crumbs import Crumbs  # noqa: E402
 from .cuts import Cuts  # noqa: E402
 from .deaths import Deaths  # noqa: E402
 from .elections import Elections  # noqa: E402
@@ -58,6 +60,7 @@ from .reentrancy import Reentrancy  # noqa: E402
 from .secrecy import Secrecy  # noqa: E402
 from .semaphores import Semaphores  # noqa: E402
 from .several import Several  # noqa: E402
+from .silence import Silence  # noqa: E402
 from .staying import Staying  # noqa: E402
 from .tampering import Tampered, tamper  # noqa: E402
 from .tokens import Tokens  # noqa: E402
@@ -91,6 +94,8 @@ class Suite(
     Processes,
     Forks,
     LostAnswers,
+    Silence,
+    Crumbs,
     Cuts,
     Bounds,
     Closing,

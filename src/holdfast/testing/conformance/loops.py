@@ -10,6 +10,7 @@ import random
 import stat
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -310,6 +311,52 @@ class Loops:
             runner.run(locks.close())
         assert told == []
         _collect()
+        world.until_nothing_is_left()
+
+    @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # asyncio's word for what its loop was left with
+    @pytest.mark.parametrize("world", LOOPS, indirect=True)
+    def test_who_waits_in_a_loop_that_is_closed_and_was_not_cancelled_keeps_nobody_out(self, world: World) -> None:
+        """`run_until_complete(main())` and `close()`, as it was done before asyncio.run(): other tasks stay where they are."""
+        new_loop = import_module(world.flavour).new_event_loop
+        holder = world.actor("holder")
+        held = holder.do(lambda locks: locks.lock("x").acquire())
+        waiting: list[asyncio.Task[Any]] = []
+
+        async def holds_and_waits(locks: aio.Locks) -> None:
+            async with locks.lock("y", ttl=60):
+                await asyncio.create_task(locks.lock("x", ttl=60).acquire(), name="waiter")
+
+        async def watches(locks: aio.Locks) -> None:
+            async for _ in locks.election("z").watch():
+                pass
+
+        async def first() -> aio.Locks:
+            locks = aio.connect(world.url)
+            waiting.append(asyncio.create_task(locks.lock("x", ttl=60).acquire()))
+            waiting.extend(asyncio.create_task(main(locks)) for main in (holds_and_waits, watches))
+            await asyncio.to_thread(world.until, lambda: len(world.waiters("x")) == 2 or not world.traits.fair)
+            await asyncio.to_thread(world.until, lambda: world.inspect("y").holders)
+            return locks
+
+        async def second(locks: aio.Locks) -> None:
+            await asyncio.to_thread(holder.do, lambda _: held.release())
+            await _in_and_out(locks, "x", 3 + world.slack)
+            waiting.clear()  # and with it, all that know of who has the other
+            _collect()
+            await _in_and_out(locks, "y", 3 + world.slack)
+            started = time.monotonic()
+            await locks.close()
+            assert time.monotonic() - started < 2 + world.slack, "it waited for who will never answer"
+
+        loop = new_loop()
+        locks = loop.run_until_complete(first())
+        loop.close()
+        logging.getLogger("asyncio").disabled = True  # "Task was destroyed but it is pending": it was
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(second(locks))
+        finally:
+            logging.getLogger("asyncio").disabled = False
         world.until_nothing_is_left()
 
     @pytest.mark.parametrize("world", LOOPS, indirect=True)

@@ -36,6 +36,7 @@ class Verdict(NamedTuple):
 
     copies: int
     wait: float
+    crumbs: bool = False  # and in pieces, of which the next one comes so long after the one before
 
 
 FLOW = Verdict(1, 0.0)
@@ -99,6 +100,10 @@ class Direction:
                 f"a delay is a finite number of seconds from 0 up, not {seconds!r}; to wait for ever, hold()"
             )
         self._command(Mode(Verdict(1, seconds), chunks, when))
+
+    def crumble(self, seconds: float) -> None:
+        """Hand on each chunk line by line, or by a few bytes, with a pause after each: TCP promises no pieces."""
+        self._command(Mode(Verdict(1, seconds, crumbs=True)))
 
     def duplicate(self, *, chunks: int | None = None, when: Predicate | None = None) -> None:
         """Send each chunk twice in a row."""

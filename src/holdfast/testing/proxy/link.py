@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import re
 import selectors
 import socket
 import struct
@@ -15,6 +16,7 @@ from holdfast.testing.proxy.direction import Direction
 READ_SIZE = 1 << 16
 CONNECT_SECONDS = 10.0
 
+_CRUMB = re.compile(rb"[^\n]{0,31}\n|[^\n]{1,32}")
 _GONE = OSError  # any failure of a socket means the same to a lane: that side has gone
 _LINGER_ZERO = struct.pack("ii", 1, 0)
 
@@ -26,6 +28,7 @@ class Parcel:
     due: float
     data: bytes | None
     sent: int = 0
+    pause: float = 0.0  # before whatever comes next
 
 
 @dataclass(eq=False)
@@ -36,6 +39,7 @@ class Lane:
     source: socket.socket
     sink: socket.socket
     limit: int  # bytes in the queue
+    stuck: bool = False  # whatever the direction says, nothing of this connection goes on, its end neither
     finished: bool = False
     ended: bool = False
 
@@ -49,11 +53,11 @@ class Lane:
         return not self.ended and self._queued < self.limit
 
     def wants_write(self, now: float) -> bool:
-        return not self.finished and bool(self._queue) and self._queue[0].due <= now
+        return not self.finished and not self.stuck and bool(self._queue) and self._queue[0].due <= now
 
     def next_due(self, now: float) -> float:
         """When to look again. Not for what is due already: that waits for the sink, and the selector tells."""
-        return self._queue[0].due if self._queue and self._queue[0].due > now else math.inf
+        return self._queue[0].due if self._queue and self._queue[0].due > now and not self.stuck else math.inf
 
     def read(self, now: float) -> bool:
         """Take in one chunk, if there is one. False when the source turned out to have been reset."""
@@ -72,7 +76,11 @@ class Lane:
             self.direction.arrived(data)
         else:
             verdict = self.direction.arrived(data)
-            self._push(Parcel(now + verdict.wait, data * verdict.copies))
+            if verdict.crumbs:
+                for crumb in _CRUMB.findall(data):
+                    self._push(Parcel(now, crumb, pause=verdict.wait))
+            else:
+                self._push(Parcel(now + verdict.wait, data * verdict.copies))
         return True
 
     def rejudge(self, now: float) -> None:
@@ -112,6 +120,8 @@ class Lane:
                 self._queue.popleft()
                 self._queued -= len(parcel.data)
                 self.direction.left(parcel.data)
+                if parcel.pause and self._queue:
+                    self._queue[0].due = max(self._queue[0].due, now + parcel.pause)
 
     def abandon(self) -> None:
         """Nothing more goes this way: tell the sink, if it is there. What still comes is counted and thrown away."""

@@ -40,6 +40,8 @@ class Proxy(Closes):
         self._buffer = buffer
         self._accepted = 0
         self._late_answers = 0
+        self._sticking: list[tuple[bool, bool]] = []  # which lanes of the next that is asked anything
+        self._stuck = 0
         self._links: set[Link] = set()
         self._listener: socket.socket | None = None
         self._changed = threading.Condition()
@@ -127,9 +129,38 @@ class Proxy(Closes):
 
         self.run(deliver_all)
 
+    def stick(self, trap: list[tuple[bool, bool]]) -> None:
+        """The connection that is asked something next falls silent, with that, until `unstick()`; all others are well.
+
+        `trap`: whether requests are held, and answers; once, however many proxies share it.
+        """
+
+        def lay() -> None:
+            self._sticking = trap
+
+        self.run(lay)
+
+    @property
+    def stuck(self) -> int:
+        """How many connections have fallen silent so."""
+        with self._changed:
+            return self._stuck
+
+    def unstick(self) -> None:
+        """What was held of those goes on its way."""
+
+        def free() -> None:
+            self._sticking = []
+            for link in self._links:
+                for lane in link.lanes:
+                    lane.stuck = False
+
+        self.run(free)
+
     def flow(self) -> None:
         """Back to normal: accept connections, let both directions flow."""
         self.accept()
+        self.unstick()
         self.to_server.flow()
         self.to_client.flow()
 
@@ -218,8 +249,10 @@ class Proxy(Closes):
         for link in list(self._links):
             for sock in (link.client, link.server):
                 if sock in ready:
-                    before = self.to_client.seen.chunks
+                    before, asked = self.to_client.seen.chunks, self.to_server.seen.chunks
                     link.on_event(sock, now)
+                    if self._sticking and self.to_server.seen.chunks > asked:
+                        self._stick(link)
                     if link.lanes[0].ended:
                         self._late_answers += self.to_client.seen.chunks - before
             link.pump(now)
@@ -228,6 +261,12 @@ class Proxy(Closes):
         for link in list(self._links):
             self._settle(link, now)
         return min((link.next_due(now) for link in self._links), default=math.inf)
+
+    def _stick(self, link: Link) -> None:
+        with contextlib.suppress(IndexError):  # another proxy was quicker
+            for lane, sticks in zip(link.lanes, self._sticking.pop(), strict=True):
+                lane.stuck = sticks
+            self._stuck += 1
 
     def _accept_waiting(self, now: float) -> None:
         while self._listener is not None:

@@ -1,9 +1,9 @@
 """Servers of Consul on simulated machines: one log, leaders that come and go, queries that wait for news.
 
-What is modelled, since clients can see it: what quorum.py says; a session ends at the leader only, between its TTL and twice
-that after it was last renewed, and a new leader gives it that time anew; a leader that was deposed without noticing renews
-sessions in its own memory; a query may be told more than it asked for, and less often than something happened; an index may
-fall, when what is gone is forgotten. What is not: a restored snapshot, ACLs, other datacenters.
+What is modelled, since clients can see it: what quorum.py says; a session ends at the leader only, once or twice its TTL
+after it was last renewed, and a new leader gives it that time anew; a leader that was deposed without noticing renews
+sessions in its own memory, see `memory_counts`; a query may be told more than it asked for, and less often than something
+happened; an index may fall, when what is gone is forgotten. What is not: a restored snapshot, ACLs, other datacenters.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class ConsulMember(Member):
         renews = target.startswith("/v1/session/renew/")
         give_up = self.world.time + PATIENCE
         while not cluster.in_touch(self):
-            if renews and self.believes and (session := target.rpartition("/")[2]) in self.old:
+            memory = renews and self.believes and cluster.memory_counts(self)
+            if memory and (session := target.rpartition("/")[2]) in self.old:
                 if cluster.leader is self and session in cluster.space.sessions:  # not deposed yet, perhaps never
                     cluster.renew(session)
                 return 200, 0, [{"ID": session}]
@@ -92,7 +93,8 @@ class ConsulMember(Member):
 
 
 class ConsulCluster(Quorum[ConsulMember]):
-    """`patience`: how many of its TTLs a session really lives; Consul promises 1, and gives 2."""
+    """`patience`: how many of its TTLs a session really lives. Consul promises 1 (session_ttl.go: "a session is not expired
+    before the TTL"), and gives 2 (SessionTTLMultiplier), also when a new leader begins (initializeSessionTimers)."""
 
     tick = 0.25
 
@@ -103,6 +105,7 @@ class ConsulCluster(Quorum[ConsulMember]):
         self.waiting: list[tuple[str, bool, Bell]] = []
         self.members = [ConsulMember(self, Process(world, where[0]), streams, where) for where in addresses]
         self.leader = self.members[0]
+        self._led_since = 0.0
 
     def ask(self, target: str, body: bytes) -> Said:
         space = self.space
@@ -170,7 +173,20 @@ class ConsulCluster(Quorum[ConsulMember]):
     def memory(self) -> set[str]:
         return set(self.space.sessions)
 
+    def memory_counts(self, member: ConsulMember) -> bool:
+        """May a leader that was deposed, and does not know it, still renew a session?
+
+        Once another leads, that is a renewal which the other never hears of, and to promise a TTL all the same takes the time
+        that Consul gives beyond it. A Consul that ended sessions at their TTL would have to ask the others first. The real
+        one steps down within raft's leader lease, which is no longer than the election timeout (config.go of raft), and
+        that is shorter than any TTL.
+        """
+        if self.leader is None or self.leader is member:
+            return True
+        return self.world.time < self._led_since + (self.patience - 1) * self.election
+
     def promoted(self) -> None:
+        self._led_since = self.world.time
         for session in self.space.sessions:
             self.renew(session)
 

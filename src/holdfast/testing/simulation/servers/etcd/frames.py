@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from hpack import Decoder
 
-from .....stores.etcd.frames import (
+from .....stores.etcd.channel import (
     ACK,
     DATA,
     END_HEADERS,

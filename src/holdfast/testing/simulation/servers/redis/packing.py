@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 _DOUBLE = struct.Struct(">d")
-_BIG = {"B": struct.Struct(">B"), "d": _DOUBLE, "H": struct.Struct(">H"), "I": struct.Struct(">I")}
+_SIZES = {"B": 1, "d": 8, "H": 2, "I": 4}
 
 
 class BadFormat(Exception):
@@ -24,6 +24,8 @@ def pack_one(value: Any, listed: Callable[[Any], Sequence[Any]]) -> bytes:
     if kind is bytes:
         return _pack_string(value)
     if kind is int:
+        if 1 << 32 <= value < 1 << 63:
+            return b"\xcf" + int.to_bytes(value, 8, "big")
         return _pack_whole(value) if -(1 << 63) <= value < 1 << 63 else _pack_double(float(value))
     if kind is bool:
         return b"\xc3" if value else b"\xc2"
@@ -31,7 +33,10 @@ def pack_one(value: Any, listed: Callable[[Any], Sequence[Any]]) -> bytes:
         return b"\xc0"
     if kind is float:
         return _pack_double(value)
-    values = listed(value)
+    return pack_list(listed(value), listed)
+
+
+def pack_list(values: Sequence[Any], listed: Callable[[Any], Sequence[Any]]) -> bytes:
     size = len(values)
     head = bytes((0x90 | size,)) if size < 16 else b"\xdc" + size.to_bytes(2, "big")
     return head + b"".join([pack_one(one, listed) for one in values])
@@ -55,7 +60,7 @@ def _pack_whole(value: int) -> bytes:
         for code, size in ((0xCC, 1), (0xCD, 2), (0xCE, 4)):
             if value < 1 << 8 * size:
                 return bytes((code,)) + value.to_bytes(size, "big")
-        return b"\xcf" + value.to_bytes(8, "big")
+        return b"\xcf" + int.to_bytes(value, 8, "big")
     if value >= -32:
         return bytes((value & 0xFF,))
     for code, size in ((0xD0, 1), (0xD1, 2), (0xD2, 4)):
@@ -113,15 +118,23 @@ def unpack_one(data: bytes, at: int) -> tuple[Any, int]:
     raise BadFormat("Bad data format in input.")
 
 
-unpack_known = lru_cache(8192)(unpack_one)  # what one script packed, others unpack again and again
-
-
-@lru_cache(4096)
 def unpack_all(data: bytes) -> tuple[Any, ...]:
-    values, at = [], 0
-    while at < len(data):
-        value, at = unpack_one(data, at)
-        values.append(value)
+    values: list[Any] = []
+    at, end = 0, len(data)
+    while at < end:
+        code = data[at]
+        if code < 0x80:
+            values.append(code)
+            at += 1
+        elif 0xA0 <= code < 0xC0 and at + code - 0xA0 < end:  # the commonest, without a call
+            values.append(data[at + 1 : at + code - 0x9F])
+            at += code - 0x9F
+        elif code == 0xCF and at + 8 < end:
+            values.append(int.from_bytes(data[at + 1 : at + 9], "big"))
+            at += 9
+        else:
+            value, at = unpack_one(data, at)
+            values.append(value)
     return tuple(values)
 
 
@@ -136,34 +149,30 @@ def _some(data: bytes, at: int, size: int) -> bytes:
 
 def struct_pack(form: bytes, *values: Any) -> bytes:
     """Big-endian numbers, which scripts may pass as strings."""
-    kinds = _kinds(form)
+    packed, kinds = _form(form)
     if len(kinds) > len(values):
         raise BadFormat("bad argument to 'pack' (number expected, got no value)")
-    parts = []
-    for kind, value in zip(kinds, values, strict=False):
-        number = float(value)
-        parts.append(
-            _DOUBLE.pack(number) if kind == "d" else _BIG[kind].pack(int(number) & ~(-1 << 8 * _BIG[kind].size))
-        )
-    return b"".join(parts)
+    numbers = [float(value) for value, _ in zip(values, kinds, strict=False)]
+    return packed.pack(
+        *[
+            number if kind == "d" else int(number) & ~(-1 << 8 * _SIZES[kind])
+            for number, kind in zip(numbers, kinds, strict=True)
+        ]
+    )
 
 
 def struct_unpack(form: bytes, data: bytes, at: int = 1) -> tuple[Any, ...]:
     """The numbers, and where the next one would begin; places count from 1."""
+    packed, _ = _form(form)
     where = int(at) - 1
-    found: list[Any] = []
-    for kind in _kinds(form):
-        packed = _BIG[kind]
-        if where + packed.size > len(data):
-            raise BadFormat("data string too short")
-        found += packed.unpack_from(data, where)
-        where += packed.size
-    return (*found, where + 1)
+    if where + packed.size > len(data):
+        raise BadFormat("data string too short")
+    return (*packed.unpack_from(data, where), where + packed.size + 1)
 
 
 @cache
-def _kinds(form: bytes) -> str:
+def _form(form: bytes) -> tuple[struct.Struct, str]:
     text = form.decode()
-    if text[:1] != ">" or any(kind not in _BIG for kind in text[1:]):
-        raise BadFormat(f"invalid format option in {text!r}: the simulated Redis knows > with {' '.join(_BIG)}")
-    return text[1:]
+    if text[:1] != ">" or any(kind not in _SIZES for kind in text[1:]):
+        raise BadFormat(f"invalid format option in {text!r}: the simulated Redis knows > with {' '.join(_SIZES)}")
+    return struct.Struct(text), text[1:]
