@@ -19,6 +19,7 @@ KEEPS = "test_what_is_held_when_its_loop_ends_keeps_others_out_while_the_next_on
 AT_ONCE = "test_a_second_loop_at_the_same_time_works_or_is_refused_by_name"
 SEVERAL = "tests/drivers/test_several_loops.py"
 NOT_CANCELLED = "test_who_waits_in_a_loop_that_is_closed_and_was_not_cancelled_keeps_nobody_out"
+CLOSED_LATER = "test_a_coroutine_that_is_closed_after_its_loop_waits_for_nothing"
 EVERY_TURN = "test_whoever_has_a_loop_for_every_turn_keeps_nobody_waiting"
 KEPT = ("    ends_with_this_loop(pipe, Pipe.disown)\n", "")  # else the next loop ends it before anybody is misled
 STAYS = "self.loop.create_future()\n        if not self.open:"
@@ -116,7 +117,7 @@ MUTANTS = [
         "who is ended by the collector waits in the name of somebody else",
         "aio.py",
         (("            if type(error) is GeneratorExit and _is_gone(self, error):", "            if False:"),),
-        f"tests/conformance/test_postgresql.py::TestPostgreSQL::{NOT_CANCELLED}[asyncio]",
+        f"tests/conformance/test_postgresql.py::TestPostgreSQL::{CLOSED_LATER}[asyncio]",
     ),
     Mutant(
         "who closes a generator is taken for the collector",
