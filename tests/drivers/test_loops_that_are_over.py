@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from holdfast import aio
 from holdfast.drivers.aio import Asyncio
+from holdfast.drivers.base import boot_time
 from holdfast.drivers.loops import end_what_loops_have_left, ends_with_this_loop
 
 
@@ -88,6 +93,36 @@ def test_what_cannot_be_ended_now_is_ended_by_the_next() -> None:
     end_what_loops_have_left()
     end_what_loops_have_left()
     assert sorted(ended) == ["a", "b", "c"]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # uvloop's word for what it was left with
+def test_what_uvloop_is_about_to_close_is_left_to_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It says that it is closed, closes its sockets by their numbers, and then lets Python know, in Python: another thread may
+    come there, and a number that is free again may be anything by then."""
+    detach, file = socket.socket.detach, tmp_path / "somebody else's"
+    looks: list[os.stat_result] = []
+
+    def detach_while_another_thread_comes(plain: socket.socket) -> int:
+        number = plain.fileno()
+        opened = os.open(file, os.O_CREAT | os.O_RDWR)
+        if opened != number:  # which is free, but perhaps not the lowest
+            os.dup2(opened, number)
+            os.close(opened)
+        looks.append(os.fstat(number))
+        end_what_loops_have_left()
+        looks.append(os.fstat(number))
+        os.close(number)
+        return detach(plain)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        loop = uvloop.new_event_loop()
+        stream = loop.run_until_complete(Asyncio().connect(server.getsockname(), None, boot_time() + 5))
+        monkeypatch.setattr(socket.socket, "detach", detach_while_another_thread_comes)
+        loop.close()
+        monkeypatch.undo()
+        stream.close()
+    assert len(looks) == 2
+    assert looks[0].st_ino == looks[1].st_ino, "the file has become something else"
 
 
 # ---- tasks that were not cancelled

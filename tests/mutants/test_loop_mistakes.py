@@ -21,7 +21,8 @@ SEVERAL = "tests/drivers/test_several_loops.py"
 NOT_CANCELLED = "test_who_waits_in_a_loop_that_is_closed_and_was_not_cancelled_keeps_nobody_out"
 CLOSED_LATER = "test_a_coroutine_that_is_closed_after_its_loop_waits_for_nothing"
 EVERY_TURN = "test_whoever_has_a_loop_for_every_turn_keeps_nobody_waiting"
-KEPT = ("    ends_with_this_loop(pipe, Pipe.disown)\n", "")  # else the next loop ends it before anybody is misled
+# Else the next loop ends it before anybody is misled.
+KEPT = ("    ends_with_this_loop(pipe, Pipe.end_with_loop)\n", "")
 STAYS = "self.loop.create_future()\n        if not self.open:"
 
 MUTANTS = [
@@ -61,17 +62,6 @@ MUTANTS = [
         "tests/test_unconfirmed.py::test_one_that_a_loop_left_in_the_middle_goes_on_in_the_next_and_is_no_loss",
     ),
     Mutant(
-        "the number of a socket is used that uvloop has closed with itself",
-        "drivers/transports.py",
-        (
-            (
-                "self._plain = plain  #",
-                "self._plain: Any = type('', (), {'fileno': lambda _, n=plain.fileno(): n})()  #",
-            ),
-        ),
-        f"tests/conformance/test_etcd.py::TestEtcd::{NEXT}[uvloop]",
-    ),
-    Mutant(
         "what a loop that is over was connected to stays open until it is collected",
         "drivers/loops.py",
         (("        if loop is not None and loop.is_closed():\n", "        if False:\n"),),
@@ -88,6 +78,12 @@ MUTANTS = [
         "drivers/loops.py",
         (("                except OSError:  # no", "                except ZeroDivisionError:  # no"),),
         "tests/drivers/test_loops_that_are_over.py::test_what_cannot_be_ended_now_is_ended_by_the_next",
+    ),
+    Mutant(
+        "what uvloop is about to close is closed by its number, which is another's",
+        "drivers/loops.py",
+        (("    if isinstance(loop, asyncio.BaseEventLoop):\n", "    if True:\n"),),
+        "tests/drivers/test_loops_that_are_over.py::test_what_uvloop_is_about_to_close_is_left_to_it",
     ),
     Mutant(
         "who waits in a loop that was closed, and was not cancelled, stays in line",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from .sockets import void
 from .system import at_fork
 
 C = TypeVar("C")
@@ -32,6 +33,13 @@ def end_what_loops_have_left() -> None:
                     end(connection)
                 except OSError:  # no descriptor is free, say
                     _of_loops.setdefault(loop, WeakKeyDictionary())[connection] = end  # by the next one, then
+
+
+def give_up_socket(plain: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """Of a transport whose loop is closed. asyncio leaves it open; uvloop closes it itself, by its number, and says that it is
+    closed before it has: the number may be that of anything else by the time that we would use it."""
+    if isinstance(loop, asyncio.BaseEventLoop):
+        void(plain)
 
 
 at_fork(after_in_child=_of_loops.clear)  # the child's stores disown theirs; what nobody knows of is the parent's to end

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from .base import Address, Bell, boot_time
 from .dialing import dial
-from .loops import ends_with_this_loop
+from .loops import ends_with_this_loop, give_up_socket
 from .sockets import has_something, take_back, void
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -86,7 +86,8 @@ class TransportStream(asyncio.Protocol):
         if asyncio._get_running_loop() is self._loop:
             self._transport.abort()
         elif self._loop.is_closed():
-            self.disown()
+            self._ended = True
+            give_up_socket(self._plain, self._loop)
         else:
             with contextlib.suppress(RuntimeError):  # closed meanwhile
                 self._loop.call_soon_threadsafe(self._transport.abort)
@@ -96,7 +97,7 @@ class TransportStream(asyncio.Protocol):
         self.close()
 
     def disown(self) -> None:
-        """Let the socket go without touching the loop or its selector.
+        """In a forked child: let the socket go without touching the loop or its selector.
 
         The selector is the parent's as well: to take the socket off it would make the parent deaf. So the number goes to
         something harmless, which whoever still owns the transport may close, or take off, as it likes.

@@ -13,7 +13,7 @@ from weakref import ref
 from ...drivers.aio import LoopBell, bury
 from ...drivers.base import boot_time
 from ...drivers.dialing import look_up
-from ...drivers.loops import ends_with_this_loop
+from ...drivers.loops import ends_with_this_loop, give_up_socket
 from ...drivers.sockets import bear, has_failed, take_back, void
 from ...errors import Misuse, NotInstalled, Unavailable
 from ..kit.doubts import MOMENT
@@ -308,7 +308,9 @@ class AioConnection:
         if here:
             self._close()
         elif self._loop.is_closed():
-            self._give_up()
+            self._open = False
+            give_up_socket(self.transport.get_extra_info("socket"), self._loop)
+            void(self._watching)
         else:
             with contextlib.suppress(RuntimeError):  # closed meanwhile
                 self._loop.call_soon_threadsafe(self._close)
@@ -324,9 +326,6 @@ class AioConnection:
     def disown(self) -> None:
         """The loop is the parent's too, so it is not touched: our copies of its sockets become nothing."""
         _inherited.append(self)
-        self._give_up()
-
-    def _give_up(self) -> None:
         self._open = False
         void(self.transport.get_extra_info("socket"))
         void(self._watching)

@@ -17,7 +17,7 @@ from weakref import ref
 
 from ...drivers.aio import LoopBell
 from ...drivers.base import boot_time
-from ...drivers.loops import ends_with_this_loop
+from ...drivers.loops import ends_with_this_loop, give_up_socket
 from ...drivers.sockets import take_back, void
 from ...drivers.transports import open_protocol
 from ...errors import Unavailable
@@ -164,8 +164,8 @@ class Pipe(asyncio.BufferedProtocol):
     def fail(self, error: Unavailable) -> None:
         if not self.open:
             return
-        if self.loop.is_closed():  # nobody waits there any more, and asyncio leaves the socket open
-            self.disown()
+        if self.loop.is_closed():  # nobody waits there any more
+            self.end_with_loop()
             return
         self.open = False
         if asyncio._get_running_loop() is self.loop:
@@ -190,8 +190,13 @@ class Pipe(asyncio.BufferedProtocol):
         with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits there
             self.loop.call_soon_threadsafe(action)
 
+    def end_with_loop(self) -> None:
+        self.open = False
+        if self._transport is not None:
+            give_up_socket(self._transport.get_extra_info("socket"), self.loop)
+
     def disown(self) -> None:
-        """Its loop is over, or (in a forked child) the parent's too: give up our socket, and do not touch the loop."""
+        """In a forked child, where the loop is the parent's too: give up our socket, and do not touch the loop."""
         self.open = False
         if self._transport is not None:
             void(self._transport.get_extra_info("socket"))
@@ -277,5 +282,5 @@ async def open_pipe(
     except BaseException:
         pipe.fail(Unavailable("given up"))
         raise
-    ends_with_this_loop(pipe, Pipe.disown)
+    ends_with_this_loop(pipe, Pipe.end_with_loop)
     return pipe
