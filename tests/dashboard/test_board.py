@@ -169,6 +169,15 @@ def test_what_is_unusually_long_is_known_from_before() -> None:
     assert attention(looks(*before, held(token=4, age=21.0))[0]) == ["held unusually long"]
 
 
+@pytest.mark.parametrize("note", ["10.0.0.7", "kept for 10 s after use", "traceparent=00-ab-cd-01"])
+def test_a_leader_leads_and_a_candidate_stands_by_for_as_long_as_the_leader_lives(note: str) -> None:
+    one = held(age=90_000, line=(Waiting("b", 1, 90_000, 9),))
+    told = one._replace(holders=tuple(holding._replace(note=note) for holding in one.holders))
+    assert attention(looks(told)[0]) == ([] if note == "10.0.0.7" else ["starving", "held unusually long"])
+    in_danger = told._replace(holders=(told.holders[0]._replace(ttl=30.0, left=5.0),))
+    assert attention(looks(in_danger)[0])[0] == "in danger"
+
+
 def test_a_deadlock_comes_first() -> None:
     board = Board()
     one = Snapshot("x", 1, (Holding("a", 1, 1, 1, 9),), (Waiting("b", 1, 70, 9),))

@@ -117,6 +117,7 @@ FIRES = {
     "HoldfastStoreErrors": [f'lock_store_errors_total{{{LABELS},operation="claim"}}: 0 0 20 40 60 80'],
     "HoldfastReleaseFailed": [f"lock_release_failures_total{{{LABELS}}}: 0 0 1 1 1 1"],
 }
+ELECTION = LABELS.replace("mutex", "election")
 # A process that had just begun, and lost it before it was scraped for the first time.
 FIRES_AT_ONCE = {
     "HoldfastLockLost": [f"lock_losses_total{{{LABELS}}}: _ _ 1 1 1 1"],
@@ -200,6 +201,10 @@ def rule_test(series: list[str], alert: str, query: str, minutes: Iterable[int] 
         *((alert, series, "fires") for alert, series in FIRES.items()),
         *((alert, series, "fires") for alert, series in FIRES_AT_ONCE.items()),
         *((alert, series, "is quiet") for alert, series in QUIET.items()),
+        *(
+            (alert, [series.replace(LABELS, ELECTION) for series in FIRES[alert]], "is quiet")
+            for alert in ("HoldfastHeldUnusuallyLong", "HoldfastWaiterStarves")
+        ),
     ],
 )
 def test_an_alert_fires_when_it_should_and_not_otherwise(
@@ -258,7 +263,10 @@ def test_what_is_usual_is_known_of_rare_and_of_long_holds(
         for values, _, times in (part.partition("x") for part in counts.split())
     )
     series = [
-        *(f"{_series('bucket', le)}: {counts if float(le) >= seconds else '0x3564'}" for le in ("120", "300", "600", "Inf")),
+        *(
+            f"{_series('bucket', le)}: {counts if float(le) >= seconds else '0x3564'}"
+            for le in ("120", "300", "600", "Inf")
+        ),
         f"{_series('count')}: {counts}",
         f"{_series('sum')}: {total}",
         f"lock_oldest_hold_seconds{{{LABELS}}}: {held}",
