@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast.claim import Eviction, Holding, Snapshot, Waiting
 from holdfast.dashboard import board as module
+from holdfast.dashboard import history as history_of
 from holdfast.dashboard import looking
 from holdfast.dashboard.board import Board
 from holdfast.dashboard.history import MOST, History
@@ -227,8 +228,9 @@ def test_the_history_keeps_so_much_and_finds_it(tmp_path: object) -> None:
 
 
 def test_a_file_that_cannot_be_written_costs_the_file_and_is_caught_up_with(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(history_of, "_PAUSE", 0.0)
     history = History(f"{tmp_path}/history.db")
     other = sqlite3.connect(f"{tmp_path}/history.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -247,6 +249,20 @@ def test_a_file_that_cannot_be_written_costs_the_file_and_is_caught_up_with(
     ]
     other.close()
     history.close()
+
+
+def test_a_file_that_cannot_be_written_is_not_waited_for_by_everybody_who_tells_something(tmp_path: Path) -> None:
+    history = History(f"{tmp_path}/history.db")
+    other = sqlite3.connect(f"{tmp_path}/history.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+    for token in range(1, 41):
+        history.add("s", [Change("acquired", "x", "a", token)])
+    assert time.monotonic() - began < 10  # was half a second for each
+    other.execute("ROLLBACK")
+    history.close()
+    assert other.execute("SELECT count(*) FROM events").fetchone() == (40,)
+    other.close()
 
 
 def test_two_dashboards_keep_their_history_in_one_file(tmp_path: Path) -> None:
