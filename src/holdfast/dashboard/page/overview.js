@@ -89,5 +89,5 @@ function row(one) {
     cell("Time left", false, ...(held ? [ttlBar(one.store, one.holders.reduce((a, b) => (a.ends < b.ends ? a : b)))] : [])),
     cell("Token", true, ...(held ? [String(held.token)] : [])),
     cell("In line", true, ...(line ? [el("span", {}, `${line}, for `, age(oldest(one.waiters)))] : [])),
-    cell("Last 10 min", false, ...(one.acquired.length ? [spark(one.acquired)] : [])));
+    cell("Last 10 min", false, ...(lately(one.acquired, now()).length ? [spark(one.acquired)] : [])));
 }
