@@ -278,7 +278,7 @@ class Dashboard:
         return json_answer({"now": _now(), "events": found, "trouble": self.history.trouble})
 
     async def _export(self, request: Request) -> Response:
-        lines = "".join(f"{dumped(event)}\n" for event in self.history)
+        lines = await run_in_threadpool(lambda: "".join(f"{dumped(event)}\n" for event in self.history))
         disposition = {"Content-Disposition": 'attachment; filename="holdfast-history.jsonl"'}
         return Response(lines, headers={**HEADERS, **disposition}, media_type="application/x-ndjson")
 
