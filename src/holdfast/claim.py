@@ -23,6 +23,7 @@ MAX_CAPACITY = 2**31 - 1
 ROUND = 3.0  # seconds: no conversation with a store takes longer, unless told otherwise
 LAST_WORDS = 0.7  # seconds: so much of the time for close() is the store's own
 KEPT = "kept for "  # so begins the note of a grant that stays with its process, to be lent there: idle, perhaps
+CARRIED = "traceparent="  # so begins a note that ties the traces of two processes together
 _HUGE = 10**18  # beyond it a number is told as this: Python refuses to print an int of thousands of digits
 
 
@@ -50,6 +51,16 @@ class Claim(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Claim({self.name!r}, {self.units}/{self.capacity} units, ttl={self.ttl:g}, owner={self.owner!r})"
+
+
+class Candidacy(Claim):
+    """In an election. Whoever stands by waits, and whoever leads holds, for as long as they live: neither is alarming."""
+
+    __slots__ = ()
+
+    @property
+    def lock(self) -> str:
+        return "election"
 
 
 class Grant(NamedTuple):

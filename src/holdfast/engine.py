@@ -15,7 +15,7 @@ from weakref import ref
 
 from . import events
 from .asking import Ask, GiveUp
-from .claim import LAST_WORDS, ROUND, Claim, Grant, Place, new_holder, printable
+from .claim import LAST_WORDS, ROUND, Candidacy, Claim, Grant, Place, new_holder, printable
 from .drivers.base import Bell, Driver
 from .drivers.system import host_name
 from .errors import HoldfastError, Misuse, NotAcquired, Unavailable
@@ -133,7 +133,8 @@ class Engine:
         lease: L | None = None
         owner = self.owner()
         claim = _tuple(
-            Claim, (name, new_holder(), owner, ttl, units, capacity, fair, timeout is None or timeout > 0, note)
+            Candidacy if alone and capacity == 1 else Claim,
+            (name, new_holder(), owner, ttl, units, capacity, fair, timeout is None or timeout > 0, note),
         )
         now = self.driver.now
         started = sent = now()

@@ -55,7 +55,7 @@ class Event(NamedTuple):
     """Something happened to a lock.
 
     `kind`: one of `KINDS`. `name`: of the lock. `owner`: host/pid/thread/label. `token`: of the lease, if there is one.
-    `seconds`: how long; of what, depends on the kind. `detail`: in words. `lock`: mutex, semaphore, read or write.
+    `seconds`: how long; of what, depends on the kind. `detail`: in words. `lock`: mutex, semaphore, read, write or election.
     `system`: redis, etcd, …. `took`: how many seconds the call took. `ttl`: of the lease.
     """
 
@@ -65,7 +65,7 @@ class Event(NamedTuple):
     token: int = 0
     seconds: float = 0.0
     detail: str = ""
-    lock: str = ""  # mutex, semaphore, read or write; told when somebody asks for it and when it is given
+    lock: str = ""  # mutex, semaphore, read, write or election; told when somebody asks for it and when it is given
     system: str = ""  # redis, etcd, …
     took: float = 0.0
     ttl: float = 0.0

@@ -196,6 +196,37 @@ def test_histories_are_read_as_the_dashboard_keeps_them_and_as_json_lines(
         assert (told["holds"], told["ttl_unrenewed"], told["ttl_renewed"]) == (3, 24.0, None)
 
 
+def test_of_a_hold_that_was_looked_at_now_and_then_the_longest_counts_that_it_can_have_been(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look each ten seconds sees one of fourteen for the last time when it is two seconds old: not to be sized by that."""
+    kept = tmp_path / "history.db"
+    history = History(str(kept))
+    for at, change in ((1000.0, Change("acquired", "x", "me", 7, 2.0)), (1012.0, Change("over", "x", "me", 7, 2.0))):
+        monkeypatch.setattr("holdfast.dashboard.history.time.time", lambda at=at: at)
+        history.add("redis", [change])
+        history.add(
+            "redis 2", [change._replace(token=8)] if change.event == "over" else []
+        )  # whose beginning nobody saw
+    lines, watched = tmp_path / "history.jsonl", tmp_path / "watched.jsonl"
+    lines.write_text("".join(f"{json.dumps(event)}\n" for event in history))
+    history.close()
+    seen = [("1970-01-01T00:16:40Z", "acquired", 2.0), ("1970-01-01T00:16:52Z", "over", 2.0), ("never", "over", 2.0)]
+    watched.write_text(
+        "".join(
+            json.dumps(
+                {"at": at, "event": event, "name": "x", "owner": "me", "token": 7, "seconds": seconds, "detail": ""}
+            )
+            + "\n"
+            for at, event, seconds in seen
+        )
+    )
+    for source, longest in ((kept, 14.0), (lines, 14.0), (watched, 15.0)):
+        assert main(["advise", "ttl", "x", "--from", str(source), "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["holds"], told["ttl_unrenewed"]) == (2, 2 * longest)
+
+
 def test_numbers_that_are_none_are_passed_over(tmp_path: Path) -> None:
     """An exporter, or a file, may say anything."""
     metric = 'lock_hold_duration_seconds_bucket{lock_name="x",le="%s"} %s\n'
@@ -271,9 +302,13 @@ def test_metrics_and_histories_of_others_end_and_are_looked_at_value_by_value(
     assert observed("x", str(metrics)).holds.number == 0
     lines.write_text('{"event": "over", "name": "x", "seconds": 1}\n' + "[" * 200_000 + "\n")
     assert observed("x", str(lines)).holds.number == 1
-    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS seconds, 'over' AS event"
+    rest = "1 AS id, 1 AS at, 7 AS token, 's' AS store"
+    numbers = (
+        f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT {rest}, i AS seconds, 'over' AS event"  # noqa: S608
+    )
     for kind, sql in {
-        "words": "CREATE TABLE events AS SELECT 'long' AS seconds, 'over' AS event, 'x' AS name UNION ALL SELECT 2, 'over', 'x'",
+        "words": f"CREATE TABLE events AS SELECT {rest}, 'long' AS seconds, 'over' AS event, 'x' AS name "
+        "UNION ALL SELECT 2, 'long', 8, x'00', 2, 'over', 'x'",
         "endless": f"CREATE VIEW events AS {numbers}, 'x' AS name FROM n WHERE i < 0",
     }.items():
         with closing(sqlite3.connect(tmp_path / kind)) as file:

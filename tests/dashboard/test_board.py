@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast.claim import Eviction, Holding, Snapshot, Waiting
 from holdfast.dashboard import board as module
+from holdfast.dashboard import history as history_of
 from holdfast.dashboard import looking
 from holdfast.dashboard.board import Board
 from holdfast.dashboard.history import MOST, History
@@ -169,6 +170,15 @@ def test_what_is_unusually_long_is_known_from_before() -> None:
     assert attention(looks(*before, held(token=4, age=21.0))[0]) == ["held unusually long"]
 
 
+@pytest.mark.parametrize("note", ["10.0.0.7", "kept for 10 s after use", "traceparent=00-ab-cd-01"])
+def test_a_leader_leads_and_a_candidate_stands_by_for_as_long_as_the_leader_lives(note: str) -> None:
+    one = held(age=90_000, line=(Waiting("b", 1, 90_000, 9),))
+    told = one._replace(holders=tuple(holding._replace(note=note) for holding in one.holders))
+    assert attention(looks(told)[0]) == ([] if note == "10.0.0.7" else ["starving", "held unusually long"])
+    in_danger = told._replace(holders=(told.holders[0]._replace(ttl=30.0, left=5.0),))
+    assert attention(looks(in_danger)[0])[0] == "in danger"
+
+
 def test_a_deadlock_comes_first() -> None:
     board = Board()
     one = Snapshot("x", 1, (Holding("a", 1, 1, 1, 9),), (Waiting("b", 1, 70, 9),))
@@ -218,8 +228,9 @@ def test_the_history_keeps_so_much_and_finds_it(tmp_path: object) -> None:
 
 
 def test_a_file_that_cannot_be_written_costs_the_file_and_is_caught_up_with(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(history_of, "_PAUSE", 0.0)
     history = History(f"{tmp_path}/history.db")
     other = sqlite3.connect(f"{tmp_path}/history.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -238,6 +249,23 @@ def test_a_file_that_cannot_be_written_costs_the_file_and_is_caught_up_with(
     ]
     other.close()
     history.close()
+
+
+def test_a_file_that_cannot_be_written_is_not_waited_for_by_everybody_who_tells_something(tmp_path: Path) -> None:
+    history = History(f"{tmp_path}/history.db")
+    other = sqlite3.connect(f"{tmp_path}/history.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    tried: list[str] = []
+    assert history._file is not None
+    history._file.execute("PRAGMA busy_timeout = 0")
+    history._file.set_trace_callback(lambda said: tried.append(said) if said.startswith("INSERT") else None)
+    for token in range(1, 41):
+        history.add("s", [Change("acquired", "x", "a", token)])
+    assert len(tried) == 1  # it was half a second for each
+    other.execute("ROLLBACK")
+    history.close()
+    assert other.execute("SELECT count(*) FROM events").fetchone() == (40,)
+    other.close()
 
 
 def test_two_dashboards_keep_their_history_in_one_file(tmp_path: Path) -> None:

@@ -209,6 +209,23 @@ def test_an_eviction_that_was_not_answered_is_remembered_as_one_that_may_have_be
     assert "the holder of token 7 of 'x' was perhaps put out (the store did not say)" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["", "x" * 600, "a\0b", "\ud800"])
+def test_of_a_name_that_no_lock_can_have_nobody_was_perhaps_put_out(
+    name: str, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Served(url, allow_evict=True) as served, httpx.Client(base_url=served.url, timeout=30) as page:
+        wish = json.dumps({"store": "sqlite", "name": name, "typed": name, "token": 7})
+        headers = {**acting(page), "content-type": "application/json"}
+        assert page.post("/api/evict", content=wish, headers=headers).status_code == 400
+    assert "put out" not in caplog.text
+
+
+def test_nobody_is_sent_out_of_the_path_that_a_proxy_has_before_ours(page: httpx.Client) -> None:
+    """A slash at the end of an address was answered with our own one, as far as we know it."""
+    for path in ("/login/", "/api/session/", "/static/index.html/"):
+        assert page.get(path).status_code == 404
+
+
 def test_another_site_cannot_act_with_the_visitors_cookie(url: str, locks: holdfast.Locks) -> None:
     with Served(url, allow_evict=True) as served, httpx.Client(base_url=served.url, timeout=30) as page:
         lease = locks.lock("mine").acquire()

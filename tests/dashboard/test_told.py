@@ -20,6 +20,7 @@ import pytest
 
 import holdfast
 import holdfast.dashboard
+from holdfast import events
 from holdfast.dashboard.access import Access
 from holdfast.dashboard.told import MOST_A_SECOND, Bound, News
 from holdfast.events import refusals
@@ -91,6 +92,15 @@ def test_of_two_stores_of_one_kind_the_one_that_has_the_name_is_meant_or_none(tm
         assert {one["store"] for one in seen(served, event="lost", name="whose")} == {"sqlite ?"}
         for store in ("sqlite", "sqlite 2"):  # so it is on the page of both: it may be of either
             assert [one["event"] for one in served.app.history.find(store=store, name="whose")] == ["over", "lost"]
+
+
+def test_an_event_with_words_that_fit_no_message_costs_no_other_event(url: str) -> None:
+    with Served(url, interval=30.0) as served:
+        told = Dashboard(served.url)
+        broken = events.Event("failed", "x", "me", 0, 1.0, "no file caf\udce9" + "\x1b" * 9000, "mutex", "sqlite")
+        told._post([broken, broken._replace(name="y", detail="fine")])
+        assert told.dropped == 0
+        assert [(one["name"], one["detail"][:12]) for one in seen(served)] == [("y", "fine"), ("x", "no file caf?")]
 
 
 def test_a_short_process_has_told_all_when_it_ends(url: str) -> None:

@@ -117,6 +117,7 @@ FIRES = {
     "HoldfastStoreErrors": [f'lock_store_errors_total{{{LABELS},operation="claim"}}: 0 0 20 40 60 80'],
     "HoldfastReleaseFailed": [f"lock_release_failures_total{{{LABELS}}}: 0 0 1 1 1 1"],
 }
+ELECTION = LABELS.replace("mutex", "election")
 # A process that had just begun, and lost it before it was scraped for the first time.
 FIRES_AT_ONCE = {
     "HoldfastLockLost": [f"lock_losses_total{{{LABELS}}}: _ _ 1 1 1 1"],
@@ -161,6 +162,24 @@ GAPS = {
 AFTER_THE_GAP = range(41, 60)
 
 
+# Another process runs at that place since, and the same has happened to it once, as it had to the one before.
+CREATED = {name: series.replace("_total", "_created") for name, series in COUNTED.items()}
+RESTARTED = {
+    "it was there for a while before": ("1x10 _x30 1x30", "1x80", "_x80", "fires"),
+    "two places are called the same": ("1x10 _x30 1x30", "1x80", "_x80", "fires"),
+    "it is scraped for the first time": ("1x10 _x30 1x30", "1x10 0x29 1x30", "0x10 _x30 2400x30", "fires"),
+    "it is the same process": ("1x10 _x30 1x30", "1x10 0x29 1x30", "0x10 _x30 0x30", "is quiet"),
+}
+
+# 5 min a day, and on the third day it hangs; an hour as a rule, in a histogram that ends at ten minutes.
+DAILY, HOURLY = "0x124 1x1439 2x2000", "0+1x10 10x900"
+LONG = {
+    "a daily job hangs": (DAILY, 300, "0x2999 60+60x600", {3001: "is quiet", 3030: "fires"}),
+    "a long job is as long as ever": (HOURLY, 3600, "0x600 60+60x300", {640: "is quiet", 770: "is quiet"}),
+    "a long job hangs": (HOURLY, 3600, "0x600 60+60x300", {800: "fires"}),
+}
+
+
 def rule_test(series: list[str], alert: str, query: str, minutes: Iterable[int] = ()) -> str:
     given = [{"series": name, "values": values} for name, _, values in (one.rpartition(": ") for one in series)]
     samples = [{"labels": "{}", "value": 1}] if query == "fires" else []
@@ -182,6 +201,10 @@ def rule_test(series: list[str], alert: str, query: str, minutes: Iterable[int] 
         *((alert, series, "fires") for alert, series in FIRES.items()),
         *((alert, series, "fires") for alert, series in FIRES_AT_ONCE.items()),
         *((alert, series, "is quiet") for alert, series in QUIET.items()),
+        *(
+            (alert, [series.replace(LABELS, ELECTION) for series in FIRES[alert]], "is quiet")
+            for alert in ("HoldfastHeldUnusuallyLong", "HoldfastWaiterStarves")
+        ),
     ],
 )
 def test_an_alert_fires_when_it_should_and_not_otherwise(
@@ -209,6 +232,54 @@ def test_after_a_gap_an_alert_fires_for_what_is_new_and_for_nothing_old(
         rule_test([f"{COUNTED[alert]}: {values}", f"{UP}: {up}"], alert, expected, minutes)
     )
     prometheus.promtool("test", "rules", "test.yml", folder=tmp_path)
+
+
+@pytest.mark.parametrize("alert", list(COUNTED))
+@pytest.mark.parametrize("case", list(RESTARTED))
+def test_what_happens_to_a_process_fires_though_it_happened_to_the_one_before_it(
+    alert: str, case: str, prometheus: Prometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values, up, created, expected = RESTARTED[case]
+    here = UP.removeprefix("up{").removesuffix("}")
+    series = [
+        f"{COUNTED[alert].removesuffix('}')},{here}}}: {values}",
+        f"{CREATED[alert].removesuffix('}')},{here}}}: {created}",
+        f"{UP}: {up}",
+        *([f'{UP.removesuffix("}")},cluster="two"}}: {up}'] if case.startswith("two") else []),
+    ]
+    minutes = AFTER_THE_GAP[:8] if expected == "fires" else AFTER_THE_GAP
+    (tmp_path / "alerts.yml").write_text(printed("alerts", capsys))
+    (tmp_path / "test.yml").write_text(rule_test(series, alert, expected, minutes))
+    prometheus.promtool("test", "rules", "test.yml", folder=tmp_path)
+
+
+@pytest.mark.parametrize("case", list(LONG))
+def test_what_is_usual_is_known_of_rare_and_of_long_holds(
+    case: str, prometheus: Prometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts, seconds, held, moments = LONG[case]
+    total = " ".join(
+        "+".join(str(int(number) * seconds) for number in values.split("+")) + f"x{times}"
+        for values, _, times in (part.partition("x") for part in counts.split())
+    )
+    series = [
+        *(
+            f"{_series('bucket', le)}: {counts if float(le) >= seconds else '0x3564'}"
+            for le in ("120", "300", "600", "Inf")
+        ),
+        f"{_series('count')}: {counts}",
+        f"{_series('sum')}: {total}",
+        f"lock_oldest_hold_seconds{{{LABELS}}}: {held}",
+    ]
+    (tmp_path / "alerts.yml").write_text(printed("alerts", capsys))
+    for minute, expected in moments.items():
+        (tmp_path / "test.yml").write_text(rule_test(series, "HoldfastHeldUnusuallyLong", expected, [minute]))
+        prometheus.promtool("test", "rules", "test.yml", folder=tmp_path)
+
+
+def _series(part: str, le: str = "") -> str:
+    bound = f',le="{le if le != "Inf" else "+Inf"}"' if le else ""
+    return f'lock_hold_duration_seconds_{part}{{{LABELS},outcome="released"{bound}}}'
 
 
 def test_every_alert_is_tested_and_explained(capsys: pytest.CaptureFixture[str]) -> None:

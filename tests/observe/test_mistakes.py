@@ -103,6 +103,37 @@ MUTANTS = [
         ),
         ADVICE + "test_numbers_that_are_none_are_passed_over",
     ),
+    Mutant(
+        "a hold that was looked at now and then has lasted until it was last seen",
+        "advice/observed.py",
+        (("yield max(seconds, at - begun.pop(key, at)) if key else seconds", "yield seconds"),),
+        ADVICE + "test_of_a_hold_that_was_looked_at_now_and_then_the_longest_counts_that_it_can_have_been",
+    ),
+    Mutant(
+        "a second that has begun is over",
+        "advice/observed.py",
+        (('.timestamp() + (event == "over")', ".timestamp()"),),
+        ADVICE + "test_of_a_hold_that_was_looked_at_now_and_then_the_longest_counts_that_it_can_have_been",
+    ),
+    # ---- elections
+    Mutant(
+        "a candidate is a waiter like any other",
+        "engine.py",
+        (("Candidacy if alone and capacity == 1 else Claim,", "Claim,"),),
+        "tests/observe/test_prometheus.py::test_a_leader_and_who_stands_by_are_no_holder_and_no_waiter_of_a_mutex",
+    ),
+    Mutant(
+        "a candidate starves, as the page has it",
+        "dashboard/board.py",
+        (("    if led:  # whoever", "    if not told and led and stuck:  # whoever"),),
+        BOARD + "test_a_leader_leads_and_a_candidate_stands_by_for_as_long_as_the_leader_lives",
+    ),
+    Mutant(
+        "whoever has a note leads",
+        "dashboard/board.py",
+        (("held.note and not held.note.startswith(_NO_ADDRESS)", "held.note"),),
+        BOARD + "test_a_leader_leads_and_a_candidate_stands_by_for_as_long_as_the_leader_lives",
+    ),
     # ---- what is seen of holders
     Mutant(
         "what an entry in SQLite asked for is not written down",
@@ -155,6 +186,24 @@ MUTANTS = [
             ),
         ),
         "tests/dashboard/test_http.py::test_an_eviction_wants_the_name_typed_and_the_token_that_was_seen",
+    ),
+    Mutant(
+        "the log says that somebody was perhaps put out of what is no lock",
+        "dashboard/app.py",
+        (("        valid_name(name)  # else", "        # else"),),
+        "tests/dashboard/test_http.py::test_of_a_name_that_no_lock_can_have_nobody_was_perhaps_put_out",
+    ),
+    Mutant(
+        "everybody who tells something waits for a file that cannot be written",
+        "dashboard/history.py",
+        ((" or (self.trouble and time.monotonic() < self._again)", ""),),
+        BOARD + "test_a_file_that_cannot_be_written_is_not_waited_for_by_everybody_who_tells_something",
+    ),
+    Mutant(
+        "one event with an odd letter costs all that are told with it",
+        "observe/dashboard.py",
+        (("detail=printable(event.detail)", "detail=event.detail"),),
+        "tests/dashboard/test_told.py::test_an_event_with_words_that_fit_no_message_costs_no_other_event",
     ),
     Mutant(
         "who has logged out looks on",

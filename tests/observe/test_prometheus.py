@@ -185,6 +185,29 @@ def test_who_waits_now_and_for_how_long_can_be_read_meanwhile_also_if_it_is_canc
     asyncio.run(scene())
 
 
+def test_a_leader_and_who_stands_by_are_no_holder_and_no_waiter_of_a_mutex() -> None:
+    """Else every candidate would starve, by the alert, after five minutes."""
+    registry = CollectorRegistry()
+    labels = {"lock_system": "memory", "lock_kind": "election", "lock_name": "x"}
+    with holdfast.connect("memory://", observe=[Prometheus(registry=registry)]) as locks:
+        election, waits = locks.election("x"), threading.Event()
+        locks.subscribe(lambda event: waits.set(), ["waiting"])
+
+        def stand() -> None:
+            with election.lead():
+                pass
+
+        with election.lead():
+            standing = threading.Thread(target=stand)
+            standing.start()
+            assert waits.wait(20)
+            assert registry.get_sample_value("lock_held", labels) == 1
+            assert registry.get_sample_value("lock_waiting", labels) == 1
+        standing.join(20)
+    assert registry.get_sample_value("lock_hold_duration_seconds_count", {**labels, "outcome": "released"}) == 2
+    assert registry.get_sample_value("lock_held", {**labels, "lock_kind": "mutex"}) is None
+
+
 def test_threads_that_wait_for_each_other_end_with_nobody_in_line() -> None:
     registry = CollectorRegistry()
     labels = {"lock_system": "memory", "lock_kind": "mutex", "lock_name": "x"}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
+from datetime import datetime
 from functools import partial
 from http.client import HTTPException
 from io import StringIO
@@ -29,6 +30,8 @@ _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? +([^ ]+)(?: +[^ ]
 # From the beginning of a word only: to look from each of its letters takes for ever, if somebody writes a long one.
 _LABEL = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _ESCAPED = {"n": "\n"}
+_KEPT = """SELECT event, store, token, at, seconds FROM events WHERE event IN ('acquired', 'over') AND name = ? ORDER BY id
+LIMIT 100000"""
 
 
 class Spread(NamedTuple):
@@ -96,8 +99,7 @@ def observed(name: str, source: str) -> Observed:
             history.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 20)  # of one value: it could make one of a gigabyte
             end = time.monotonic() + _PATIENCE  # what is called a table may be a view, and that has no end
             history.set_progress_handler(lambda: time.monotonic() > end, 100_000)
-            rows = history.execute("SELECT seconds FROM events WHERE event = 'over' AND name = ? LIMIT 100000", (name,))
-            return Observed(name, source, Spread.of(seconds for (seconds,) in rows if _is_amount(seconds)))
+            return Observed(name, source, Spread.of(_lasted(history.execute(_KEPT, (name,)))))
     except (OSError, sqlite3.Error) as error:
         raise Misuse(f"{source!r} cannot be read: {error}") from None
 
@@ -197,12 +199,45 @@ def _spread(samples: list[Sample], metric: str) -> Spread:
 
 def _of_lines(name: str, source: str, text: str) -> Observed:
     """As `holdfast watch --json` and the dashboard's export write them."""
-    seconds = [
-        float(event["seconds"])
-        for event in map(_event, StringIO(text))
-        if event.get("event") == "over" and event.get("name") == name and _is_amount(event.get("seconds"))
-    ]
-    return Observed(name, source, Spread.of(seconds))
+    found = (
+        (
+            one.get("event"),
+            one.get("store", ""),
+            one.get("token"),
+            _moment(one.get("at"), one.get("event")),
+            one.get("seconds"),
+        )
+        for one in map(_event, StringIO(text))
+        if one.get("name") == name
+    )
+    return Observed(name, source, Spread.of(_lasted(found)))
+
+
+def _lasted(events: Iterable[tuple[Any, Any, Any, Any, Any]]) -> Iterator[float]:
+    """How long it was held each time, at most, by (event, store, token, at, seconds) in their order.
+
+    Whoever looks now and then sees that a hold is over, and knows how old it was when it was last seen: too little to size a
+    lease by that is not renewed. So it counts from where it began to where it was seen that it is over.
+    """
+    begun: dict[tuple[str, int], float] = {}
+    for event, store, token, at, seconds in events:
+        if not _is_amount(seconds):
+            continue
+        key = (str(store)[:80], token) if type(token) is int and _is_amount(at) else None
+        if event == "acquired" and key:
+            begun.setdefault(key, at - seconds)
+        elif event == "over":
+            yield max(seconds, at - begun.pop(key, at)) if key else seconds
+
+
+def _moment(said: object, event: object) -> object:
+    """`watch` writes it in whole seconds, of which the end is meant at the end."""
+    if not isinstance(said, str):
+        return said
+    try:
+        return datetime.fromisoformat(said).timestamp() + (event == "over")
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _event(line: str) -> dict[str, Any]:

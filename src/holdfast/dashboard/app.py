@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ..claim import MAX_TOKEN, printable
+from ..claim import MAX_TOKEN, printable, valid_name
 from ..doctor import examine
 from ..errors import HoldfastError, Misuse, Unavailable
 from ..observe.changes import Change
@@ -108,6 +108,7 @@ class Dashboard:
                 Route("/api/logout", self._guarded(self._logout, acts=True), methods=["POST"]),
             ]
         )
+        self._app.router.redirect_slashes = False  # it would lead out of the path that a proxy may have before ours
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -277,7 +278,7 @@ class Dashboard:
         return json_answer({"now": _now(), "events": found, "trouble": self.history.trouble})
 
     async def _export(self, request: Request) -> Response:
-        lines = "".join(f"{dumped(event)}\n" for event in self.history)
+        lines = await run_in_threadpool(lambda: "".join(f"{dumped(event)}\n" for event in self.history))
         disposition = {"Content-Disposition": 'attachment; filename="holdfast-history.jsonl"'}
         return Response(lines, headers={**HEADERS, **disposition}, media_type="application/x-ndjson")
 
@@ -301,6 +302,7 @@ class Dashboard:
             return refusal(400, "an eviction names a lock and the token of one grant")
         if asked.get("typed") != name:
             return refusal(400, "the name was not typed as it is: nothing was done")
+        valid_name(name)  # else it would be in the log that somebody was perhaps put out
         past = None
         became = "was perhaps put out (the store did not say)"
         try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..claim import Snapshot
+from ..claim import CARRIED, KEPT, Snapshot
 from ..observe.changes import Change
 from ..rule import EVERYBODY
 from ..waitfor import WaitGraph
@@ -24,6 +24,7 @@ UNUSUAL = 10.0  # times the usual
 _SAMPLES = 3
 _ACQUISITIONS = 30  # moments remembered, for a small picture
 _SLACK = 0.3  # seconds by which two looks may differ without a renewal
+_NO_ADDRESS = (KEPT, CARRIED)  # notes of those who lead nothing; else a note is a leader's address
 _GRAVES = 5000  # names that are gone, of which pages are still told
 
 Locks = Mapping[str, Snapshot]
@@ -191,8 +192,11 @@ def _in(now: Locks, name: str) -> bool:
 def _attention(snapshot: Snapshot, seen: Seen, stuck: bool) -> list[str]:
     """Why somebody should look, worst first."""
     told = ["deadlock"] if stuck else []
+    led = any(held.note and not held.note.startswith(_NO_ADDRESS) for held in snapshot.holders)
     if any(held.left < seen.ttls[held.token] / 3 for held in snapshot.holders):
         told.append("in danger")  # a healthy holder renews when two thirds are left
+    if led:  # whoever leads holds, and whoever stands by waits, for as long as the leader lives
+        return told
     if snapshot.waiters and snapshot.waiters[0].age > STARVING:
         told.append("starving")
     usual = statistics.median(seen.holds) * UNUSUAL if len(seen.holds) >= _SAMPLES else LONG

@@ -28,6 +28,7 @@ _READ = f"SELECT id, {', '.join(_FIELDS)} FROM events ORDER BY id DESC LIMIT {MO
 _WRITE = f"INSERT INTO events ({', '.join(_FIELDS)}) VALUES ({', '.join(f':{one}' for one in _FIELDS)})"  # noqa: S608
 _FORGET = f"DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - {MOST}"  # noqa: S608
 _BUSY = 0.5  # seconds that somebody else's write may hold up what is shown
+_PAUSE = 5.0  # seconds, after which it is tried again: else all who tell and ask would stand in line for each try
 _OPEN = " ?"
 _log = logging.getLogger("holdfast.dashboard")
 
@@ -47,6 +48,7 @@ class History:
         self._news = News()
         self.trouble = ""  # why the file does not have all of it
         self._unkept: list[Event] = []
+        self._again = 0.0
         self._file: sqlite3.Connection | None = None
         if path:
             self._file, kept = _opened(path)
@@ -72,7 +74,7 @@ class History:
 
     def _keep(self) -> None:
         """In the file, as soon as that can be. What is shown does not depend on it: a full disk hides no lock."""
-        if self._file is None or not self._unkept:
+        if self._file is None or not self._unkept or (self.trouble and time.monotonic() < self._again):
             return
         try:
             with self._file:
@@ -82,6 +84,7 @@ class History:
             if not self.trouble:
                 _log.warning("the history is not kept in its file for now: %s", error)
             self.trouble = str(error)
+            self._again = time.monotonic() + _PAUSE
             del self._unkept[:-MOST]
         else:
             self._unkept.clear()
@@ -114,6 +117,7 @@ class History:
     def close(self) -> None:
         with self._mutex:
             if self._file is not None:
+                self._again = 0.0
                 self._keep()
                 self._file.close()
                 self._file = None

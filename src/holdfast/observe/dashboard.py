@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from .. import events
+from ..claim import printable
 from ..drivers.dialing import is_local
 from ..drivers.starting import start
 from ..errors import Misuse
@@ -115,7 +116,8 @@ class Dashboard:
         return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
 
     def _post(self, batch: list[Event]) -> None:
-        body = json.dumps({"events": [event._asdict() for event in batch]}).encode()
+        told = [event._replace(owner=printable(event.owner), detail=printable(event.detail)) for event in batch]
+        body = json.dumps({"events": [event._asdict() for event in told]}).encode()
         headers = {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token.plain}"

@@ -23,6 +23,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.trace import Link, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from ..claim import CARRIED
 from ..errors import Misuse
 from ..events import Event, Hook
 from . import Subscribable
@@ -32,7 +33,6 @@ from .naming import LIMIT, template
 SCOPE = "holdfast"
 _NANO = 1_000_000_000
 _PROPAGATOR = TraceContextTextMapPropagator()
-_CARRIED = "traceparent="
 
 
 class OpenTelemetry(Exporter["_Meters"]):
@@ -202,15 +202,15 @@ def _traceparent() -> str:
     """Of the span that is current where the lock is asked for; "" if there is none."""
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier)
-    return f"{_CARRIED}{carrier[_CARRIED[:-1]]}" if carrier else ""
+    return f"{CARRIED}{carrier[CARRIED[:-1]]}" if carrier else ""
 
 
 def _contexts(carried: str) -> list[trace.SpanContext]:
     """Of what stands in notes, which anybody may have written: only what is plainly a context."""
     found = []
     for word in carried.split():
-        if word.startswith(_CARRIED):
-            said = _PROPAGATOR.extract({_CARRIED[:-1]: word[len(_CARRIED) :]})
+        if word.startswith(CARRIED):
+            said = _PROPAGATOR.extract({CARRIED[:-1]: word[len(CARRIED) :]})
             found.append(trace.get_current_span(said).get_span_context())
     return [context for context in found if context.is_valid]
 

@@ -1,7 +1,7 @@
 // All locks; what is off the screen is not drawn.
 import { arrange, el, plain, set } from "./elements.js";
-import { age, badges, lockLink, spark, ttlBar } from "./pieces.js";
-import { keyOf, locks, page, stores, unknown } from "./state.js";
+import { age, badges, lately, lockLink, spark, ttlBar } from "./pieces.js";
+import { keyOf, locks, now, page, stores, unknown } from "./state.js";
 
 const MOST_ROWS = 200;
 const WORST = ["deadlock", "in danger", "starving", "held unusually long"];
@@ -15,7 +15,7 @@ const COLUMNS = [
   { by: "left", head: "Time left", of: (one) => Math.min(...one.holders.map((held) => held.ends), Infinity) },
   { by: "token", head: "Token", of: (one) => (one.holders[0] || { token: 0 }).token, number: true },
   { by: "line", head: "In line", of: (one) => -one.waiters.length, number: true },
-  { by: "lately", head: "Last 10 min", of: (one) => -one.acquired.length },
+  { by: "lately", head: "Last 10 min", of: (one) => -lately(one.acquired, now()).length },
 ];
 
 function wanted() {
@@ -89,5 +89,5 @@ function row(one) {
     cell("Time left", false, ...(held ? [ttlBar(one.store, one.holders.reduce((a, b) => (a.ends < b.ends ? a : b)))] : [])),
     cell("Token", true, ...(held ? [String(held.token)] : [])),
     cell("In line", true, ...(line ? [el("span", {}, `${line}, for `, age(oldest(one.waiters)))] : [])),
-    cell("Last 10 min", false, ...(one.acquired.length ? [spark(one.acquired)] : [])));
+    cell("Last 10 min", false, ...(lately(one.acquired, now()).length ? [spark(one.acquired)] : [])));
 }

@@ -3,6 +3,7 @@ import { ago, el, plain, set, short, svg } from "./elements.js";
 import { now, page, unseen } from "./state.js";
 
 const LONGEST = 160; // letters of a name, where there are many
+const LATELY = 600;
 
 export function age(since) {
   const place = el("span", {});
@@ -32,13 +33,26 @@ export function badges(lock) {
     el("span", { class: `badge ${why === "deadlock" ? "deadlock" : why === "in danger" ? "danger" : ""}` }, why));
 }
 
+export const lately = (times, at) => times.filter((one) => at - one < LATELY);
+
+// Drawn once, and moved to the left as time passes: what is over the edge is not seen, nor counted, any more.
 export function spark(times) {
-  const picture = svg("svg", { width: 90, height: 16, role: "img", "aria-label": `${times.length} acquisitions seen lately` });
-  const at = now();
-  for (const one of times) {
-    const x = 89 - Math.min(89, ((at - one) / 600) * 89);
-    picture.append(svg("line", { x1: x, x2: x, y1: 2, y2: 14, class: "spark" }));
+  const start = now(), wide = 89 / LATELY, marks = svg("g", {});
+  for (const one of lately(times, start)) {
+    const x = 89 - (start - one) * wide;
+    marks.append(svg("line", { x1: x, x2: x, y1: 2, y2: 14, class: "spark" }));
   }
+  const picture = svg("svg", { width: 90, height: 16, role: "img" }, marks);
+  let shift = -1;
+  const move = (at) => {
+    const to = Math.round((at - start) * wide);
+    if (to === shift) return;
+    shift = to;
+    marks.setAttribute("transform", `translate(${-shift} 0)`);
+    picture.setAttribute("aria-label", `${lately(times, at).length} acquisitions seen lately`);
+  };
+  move(start);
+  page.ticks.push(move);
   return picture;
 }
 

@@ -78,10 +78,10 @@ function mark(one, x) {
   if (one.kind === "renewed") return [named(svg("circle", { class: "mark renewed", cx: at, cy: 6, r: 3 }))];
   if (one.kind === "lost") return [...cross(at, 6, named)];
   if (one.kind === "killed") return cross(at, 21, named);
-  if (one.kind === "clock") return [named(words("clock", at + 3, 9, "told"))];
-  if (one.kind === "failover") return [named(words("failed over", at + 3, 9, "told"))];
-  if (one.kind === "down") return [named(words("node down", at + 3, 9, "told"))];
-  if (one.kind === "forget") return [named(words("forgot", at + 3, 9, "told"))];
+  if (one.kind === "clock") return [named(words("clock", at + 8, 9, "told"))];
+  if (one.kind === "failover") return [named(words("failed over", at + 8, 9, "told"))];
+  if (one.kind === "down") return [named(words("node down", at + 8, 9, "told"))];
+  if (one.kind === "forget") return [named(words("forgot", at + 8, 9, "told"))];
   return [];
 }
 
