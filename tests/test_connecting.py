@@ -79,7 +79,7 @@ def test_connections_of_one_name_share_a_space_and_others_do_not() -> None:
         assert c.lock("x").try_acquire() is not None
 
 
-@pytest.mark.parametrize("url", ["", "memory", "://x", "Mem ory://", "1x://"])
+@pytest.mark.parametrize("url", ["", "memories", "://x", "Mem ory://", "1x://"])
 def test_what_is_no_url_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(Misuse, match="is no store's URL: write it like sqlite:///path"):
         holdfast.connect(url)
@@ -101,6 +101,10 @@ def test_what_is_no_url_is_refused_with_an_example(url: str) -> None:
         ("Redis://localhost", "redis://…"),
         ("'redis://localhost'", "redis://…, without quotes or spaces around it"),
         (" redis://localhost\n", "redis://…, without quotes or spaces around it"),
+        ("redis", "redis://localhost"),
+        ("Postgres", "postgresql://localhost"),
+        ("memory", "memory://"),
+        ("localhost", "redis://localhost, with the scheme of the store that it is"),
     ],
 )
 def test_an_address_without_a_scheme_is_answered_with_the_url_that_was_meant(url: str, meant: str) -> None:
