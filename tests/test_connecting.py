@@ -17,6 +17,7 @@ from holdfast.drivers.base import Driver
 from holdfast.secret import redacted
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ports
+from holdfast.testing.conformance.processes import run
 
 
 def test_without_a_url_the_file_is_in_the_users_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,3 +238,23 @@ def test_an_error_about_a_url_does_not_show_its_password() -> None:
     with pytest.raises(Misuse) as refused:
         holdfast.connect("NOT A SCHEME://user:secret@host")
     assert "secret" not in str(refused.value)
+
+
+_PATCHED_LATE = """
+import sys, holdfast
+locks = holdfast.connect(sys.argv[1])
+lease = locks.lock("x").acquire()
+from gevent import monkey
+monkey.patch_all()
+import gevent
+try:
+    gevent.spawn(locks.lock("y").acquire).get()
+except holdfast.Misuse as error:
+    print(error)
+"""
+
+
+def test_gevent_that_comes_when_locks_are_held_already_is_told_to_come_first() -> None:
+    """Before, all greenlets stood still at the first mutex that is waited for."""
+    pytest.importorskip("gevent")
+    assert "patch first, before a lock is taken" in run(_PATCHED_LATE, "memory://late")

@@ -261,13 +261,14 @@ def test_an_argument_that_nobody_knows_is_a_type_error_as_ever(locks: Locks) -> 
 
 def test_an_argument_of_ours_that_another_call_takes_is_told_where_it_goes(locks: Locks) -> None:
     """And never answered with "did you mean 'ttl'?", which is what was written."""
-    for call, word in [
+    wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: holdfast.connect("memory://", timeout=3), "timeout"),  # type: ignore[arg-type]  # what is tested
         (lambda: locks.lock("x", units=2), "units"),  # type: ignore[call-overload]
         (lambda: locks.lock("x").acquire(units=2), "units"),  # type: ignore[arg-type]
         (lambda: locks.once("x", ttl=2), "ttl"),  # type: ignore[call-overload]
         (lambda: locks.all_of("x", label="me"), "label"),  # type: ignore[arg-type]
-    ]:
+    ]
+    for call, word in wrong:
         with pytest.raises(Misuse, match=rf"\(\) takes no `{word}=`; that is for {re.escape(words.OURS[word][0])}"):
             call()
     with pytest.raises(Misuse, match=r"all_of\(\) takes no `blocking=`; here that is `timeout=`"):
@@ -329,12 +330,11 @@ def test_names_in_a_list_are_told_how_to_be_given(locks: Locks) -> None:
         locks.all_of(["a", "b"])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "made", [lambda: holdfast.Lock("x"), lambda: aio.Lock("x", 10), lambda: holdfast.Semaphore("x", 4)]
-)  # type: ignore[arg-type]
-def test_a_class_that_is_called_says_what_makes_its_objects(made: Callable[[], Any]) -> None:
+@pytest.mark.parametrize(("kind", "arguments"), [("Lock", ("x",)), ("Lock", ("x", 10)), ("Semaphore", ("x", 4))])
+@pytest.mark.parametrize("there", [sync, aio])
+def test_a_class_that_is_called_says_what_makes_its_objects(there: Any, kind: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(Misuse, match=r"`locks = holdfast\.connect\(\)`, then `locks\."):
-        made()
+        getattr(there, kind)(*arguments)
 
 
 def test_what_is_asked_of_a_lease_that_was_not_awaited_says_so() -> None:

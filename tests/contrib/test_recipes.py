@@ -95,7 +95,7 @@ def test_an_actor_of_dramatiq_waits_for_as_long_as_it_takes(redis: Redis, module
     for error, dropped in [(Retry("taken", delay=1000), False), (ValueError("a failure of its own"), True)]:
         message = MessageProxy(jobs.report.message(1))
         message.options["retries"] = 25
-        retries.after_process_message(broker, message, exception=error)
+        retries.after_process_message(broker, message, exception=error)  # type: ignore[no-untyped-call]
         assert message.failed is dropped
     broker.flush_all()
     broker.close()
