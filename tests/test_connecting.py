@@ -6,6 +6,8 @@ import asyncio
 import importlib.metadata
 import os
 import pwd
+import subprocess
+import sys
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -79,7 +81,7 @@ def test_connections_of_one_name_share_a_space_and_others_do_not() -> None:
         assert c.lock("x").try_acquire() is not None
 
 
-@pytest.mark.parametrize("url", ["", "memory", "://x", "Mem ory://", "1x://"])
+@pytest.mark.parametrize("url", ["", "memories", "://x", "Mem ory://", "1x://"])
 def test_what_is_no_url_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(Misuse, match="is no store's URL: write it like sqlite:///path"):
         holdfast.connect(url)
@@ -101,6 +103,10 @@ def test_what_is_no_url_is_refused_with_an_example(url: str) -> None:
         ("Redis://localhost", "redis://…"),
         ("'redis://localhost'", "redis://…, without quotes or spaces around it"),
         (" redis://localhost\n", "redis://…, without quotes or spaces around it"),
+        ("redis", "redis://localhost"),
+        ("Postgres", "postgresql://localhost"),
+        ("memory", "memory://"),
+        ("localhost", "redis://localhost, with the scheme of the store that it is"),
     ],
 )
 def test_an_address_without_a_scheme_is_answered_with_the_url_that_was_meant(url: str, meant: str) -> None:
@@ -233,3 +239,26 @@ def test_an_error_about_a_url_does_not_show_its_password() -> None:
     with pytest.raises(Misuse) as refused:
         holdfast.connect("NOT A SCHEME://user:secret@host")
     assert "secret" not in str(refused.value)
+
+
+_PATCHED_LATE = """
+import holdfast
+locks = holdfast.connect("memory://late")
+lease = locks.lock("x").acquire()
+from gevent import monkey
+monkey.patch_all()
+import gevent
+try:
+    gevent.spawn(locks.lock("y").acquire).get()
+except holdfast.Misuse as error:
+    print(error)
+"""
+
+
+def test_gevent_that_comes_when_locks_are_held_already_is_told_to_come_first() -> None:
+    """Before, all greenlets stood still at the first mutex that is waited for."""
+    pytest.importorskip("gevent")
+    done = subprocess.run(
+        [sys.executable, "-c", _PATCHED_LATE], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "patch first, before a lock is taken" in done.stdout, done.stderr  # where gevent complains of threads, too

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import Lease, Locks, Misuse, NotAcquired, aio
+from holdfast import Lease, Locks, Misuse, NotAcquired, aio, sync, words
 from holdfast.decorating import Unnameable
 from holdfast.testing.manual import Manual, connect
 
@@ -254,6 +257,84 @@ def test_an_argument_that_nobody_knows_is_a_type_error_as_ever(locks: Locks) -> 
         locks.lock("x", nonsense=5)  # type: ignore[call-overload]  # what is tested
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'tll': did you mean 'ttl'\?"):
         locks.lock("x", tll=5)  # type: ignore[call-overload]  # what is tested
+
+
+def test_an_argument_of_ours_that_another_call_takes_is_told_where_it_goes(locks: Locks) -> None:
+    """And never answered with "did you mean 'ttl'?", which is what was written."""
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: holdfast.connect("memory://", timeout=3), "timeout"),  # type: ignore[arg-type]  # what is tested
+        (lambda: locks.lock("x", units=2), "units"),  # type: ignore[call-overload]
+        (lambda: locks.lock("x").acquire(units=2), "units"),  # type: ignore[arg-type]
+        (lambda: locks.once("x", ttl=2), "ttl"),  # type: ignore[call-overload]
+        (lambda: locks.all_of("x", label="me"), "label"),  # type: ignore[arg-type]
+    ]
+    for call, word in wrong:
+        with pytest.raises(Misuse, match=rf"\(\) takes no `{word}=`; that is for {re.escape(words.OURS[word][0])}"):
+            call()
+    with pytest.raises(Misuse, match=r"all_of\(\) takes no `blocking=`; here that is `timeout=`"):
+        locks.all_of("x", blocking=False)  # type: ignore[arg-type]
+    with pytest.raises(Misuse, match=r"election\(\) takes no `expire=`; here that is `ttl=`"):
+        locks.election("x", expire=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"argument 'at_lest'$"):  # which lock() does not take in any spelling
+        locks.lock("x", at_lest=5)  # type: ignore[call-overload]
+
+
+def test_what_is_said_of_our_arguments_is_what_the_calls_take() -> None:
+    calls = {
+        f"{one}()": getattr(sync.Locks, one) for one in ("lock", "semaphore", "rwlock", "all_of", "election", "once")
+    }
+    calls |= {"connect()": holdfast.connect, "acquire()": sync.Lock.acquire}
+    calls |= {"acquire() of a semaphore": sync.Semaphore.acquire}
+    told = {(word, call) for word, some in words.OURS.items() for call in some}
+    taken = {
+        (parameter, call)
+        for call, function in calls.items()
+        for parameter in inspect.signature(function).parameters
+        if parameter not in {"self", "name", "names", "url", "foreign"}
+    }
+    assert told == taken - {("timeout", "acquire() of a semaphore"), ("cancel", "acquire() of a semaphore")}
+
+
+@pytest.mark.parametrize(
+    ("ask", "hint"),
+    [
+        (lambda _: holdfast.lock("x"), r"locks\.lock\("),
+        (lambda locks: locks.acquire("x"), r"locks\.lock\(name\)"),
+        (lambda locks: locks.rwlock("x").acquire(), r"rwlock\.read\(\)"),
+        (lambda locks: locks.election("x").acquire(), r"election\.lead\(\)"),
+    ],
+)
+def test_what_is_looked_for_in_the_wrong_place_is_told_where_it_is(
+    locks: Locks, ask: Callable[[Any], Any], hint: str
+) -> None:
+    with pytest.raises(AttributeError, match=hint) as found:
+        ask(locks)
+    assert "Did you mean" not in "".join(traceback.format_exception(found.value))
+
+
+@pytest.mark.parametrize("there", [holdfast.connect, aio.connect])
+def test_what_has_sides_is_not_entered_itself(there: Callable[[str], Any]) -> None:
+    opened = there("memory://sides")
+    for thing, hint in [
+        (opened.rwlock("x"), r"enter `rwlock\.read\(\)`"),
+        (opened.election("x"), r"enter `election\.lead"),
+    ]:
+        assert not hasattr(thing, "__enter__")
+        assert not hasattr(thing, "__aenter__")
+        with pytest.raises(TypeError, match=hint), thing:
+            pass
+
+
+def test_names_in_a_list_are_told_how_to_be_given(locks: Locks) -> None:
+    with pytest.raises(Misuse, match=r"all_of\(\*names\)"):
+        locks.all_of(["a", "b"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("kind", "arguments"), [("Lock", ("x",)), ("Lock", ("x", 10)), ("Semaphore", ("x", 4))])
+@pytest.mark.parametrize("there", [sync, aio])
+def test_a_class_that_is_called_says_what_makes_its_objects(there: Any, kind: str, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(Misuse, match=r"`locks = holdfast\.connect\(\)`, then `locks\."):
+        getattr(there, kind)(*arguments)
 
 
 def test_what_is_asked_of_a_lease_that_was_not_awaited_says_so() -> None:

@@ -99,6 +99,8 @@ __all__ = [
 # What only `holdfast.lockfree` raises, and exports: found here too, but not part of what a lock does.
 _LOCKFREE = ("Conflict", "GaveUp", "InFlight", "KeyReused", "MailboxFull", "Missing", "NotOwner", "Unstorable")
 
+_OF_A_CONNECTION = ("lock", "semaphore", "rwlock", "all_of", "once", "election", "inspect", "names", "force_release")
+
 
 def __getattr__(name: str) -> Any:
     if name == "aio":  # late: importing asyncio takes longer than all the rest
@@ -109,4 +111,12 @@ def __getattr__(name: str) -> Any:
         from . import errors
 
         return getattr(errors, name)
+    if name in _OF_A_CONNECTION:
+        import sys
+
+        # `obj` without a name: else Python would add that one may have meant the class of (almost) that name.
+        raise AttributeError(
+            f"module 'holdfast' has no attribute {name!r}: `locks = holdfast.connect()`, then `locks.{name}(…)`",
+            obj=sys.modules[__name__],
+        )
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -218,6 +218,7 @@ _OTHER_WORDS = {
     "pg": "postgresql",
     "pgsql": "postgresql",
     "file": "sqlite",
+    "postgres": "postgresql",
 }
 
 
@@ -250,4 +251,9 @@ def _meant(url: str) -> str:
     if mistyped and (scheme := mistyped[1].lower()) in BUILT_IN:  # nothing of the rest is shown: it may be a password
         without = ", without quotes or spaces around it" if bare != url else ""
         return f"{scheme}://…{without}"
+    word = bare.lower()
+    if word == "localhost":
+        return "redis://localhost, with the scheme of the store that it is"
+    if (scheme := _OTHER_WORDS.get(word, word)) in BUILT_IN and scheme not in ("sqlite", "unix"):
+        return "memory://" if scheme == "memory" else f"{scheme}://localhost"
     return "sqlite:///path/to/file or memory://"

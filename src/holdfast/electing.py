@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from weakref import ref
 
-from . import events
+from . import events, words
 from .asking import Ask, GiveUp
 from .claim import Snapshot, valid_timeout
 from .engine import Engine
 from .errors import Unavailable
 from .lease import LOST, Lease
+from .scope import Other
 from .waiting import PATIENCE
 
 _LONGEST_PAUSE = 30.0  # seconds, between two tries to lead
@@ -85,6 +86,12 @@ class Office(Generic[L]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}{', led from here' if self._terms.held() else ''}>"
+
+    if not TYPE_CHECKING:
+        __enter__ = __aenter__ = Other("is no lock: enter `election.lead()`")
+
+        def __getattr__(self, attribute: str) -> Any:
+            raise words.missing(self, attribute)
 
 
 def leader_of(snapshot: Snapshot) -> Leader | None:

@@ -46,6 +46,7 @@ class Engine:
         self.label = label
         self.where = store.traits.system  # as people know it
         self.mutex = threading.Lock()
+        self._kind_of_mutex = threading.Lock  # when we connected; gevent may replace it later
         self.closed = False
         self.exiting = False  # closed, because the process ends
         self._start()
@@ -73,15 +74,34 @@ class Engine:
         self.lending.forked()
         for lease in (*self.renewer._all(), *self.mine.leases()):
             lease._end(LOST, "it belongs to the process that this one was forked from")
-        self.mutex = threading.Lock()
         self.store.forked()
+        self._made_anew()
+
+    def _made_anew(self) -> None:
+        self.mutex = threading.Lock()
         self._start()
+
+    def _begin_anew(self) -> None:
+        """gevent's monkey_patch() came after we connected, as in a worker of gunicorn that was preloaded.
+
+        A mutex from before it stops all greenlets, and not only the one that waits for it: so all of ours are made again.
+        """
+        if self._under_way or self.renewer.leases() or self.leaving._owed or self.leaving._under_way:
+            raise Misuse(
+                "gevent's monkey_patch() came after this connection had begun to work: patch first, before a lock is taken"
+            )
+        self._kind_of_mutex = threading.Lock
+        if self.store.traits.scope != "process":  # where others are in there, too
+            self.store.forked()
+        self._made_anew()
 
     def owner(self) -> str:
         who = self.driver.whoami()
         known = self._owners.get(who)  # the same threads and tasks usually ask again
         if known is not None:
             return known
+        if threading.Lock is not self._kind_of_mutex:
+            self._begin_anew()
         me = self._whereabouts + who
         if self.label:
             me = f"{me}/{self.label}"

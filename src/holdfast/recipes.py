@@ -27,7 +27,7 @@ from .engine import Engine
 from .errors import LeaseLost, Misuse, NotAcquired, Unsupported
 from .lease import LOST, RELEASED, Enterable, Lease
 from .lending import wanted_of
-from .scope import Scope, Scopes
+from .scope import Other, Scope, Scopes
 from .waitfor import WaitGraph
 
 DEFAULT_TTL = 30.0
@@ -102,7 +102,10 @@ def rwlock_asks(name: str, ttl: float, fair: bool, renew: bool) -> tuple[Ask, As
 
 def all_of_asks(names: Iterable[str], ttl: float, fair: bool, renew: bool) -> tuple[Ask, ...]:
     """In sorted order, which is what keeps two of them from deadlocking. A name given twice is one lock."""
-    wanted = sorted({valid_name(name) for name in names})
+    given = list(names)
+    if len(given) == 1 and isinstance(given[0], list | tuple | set | frozenset):
+        raise Misuse("all_of takes the names one by one: all_of(*names)")
+    wanted = sorted({valid_name(name) for name in given})
     if not wanted:
         raise Misuse("all_of takes at least one name")
     return tuple(lock_ask(name, ttl, fair, reentrant=False, renew=renew) for name in wanted)
@@ -141,13 +144,15 @@ class Guard(Generic[L]):
     def __init__(
         self,
         engine: Engine,
-        ask: Ask,
+        ask: Ask | None = None,
         timeout: float | None = None,
         key: Key | None = None,
         instead: Instead | None = None,
         *,
         takes: bool = True,
     ) -> None:
+        if type(ask) is not Ask:  # somebody has called the class
+            raise Misuse(words.made_by_connect(type(self).__name__))
         self._engine = engine
         self._ask = ask
         self._timeout = None if timeout is None else valid_timeout(timeout)
@@ -342,6 +347,12 @@ class RWLock(Generic[G]):
 
     def __repr__(self) -> str:
         return f"<RWLock {self.name!r}>"
+
+    if not TYPE_CHECKING:
+        __enter__ = __aenter__ = Other("has two sides: enter `rwlock.read()` or `rwlock.write()`")
+
+        def __getattr__(self, attribute: str) -> Any:
+            raise words.missing(self, attribute)
 
 
 class Several:

@@ -473,6 +473,11 @@ class Locks(Exits):
     def __repr__(self) -> str:
         return f"<Locks {self._engine.where}{', closed' if self._engine.closed else ''}>"
 
+    if not TYPE_CHECKING:  # a type checker shall go on saying that there is no such attribute
+
+        def __getattr__(self, attribute: str) -> Any:
+            raise words.missing(self, attribute)
+
     # ---- recipes
 
     @overload
@@ -631,6 +636,7 @@ class Locks(Exits):
         timeout: float | None = None,
         fair: bool = True,
         renew: bool = True,
+        **foreign: Never,
     ) -> AllOf:
         """Several locks at once, all or nothing, in one order for everybody: two of these cannot deadlock.
 
@@ -643,9 +649,11 @@ class Locks(Exits):
         >>> with locks.all_of("bob", "alice", timeout=5) as leases:
         ...     leases["alice"].check()
         """
+        if foreign:
+            words.refuse("all_of()", foreign)
         return AllOf(self._engine, recipes.all_of_asks(names, ttl, fair, renew), timeout)
 
-    def election(self, name: str, *, address: str = "", ttl: float = DEFAULT_TTL) -> Election:
+    def election(self, name: str, *, address: str = "", ttl: float = DEFAULT_TTL, **foreign: Never) -> Election:
         """One leader at a time.
 
         `name`: of what is led; any text of up to 512 bytes.
@@ -656,6 +664,8 @@ class Locks(Exits):
         >>> with election.lead() as lease:
         ...     lease.check()
         """
+        if foreign:
+            words.refuse("election()", foreign)
         return Election(self._engine, recipes.election_ask(name, address, ttl))
 
     @overload

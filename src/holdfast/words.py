@@ -47,10 +47,29 @@ ARGUMENTS = {
     "namespace": "`prefix` in the URL, where the store has one",
 }
 
-_OURS = (
-    *("ttl", "timeout", "key", "fair", "reentrant", "renew", "keep", "confirm", "otherwise", "at_least", "at_most"),
-    *("capacity", "units", "cancel", "label", "check", "observe", "also", "address"),
-)
+# Ours, and which call takes them: who gives one to another call is told where it goes.
+_LOCKS = ("lock()", "semaphore()", "rwlock()")
+OURS = {
+    "ttl": (*_LOCKS, "all_of()", "election()"),
+    "timeout": (*_LOCKS, "all_of()", "acquire()"),
+    "fair": (*_LOCKS, "all_of()"),
+    "renew": (*_LOCKS, "all_of()"),
+    "otherwise": (*_LOCKS, "once()"),
+    "key": ("lock()", "once()"),
+    "reentrant": ("lock()",),
+    "keep": ("lock()",),
+    "confirm": ("lock()",),
+    "at_least": ("once()",),
+    "at_most": ("once()",),
+    "capacity": ("semaphore()",),
+    "address": ("election()",),
+    "cancel": ("acquire()",),
+    "units": ("acquire() of a semaphore",),
+    "label": ("connect()",),
+    "check": ("connect()",),
+    "observe": ("connect()",),
+    "also": ("connect()",),
+}
 
 ATTRIBUTES = {
     "release": "the lease is released: `lease = lock.acquire()`, then `lease.release()`; or use `with`",
@@ -65,19 +84,32 @@ ATTRIBUTES = {
     "force_release": "`locks.force_release(name, token=…)` evicts the holder that you looked at",
 }
 
+# What is looked for in the wrong place, by the class in which it is.
+_READ_OR_WRITE = "it has two sides: `rwlock.read()` and `rwlock.write()` are locks"
+_LEAD = "`with election.lead() as lease:` is entered as the leader"
+_FIRST = "a connection has the locks, and `locks.lock(name)` is one: `with locks.lock(name) as lease:`"
+ELSEWHERE = {
+    "RWLock": dict.fromkeys(("acquire", "try_acquire", "release", "lock"), _READ_OR_WRITE),
+    "Election": dict.fromkeys(("acquire", "try_acquire", "release", "campaign", "is_leader"), _LEAD),
+    "Locks": dict.fromkeys(("acquire", "try_acquire", "release", "get_lock", "create_lock", "Lock", "mutex"), _FIRST),
+}
+
 
 def refuse(call: str, foreign: Mapping[str, object]) -> None:
     """Nobody knows this argument here."""
     for word in foreign:
         if word in ARGUMENTS:
             raise Misuse(f"{call} takes no `{word}=`; here that is {ARGUMENTS[word]}")
-        raise TypeError(f"{call} got an unexpected keyword argument {word!r}{_near(word)}")
+        if word in OURS:
+            raise Misuse(f"{call} takes no `{word}=`; that is for {', '.join(OURS[word])}")
+        raise TypeError(f"{call} got an unexpected keyword argument {word!r}{_near(call, word)}")
 
 
-def _near(word: str) -> str:
+def _near(call: str, word: str) -> str:
     from difflib import get_close_matches  # only for whoever has mistyped it
 
-    near = get_close_matches(word, _OURS, 1, 0.6)
+    taken = [one for one, calls in OURS.items() if any(each.startswith(call) for each in calls)]
+    near = get_close_matches(word, taken, 1, 0.6)
     return f": did you mean {near[0]!r}?" if near else ""
 
 
@@ -91,9 +123,18 @@ def not_awaited(of: object, attribute: str) -> AttributeError:
 
 
 def missing(of: object, attribute: str) -> AttributeError:
-    """The same for what is asked of a lock, and is the lease's here."""
-    hint = ATTRIBUTES.get(attribute)
+    """The same for what is asked of a lock, and is the lease's here; or of what has locks, and is none."""
     kind = type(of).__name__
+    hint = ELSEWHERE.get(kind, ATTRIBUTES).get(attribute)
     return AttributeError(
         f"{kind!r} object has no attribute {attribute!r}" + (f"; {hint}" if hint else ""), name=attribute, obj=of
     )
+
+
+_MADE_BY = {"LockOr": "lock", "RWLock": "rwlock", "Semaphore": "semaphore"}
+
+
+def made_by_connect(kind: str) -> str:
+    """What is said to who calls a class that is only to be named in annotations."""
+    call = f"locks.{_MADE_BY.get(kind, 'lock')}(…)"
+    return f"{kind} is what {call} returns, and is not called: `locks = holdfast.connect()`, then `{call}`"

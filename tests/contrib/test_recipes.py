@@ -80,3 +80,22 @@ def test_an_actor_of_dramatiq_is_tried_again_when_the_other_has_ended(redis: Red
     worker.stop()
     broker.close()
     assert jobs.runs == [1]
+
+
+def test_an_actor_of_dramatiq_waits_for_as_long_as_it_takes(redis: Redis, module: Write) -> None:
+    """Dramatiq counts every wait as a retry, and drops a message after twenty."""
+    import dramatiq
+    from dramatiq.broker import MessageProxy
+    from dramatiq.errors import Retry
+    from dramatiq.middleware import Retries
+
+    jobs = module("jobs_for_dramatiq")
+    broker = dramatiq.get_broker()
+    (retries,) = [one for one in broker.middleware if isinstance(one, Retries)]
+    for error, dropped in [(Retry("taken", delay=1000), False), (ValueError("a failure of its own"), True)]:
+        message = MessageProxy(jobs.report.message(1))
+        message.options["retries"] = 25
+        retries.after_process_message(broker, message, exception=error)  # type: ignore[no-untyped-call]
+        assert message.failed is dropped
+    broker.flush_all()
+    broker.close()

@@ -34,4 +34,9 @@ class BySelect:
         return list(found.items())
 
 
-poll: Any = getattr(select, "poll", BySelect)
+if hasattr(select, "poll"):
+
+    def poll() -> Any:
+        return select.poll()  # looked up now: gevent may have replaced it since this file was imported
+else:
+    poll = BySelect

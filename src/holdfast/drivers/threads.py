@@ -111,7 +111,8 @@ class Threads(Clocks):
 
         return await connect(address, tls, deadline, ThreadBell())
 
-    mutex = staticmethod(threading.Lock)
+    def mutex(self) -> contextlib.AbstractContextManager[object]:
+        return threading.Lock()  # looked up now: gevent may have replaced it since this file was imported
 
     def spawn(self, main: Main, name: str, needed: Callable[[], bool] = never) -> None:
         start(partial(_run, main, needed), name)

@@ -31,6 +31,9 @@ from ...security.test_secrets import chain, everything_told
         ("kazoo+zookeeper://localhost?ca=x.pem", "zookeepers://"),
         ("shedlock+postgresql://localhost/x?schema=mine", "schema is an option of the store"),
         ("nonsense+redis://localhost", "no store is known"),
+        ("redispy+redis://localhost", r"did you mean redis-py\+redis://…\?"),
+        ("redis-py://localhost", r"did you mean redis-py\+redis://…\?"),
+        ("shedlock://localhost", r"did you mean shedlock\+postgresql://…\?"),
         (7, "must be a str"),
     ],
 )

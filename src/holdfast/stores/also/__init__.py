@@ -30,6 +30,7 @@ def open_old(url: Secret, driver: Driver) -> Old | None:
     scheme, _, rest = url.plain.partition("://")
     whose, plus, scheme = scheme.partition("+")
     if not plus or whose not in FORMATS:
+        _not_meant(whose, scheme)
         return None
     module, schemes = FORMATS[whose]
     if scheme not in schemes:
@@ -44,3 +45,14 @@ def open_old(url: Secret, driver: Driver) -> Old | None:
         whose, f"{scheme}://{place}" + ("?" + "&".join(options) if options else ""), names, driver
     )
     return opened
+
+
+def _not_meant(whose: str, scheme: str) -> None:
+    """Somebody wrote a format nearly right; everything else is another store's URL, and is judged as that."""
+    from difflib import get_close_matches  # late: few mistype
+
+    # So near that `redis`, which is a store, is not `redis-py`.
+    if near := get_close_matches(whose, FORMATS, 1, 0.8):
+        raise Misuse(
+            f"also={whose}{'+' if scheme else ''}{scheme}://…: did you mean {near[0]}+{scheme or FORMATS[near[0]][1][0]}://…?"
+        )

@@ -32,6 +32,18 @@ from gevent import monkey
 monkey.patch_all()
 import gevent, sys, holdfast
 locks, others = holdfast.connect(sys.argv[1]), holdfast.connect(sys.argv[1])
+"""
+# The application was loaded before, as by `gunicorn -k gevent --preload`, and the worker was forked.
+_GEVENT_LATE = """
+import os, sys, holdfast
+locks, others = holdfast.connect(sys.argv[1]), holdfast.connect(sys.argv[1])
+if child := os.fork():
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+from gevent import monkey
+monkey.patch_all()
+import gevent
+"""
+_TURNS = """
 order = []
 def turn(who, locks):
     with locks.lock("x", ttl=30).acquire(timeout=20) as lease:
@@ -412,7 +424,14 @@ class Loops:
     def test_greenlets_take_turns(self, world: World) -> None:
         if world.asynchronous:
             return  # gevent brings its own
-        assert run(_GEVENT, world.url) == "fine"
+        assert run(_GEVENT + _TURNS, world.url) == "fine"
+        world.until_nothing_is_left()
+
+    @pytest.mark.skipif(not find_spec("gevent"), reason="gevent is not installed")
+    def test_greenlets_take_turns_though_the_application_was_loaded_before(self, world: World) -> None:
+        if world.asynchronous:
+            return
+        assert run(_GEVENT_LATE + _TURNS, world.url) == "fine"
         world.until_nothing_is_left()
 
 
