@@ -30,6 +30,12 @@ MUTANTS = [
         "tests/security/test_least_privilege.py"
         "::test_a_neighbour_who_hangs_a_key_on_an_idle_lease_of_etcd_shuts_nobody_out",
     ),
+    Mutant(
+        "a client under Sentinels is one of localhost",
+        "compat/redis_py.py",
+        (('if hasattr(pool, "sentinel_manager") or not', "if not"), ("_is_redis_pys_own(pool):", "True:")),
+        "tests/compat/test_redis_py.py::test_a_client_under_sentinels_is_not_taken_for_one_of_localhost",
+    ),
     Mutant("a ? in a password is not noticed", "secret.py", (('if "@" in query:', "if False:"),), URLS),
     Mutant("a host that is none is not noticed", "secret.py", (("if not all(_HOST", "if False and all(_HOST"),), URLS),
     Mutant(
