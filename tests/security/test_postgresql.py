@@ -78,6 +78,7 @@ def test_what_the_environment_requires_of_the_server_is_not_weakened(
     assert not any(got)
 
 
+@pytest.mark.skipif(psycopg.pq.version() < 160000, reason="an older libpq cannot be told")
 def test_it_says_what_to_do_instead() -> None:
     with rogue([]) as port:
         url = f"postgresql://u:hunter2@127.0.0.1:{port}/db"
