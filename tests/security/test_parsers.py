@@ -298,6 +298,18 @@ def test_a_number_without_end_in_headers_is_the_end_of_the_connection_at_once(bl
     assert time.process_time() - began < 0.2
 
 
+def test_whatever_the_reader_of_headers_raises_is_the_end_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("Exceeds the limit (4300 digits) for integer string conversion")
+
+    monkeypatch.setattr(hpack.Decoder, "decode", fails)
+    channel = Channel("liar:1", tls=False)
+    channel.call(b"/etcdserverpb.Lease/LeaseGrant", b"x", ())
+    headers_ = frames.HeadersFrame(1, b"\x88", flags=["END_HEADERS"])
+    with pytest.raises(ChannelError, match="headers that cannot be read"):
+        channel.feed(frames.SettingsFrame(0).serialize() + headers_.serialize())
+
+
 # ---- ZooKeeper: what the names of nodes say
 
 children = st.lists(
