@@ -54,6 +54,19 @@ MUTANTS = [
         (("(HPACKError, ValueError)", "HPACKError"),),
         "tests/security/test_parsers.py::test_whatever_the_reader_of_headers_raises_is_the_end_of_the_connection",
     ),
+    *(
+        Mutant(
+            f"PostgreSQL looks for {what} wherever it is told to",
+            "stores/postgresql/statements.sql",
+            ((right, wrong),),
+            PG + "test_behind_a_pooler_too_nothing_is_named_that_others_may_have_made",
+        )
+        for what, right, wrong in (
+            ("*", "OPERATOR(pg_catalog.*) 1000000.0)::bigint,\n", "* 1000000)::bigint,\n"),
+            ("substr", "(pg_catalog.substr(", "(substr("),
+            ("bytea", "''::pg_catalog.bytea", "''::bytea"),
+        )
+    ),
     Mutant("a ? in a password is not noticed", "secret.py", (('if "@" in query:', "if False:"),), URLS),
     Mutant("a host that is none is not noticed", "secret.py", (("if not all(_HOST", "if False and all(_HOST"),), URLS),
     Mutant(
