@@ -203,6 +203,7 @@ def test_behind_a_pooler_too_nothing_is_named_that_others_may_have_made() -> Non
                 assert locks.inspect("a").holders
                 with pytest.raises(holdfast.NotAcquired):
                     locks.lock("a").acquire(timeout=0.1)
+            assert any(one.text.startswith("PostgreSQL ") for one in examine(url))
             assert admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = 'app'").fetchone() == (False,), url
 
 
