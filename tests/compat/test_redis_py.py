@@ -166,6 +166,20 @@ def test_what_it_trusts_is_not_passed_over(setting: str) -> None:
         _url_of(pool)
 
 
+@pytest.mark.parametrize("settings", [{}, {"ssl": True}, {"password": "pw"}])
+def test_a_client_under_sentinels_is_not_taken_for_one_of_localhost(settings: dict[str, Any]) -> None:
+    """It was: with its password, and with locks that nobody else has."""
+    client = redis.Sentinel([("h", 1)]).master_for("service", **settings)
+    with pytest.raises(Misuse, match=r"redis\+sentinel://"):
+        Lock(client, "x")
+
+
+def test_nor_is_one_whose_own_connection_finds_the_host() -> None:
+    with pytest.raises(Misuse, match="on which host"):
+        _url_of(redis.ConnectionPool(connection_class=Ours, password="pw"))
+    assert _url_of(redis.ConnectionPool()) == "redis://localhost:6379/0"
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
     with servers.start("redis") as running:

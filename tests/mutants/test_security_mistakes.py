@@ -30,6 +30,43 @@ MUTANTS = [
         "tests/security/test_least_privilege.py"
         "::test_a_neighbour_who_hangs_a_key_on_an_idle_lease_of_etcd_shuts_nobody_out",
     ),
+    Mutant(
+        "a client under Sentinels is one of localhost",
+        "compat/redis_py.py",
+        (('if hasattr(pool, "sentinel_manager") or not', "if not"), ("_is_redis_pys_own(pool):", "True:")),
+        "tests/compat/test_redis_py.py::test_a_client_under_sentinels_is_not_taken_for_one_of_localhost",
+    ),
+    Mutant(
+        "a Redis that repeats our login is cited",
+        "stores/redis/replies.py",
+        (("_REPEATED.split(str(reply), maxsplit=1)[0]", "str(reply)"), ("str(reply).replace(password, HIDDEN)", "str(reply)")),
+        SECRETS + "test_a_redis_that_repeats_our_login_is_not_cited",
+    ),
+    Mutant(
+        "what cannot be read again is written",
+        "lockfree/coding.py",
+        (("if self._encode is to_json and is_too_deep(text):", "if False:"),),
+        "tests/lockfree/test_coding.py::test_what_a_reader_elsewhere_might_not_manage_is_not_written",
+    ),
+    Mutant(
+        "a number without end in headers is an error of Python's",
+        "stores/etcd/headers.py",
+        (("(HPACKError, ValueError)", "HPACKError"),),
+        "tests/security/test_parsers.py::test_whatever_the_reader_of_headers_raises_is_the_end_of_the_connection",
+    ),
+    *(
+        Mutant(
+            f"PostgreSQL looks for {what} wherever it is told to",
+            "stores/postgresql/statements.sql",
+            ((right, wrong),),
+            PG + "test_behind_a_pooler_too_nothing_is_named_that_others_may_have_made",
+        )
+        for what, right, wrong in (
+            ("*", "OPERATOR(pg_catalog.*) 1000000.0)::bigint,\n", "* 1000000)::bigint,\n"),
+            ("substr", "(pg_catalog.substr(", "(substr("),
+            ("bytea", "''::pg_catalog.bytea", "''::bytea"),
+        )
+    ),
     Mutant("a ? in a password is not noticed", "secret.py", (('if "@" in query:', "if False:"),), URLS),
     Mutant("a host that is none is not noticed", "secret.py", (("if not all(_HOST", "if False and all(_HOST"),), URLS),
     Mutant(

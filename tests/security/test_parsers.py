@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import zlib
 from itertools import pairwise
 from typing import Any
@@ -281,6 +282,32 @@ def test_http2_is_understood_or_the_connection_is_over(said: list[bytes]) -> Non
             channel.outgoing()
     except ChannelError:
         return
+
+
+@pytest.mark.parametrize("block", [b"\xff" * 60000, b"\x00\x7f" + b"\xff" * 60000, b"\x3f" + b"\xff" * 60000])
+def test_a_number_without_end_in_headers_is_the_end_of_the_connection_at_once(block: bytes) -> None:
+    """Of each of its bytes a longer number was made, and at last a ValueError of Python's, about saying it."""
+    channel = Channel("liar:1", tls=False)
+    channel.call(b"/etcdserverpb.Lease/LeaseGrant", b"x", ())
+    parts = [frames.HeadersFrame(1, block[:16000])]
+    parts += [frames.ContinuationFrame(1, block[at : at + 16000]) for at in range(16000, len(block), 16000)]
+    parts[-1].flags.add("END_HEADERS")
+    began = time.process_time()
+    with pytest.raises(ChannelError, match="headers that cannot be read"):
+        channel.feed(b"".join(one.serialize() for one in (frames.SettingsFrame(0), *parts)))
+    assert time.process_time() - began < 0.2
+
+
+def test_whatever_the_reader_of_headers_raises_is_the_end_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("Exceeds the limit (4300 digits) for integer string conversion")
+
+    monkeypatch.setattr(hpack.Decoder, "decode", fails)
+    channel = Channel("liar:1", tls=False)
+    channel.call(b"/etcdserverpb.Lease/LeaseGrant", b"x", ())
+    headers_ = frames.HeadersFrame(1, b"\x88", flags=["END_HEADERS"])
+    with pytest.raises(ChannelError, match="headers that cannot be read"):
+        channel.feed(frames.SettingsFrame(0).serialize() + headers_.serialize())
 
 
 # ---- ZooKeeper: what the names of nodes say

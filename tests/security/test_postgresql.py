@@ -78,6 +78,7 @@ def test_what_the_environment_requires_of_the_server_is_not_weakened(
     assert not any(got)
 
 
+@pytest.mark.skipif(psycopg.pq.version() < 160000, reason="an older libpq cannot be told")
 def test_it_says_what_to_do_instead() -> None:
     with rogue([]) as port:
         url = f"postgresql://u:hunter2@127.0.0.1:{port}/db"
@@ -144,6 +145,66 @@ def test_a_superuser_creates_the_schema_of_nothing_that_the_owner_of_the_databas
             locks.lock("a").acquire(timeout=0).release()
             locks.inspect("a")
         assert admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = 'app'").fetchone() == (False,)
+
+
+OPERATORS = [
+    ("*", "numeric", "integer"), ("*", "numeric", "numeric"), ("&", "integer", "integer"), ("|", "bigint", "bigint"),
+    ("<<", "bigint", "integer"), ("+", "bigint", "bigint"), ("=", "integer", "bigint"), ("=", "smallint", "integer"),
+    *((sign, "bigint", "integer") for sign in ("=", "<>", "<", ">")),
+    *((sign, kind, kind) for kind in ("bytea", "bigint", "integer", "oid", "name", "text", "boolean")
+      for sign in ("=", "<>", "<", ">", ">=")),
+]  # fmt: skip
+FUNCTIONS = [
+    "clock_timestamp() RETURNS timestamptz",
+    "octet_length(bytea) RETURNS integer",
+    "substr(bytea, integer, integer) RETURNS bytea",
+    "current_database() RETURNS name",
+    "pg_cancel_backend(integer) RETURNS boolean",
+]
+VIEWS = ["pg_locks", "pg_stat_activity", "pg_database"]
+
+
+def spring(app: psycopg.Connection[Any]) -> None:
+    """Whatever holdfast may name, and not in full, makes `app` a superuser if one comes upon it."""
+    made = (
+        " LANGUAGE plpgsql AS $$ BEGIN BEGIN EXECUTE 'ALTER ROLE app SUPERUSER'; EXCEPTION WHEN OTHERS THEN NULL; END; "
+        "RETURN NULL; END $$"
+    )
+    app.execute("CREATE SCHEMA trap")
+    app.execute(f"CREATE FUNCTION trap.spring() RETURNS boolean {made}")
+    for number, (sign, left, right) in enumerate(OPERATORS):
+        gives = left if sign in "*&|<<+" and sign != "<" else "boolean"
+        app.execute(f"CREATE FUNCTION trap.of_{number}({left}, {right}) RETURNS {gives} {made}")
+        app.execute(f"CREATE OPERATOR trap.{sign} (LEFTARG = {left}, RIGHTARG = {right}, FUNCTION = trap.of_{number})")
+    for function in FUNCTIONS:
+        app.execute(f"CREATE FUNCTION trap.{function} {made}")
+    for view in VIEWS:
+        app.execute(f"CREATE VIEW trap.{view} AS SELECT * FROM pg_catalog.{view} WHERE trap.spring() IS NULL")
+    app.execute("CREATE DOMAIN trap.bytea AS pg_catalog.bytea CHECK (trap.spring() IS NULL)")
+    app.execute("ALTER DATABASE shop SET search_path = trap, pg_catalog")
+
+
+@pytest.mark.server
+def test_behind_a_pooler_too_nothing_is_named_that_others_may_have_made() -> None:
+    """No SET of ours lasts there. In PostgreSQL 14 everybody may create in `public`, which is searched: what fits better is taken."""
+    with (
+        servers.start("pgbouncer") as pooler,
+        psycopg.connect(pooler.postgresql.url, autocommit=True) as admin,
+    ):
+        host, port = pooler.postgresql.address
+        admin.execute("CREATE ROLE app LOGIN")
+        admin.execute("CREATE DATABASE shop OWNER app")
+        with psycopg.connect(f"postgresql://app@{host}:{port}/shop", autocommit=True) as app:
+            spring(app)
+        direct = f"postgresql://{admin.info.user}@{host}:{port}/shop"
+        for url in (f"postgresql://{pooler.host}:{pooler.port}/shop", direct, f"{direct}?mode=session"):
+            with holdfast.connect(url) as locks, locks.lock("a").acquire(timeout=10):
+                assert locks.names() == ["a"]
+                assert locks.inspect("a").holders
+                with pytest.raises(holdfast.NotAcquired):
+                    locks.lock("a").acquire(timeout=0.1)
+            assert any(one.text.startswith("PostgreSQL ") for one in examine(url))
+            assert admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = 'app'").fetchone() == (False,), url
 
 
 @pytest.mark.server

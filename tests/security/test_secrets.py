@@ -294,6 +294,43 @@ def test_what_a_server_said_forges_no_line_of_an_error(kind: str, world: str) ->
     assert str(error).isprintable()
 
 
+ECHOES = {
+    "that does not know AUTH": f"ERR unknown command 'AUTH', with args beginning with: 'app' '{PASSWORD}' ",
+    "of old": f"ERR unknown command `AUTH`, with args beginning with: `{PASSWORD}`, ",
+    "that is none": f"ERR what is {PASSWORD}?",
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("url", ["redis://app:{p}@{}/", "redis+cluster://:{p}@{}/", "redis+sentinel://{}/main?sentinel_password={p}"])
+@pytest.mark.parametrize("echo", ECHOES)
+def test_a_redis_that_repeats_our_login_is_not_cited(echo: str, url: str, world: str) -> None:
+    """`rename-command AUTH ""` is enough; and Sentinels of old know no AUTH."""
+    with rogue(lambda line: line.sendall(f"-{ECHOES[echo]}\r\n".encode() * 3)) as address:
+        asked = url.format(address, p=PASSWORD)
+        error = WORLDS[world](f"{asked}{'&' if '?' in asked else '?'}timeout=1")
+    assert isinstance(error, HoldfastError)
+    while isinstance(error, BaseException):
+        assert PASSWORD not in str(error)
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("also", [None, "redis-py+redis"])
+def test_nor_one_that_repeats_what_is_known_to_the_holder_alone(also: str | None) -> None:
+    taken_away = [word for command in ("AUTH", "EVAL", "EVALSHA") for word in ("--rename-command", command, "")]
+    with servers.start("redis", *taken_away) as server:
+        host, port = server.address
+        with (
+            holdfast.connect(
+                "memory://" if also else server.url, also=f"{also}://{host}:{port}/0?as=%7Bname%7D" if also else None
+            ) as locks,
+            pytest.raises(HoldfastError, match="unknown command") as refused,
+        ):
+            locks.lock("x").acquire(timeout=0)
+    assert "beginning with" not in str(refused.value)
+
+
 def every_error(kind: type[HoldfastError] = HoldfastError) -> Iterator[type[HoldfastError]]:
     yield kind
     for one in kind.__subclasses__():

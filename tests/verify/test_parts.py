@@ -112,6 +112,29 @@ def test_what_somebody_elses_history_says_is_shown_as_text(tmp_path: Path, capsy
     assert "All promises were kept." not in said.splitlines()
 
 
+@pytest.mark.parametrize("value", [[[[], 1]], [["x", None]], [["x", "y"]], [["x"]], [1], {"x": 1}])
+def test_what_nobody_could_have_written_is_no_history(
+    value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended in a traceback."""
+    path = tmp_path / "kept"
+    kept(good(), RUN, path)
+    changed = [json.loads(line) for line in path.read_text().splitlines()]
+    for one in changed:
+        if one.get("kind") == WRITE:
+            one["value"] = value
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in changed))
+    assert main(["verify", "--check", str(path)]) == 125
+    assert "is no history" in capsys.readouterr().err
+
+
+def test_a_write_of_nothing_breaks_no_checker(tmp_path: Path) -> None:
+    history = good()
+    for one in history.of(WRITE):
+        one.value = ()
+    assert judge(kept(history, RUN, tmp_path / "kept")).verdict
+
+
 def test_every_step_is_on_file_before_it_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "w0.jsonl"
     journal = Journal("w0", path)

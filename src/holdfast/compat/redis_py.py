@@ -189,11 +189,22 @@ def _is_unusual(key: str) -> bool:
     one in the host's name, whatever this one asks for."""
     if key.startswith("ssl_"):
         return key not in ("ssl_cert_reqs", "ssl_check_hostname")
-    return key in ("sentinel_service_name", "credential_provider")
+    return key == "credential_provider"
+
+
+def _is_redis_pys_own(pool: Any) -> bool:
+    own: bool = pool.connection_class.__module__ == "redis.connection"
+    return own
 
 
 def _url_of(pool: Any) -> str:
     known = pool.connection_kwargs
+    if hasattr(pool, "sentinel_manager") or not known.keys() & {"host", "path"} and not _is_redis_pys_own(pool):
+        # Whom it asks is found out anew each time, or not known to us: the default, localhost, would be somebody else, and get the password.
+        raise Misuse(
+            "this client does not say on which host its server is (under Sentinels that changes): "
+            "pass holdfast.connect('redis+sentinel://…'), or the URL of the server, instead: see docs/redis.md"
+        )
     if unusual := {key for key, value in known.items() if value not in (None, False) and _is_unusual(key)}:
         raise Misuse(
             f"this client has {', '.join(sorted(unusual))}: pass holdfast.connect(url) instead, see docs/redis.md"

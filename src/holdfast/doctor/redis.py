@@ -10,7 +10,7 @@ from ..errors import HoldfastError, Unavailable
 from ..stores.redis.cluster import ClusterWire
 from ..stores.redis.dialing import as_sentinel
 from ..stores.redis.keys import pack
-from ..stores.redis.replies import Reply, ReplyError
+from ..stores.redis.replies import Reply, ReplyError, worded
 from ..stores.redis.url import Address, Target, parse, show
 from ..stores.redis.wire import BlockingWire
 from .findings import Finding, Ward, ok, problem, unseen, warning
@@ -30,7 +30,7 @@ class Node:
     def ask(self, *words: str | int) -> Reply:
         (reply,) = self.wire.converse([pack(*words)], self.wire.target.timeout)
         if isinstance(reply, ReplyError):
-            raise Unavailable(f"{self.where}: {reply}")
+            raise Unavailable(f"{self.where}: {worded(reply)}")
         return reply
 
     def info(self, section: str) -> dict[str, str]:
@@ -149,10 +149,10 @@ class RedisWard(NodesWard):
                 sentinel.close()
             if isinstance(said, ReplyError):
                 if str(said).startswith(("NOPERM", "NOAUTH")):
-                    yield unseen(f"{sentinel.where}: {said}")
+                    yield unseen(f"{sentinel.where}: {worded(said)}")
                 else:
                     yield problem(
-                        f"{sentinel.where}: {said}", "without that quorum nobody takes over from a dead master"
+                        f"{sentinel.where}: {worded(said)}", "without that quorum nobody takes over from a dead master"
                     )
         yield from members(there, silent, "Sentinel")
 

@@ -58,8 +58,8 @@ def _came_through(one: Operation, order: dict[str, int]) -> bool:
 
 def _place(one: Operation, order: dict[str, int]) -> int | None:
     """After how many updates: those that a read saw, or with that which was written."""
-    if one.kind == READ and not one.value:
-        return 0
+    if not one.value:  # a write of nothing is in no history of ours
+        return 0 if one.kind == READ else None
     return order.get(one.value[-1][0])
 
 

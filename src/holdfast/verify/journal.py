@@ -36,7 +36,10 @@ def operation(told: dict[str, Any]) -> Operation:
 
 
 def entries(value: Iterable[Any]) -> tuple[tuple[str, int], ...]:
-    return tuple((entry, token) for entry, token in value)
+    found = tuple((entry, token) for entry, token in value)
+    if not all(isinstance(entry, str) and isinstance(token, int) for entry, token in found):
+        raise TypeError("an entry is a text and a token")
+    return found
 
 
 class Journal(History):

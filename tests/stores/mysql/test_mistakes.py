@@ -223,8 +223,8 @@ MUTANTS = [
     mistake(
         "what the sweep remembers can be claimed",
         "procedures.sql",
-        "    IF p_name = '' THEN -- whose row is the sweep's, in claims\n",
-        "    IF FALSE THEN\n",
+        "    IF p_name = '' OR p_holder = '' THEN",
+        "    IF p_holder = '' THEN",
         "test_rights.py::test_who_may_only_execute_does_not_get_at_what_the_sweep_remembers",
     ),
     mistake(

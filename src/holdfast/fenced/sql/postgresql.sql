@@ -18,7 +18,7 @@ ON CONFLICT (resource) DO UPDATE SET
 WHERE fence.token <= excluded.token;
 
 -- name: look
-SELECT token, CAST(EXTRACT(EPOCH FROM since) * 1000000 AS bigint) AS since FROM holdfast_fences WHERE resource = :resource;
+SELECT token, CAST(EXTRACT(EPOCH FROM since) * 1000000.0 AS bigint) AS since FROM holdfast_fences WHERE resource = :resource;
 
 -- A column of real numbers would keep another token than the one that was presented. (The sum has the type that is below a domain.)
 -- So may numbers of a scale below zero, and a trigger: it counts what was kept. And who has waited for the row must be compared with what is

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 from ...errors import Misuse, Unstorable
-from ..coding import from_json, to_json
+from ..coding import MAX_DEPTH, from_json, is_too_deep, to_json
 
 
 class Codec(Protocol):
@@ -52,6 +52,8 @@ def encoded(codec: Codec, result: object, limit: int, key: str) -> bytes:
             f"the result of {key!r}, {type(result).__name__}, cannot be written down ({error}): return plain data, or give "
             "a codec with dumps and loads"
         ) from error
+    if codec is JSON and is_too_deep(str(kept)):
+        raise Unstorable(f"the result of {key!r} is nested more than {MAX_DEPTH} deep: whoever repeats the call could not read it")
     if not isinstance(data, bytes):
         raise Unstorable(f"the codec's dumps must answer with str or bytes, not {type(data).__name__}")
     if len(data) > limit:
@@ -69,7 +71,7 @@ def fingerprint(payload: object) -> str | None:
     if not isinstance(payload, bytes):
         try:
             payload = json.dumps(payload, allow_nan=False, sort_keys=True, separators=(",", ":")).encode()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise Misuse(
                 f"a payload must be bytes or plain data, so that it can be compared with that of the next call: {error}"
             ) from error

@@ -18,7 +18,7 @@ CREATE INDEX IF NOT EXISTS holdfast_idempotency_expires ON holdfast_idempotency 
 DROP TABLE IF EXISTS holdfast_idempotency;
 
 -- name: look
-SELECT token, runner, payload, done, expires - CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint), result
+SELECT token, runner, payload, done, expires - CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000.0 AS bigint), result
 FROM holdfast_idempotency WHERE name = :name;
 
 -- One statement, so that nothing comes between looking and taking. A token never comes again, even for a name whose row
@@ -26,7 +26,7 @@ FROM holdfast_idempotency WHERE name = :name;
 -- name: claim
 INSERT INTO holdfast_idempotency AS held (name, payload, runner, token, expires, done)
 SELECT :name, CAST(:payload AS text), CAST(:runner AS text), clock.now, clock.now + CAST(:ttl AS bigint), 0
-FROM (SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint) AS now) AS clock
+FROM (SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000.0 AS bigint) AS now) AS clock
 ON CONFLICT (name) DO UPDATE SET
     payload = excluded.payload,
     runner = excluded.runner,
@@ -34,13 +34,13 @@ ON CONFLICT (name) DO UPDATE SET
     expires = excluded.expires,
     done = 0,
     result = NULL
-WHERE held.expires <= CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint);
+WHERE held.expires <= CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000.0 AS bigint);
 
 -- name: finish
 UPDATE holdfast_idempotency SET
     done = :done,
     result = :result,
-    expires = CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint) + CAST(:keep AS bigint)
+    expires = CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000.0 AS bigint) + CAST(:keep AS bigint)
 WHERE name = :name AND token = :token AND done = 0;
 
 -- name: release
@@ -49,4 +49,4 @@ DELETE FROM holdfast_idempotency WHERE name = :name AND runner = :runner AND don
 -- A run that nobody took over is remembered as long as a result, so that its key is not used for another payload.
 -- name: purge
 DELETE FROM holdfast_idempotency
-WHERE expires <= CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint) - CASE done WHEN 0 THEN CAST(:keep AS bigint) ELSE 0 END;
+WHERE expires <= CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000.0 AS bigint) - CASE done WHEN 0 THEN CAST(:keep AS bigint) ELSE 0 END;

@@ -11,7 +11,7 @@ from ...errors import Unavailable
 from ..redis import open_wire
 from ..redis.connection import Disconnected
 from ..redis.keys import pack
-from ..redis.replies import Reply, ReplyError
+from ..redis.replies import Reply, ReplyError, worded
 from ..redis.url import parse
 from .old import Kept, Names, mark
 
@@ -102,4 +102,4 @@ class RedisKeys:
         return claim.ttl if reply == 1 else 0.0
 
     def _refused(self, reply: Exception) -> Unavailable:
-        return Unavailable(f"the lock of {self.whose} at {self._wire.where}: {reply}")
+        return Unavailable(f"the lock of {self.whose} at {self._wire.where}: {worded(reply)}")

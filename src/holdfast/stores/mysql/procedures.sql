@@ -1,6 +1,9 @@
 -- One CALL is one conversation: one round trip, one transaction. SQL SECURITY DEFINER, so that an application needs EXECUTE
 -- alone, and so that every waiter, whoever it logs in as, can be rung by every other (see holdfast_ring_1). And so no argument
 -- is trusted: whoever may call these could otherwise wipe what is not theirs, or shut everybody out. The time is never one.
+-- Nor is the caller's session: in SERIALIZABLE, within a transaction of their own, whatever is only looked at would stay locked for
+-- as long as they stay. So what looks begins with READ COMMITTED, which is an error inside of a transaction; what decides has one
+-- of its own, and commits it. Those that are parts of others have their caller's rights: called alone they may touch nothing.
 
 -- procedure: holdfast_heir_1
 -- Inside a transaction that holds row 0: mark the one in line who may enter now. One whose bell (a named lock that lives as
@@ -8,6 +11,7 @@
 -- those at once, and whoever is behind them is marked too, and told when that moment is over.
 CREATE PROCEDURE holdfast_heir_1(IN p_name VARBINARY(512))
 MODIFIES SQL DATA
+SQL SECURITY INVOKER
 heir: BEGIN
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
     DECLARE v_seq, v_used, v_room BIGINT;
@@ -48,6 +52,7 @@ END
 -- one push that there is; it runs holdfast_listen_1 as the same definer as we, so we may. Its connection does nothing else.
 CREATE PROCEDURE holdfast_ring_1(IN p_name VARBINARY(512))
 READS SQL DATA
+SQL SECURITY INVOKER
 BEGIN
     DECLARE v_done INT DEFAULT 0;
     DECLARE v_bell VARBINARY(32);
@@ -55,7 +60,8 @@ BEGIN
     DECLARE rung_bells CURSOR FOR
         SELECT DISTINCT bell FROM holdfast_claims WHERE name = p_name AND rung = 1 AND bell IS NOT NULL;
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = 1;
-    DECLARE CONTINUE HANDLER FOR 1094, 1095 BEGIN END;
+    DECLARE CONTINUE HANDLER FOR 1094, 1095, 1568 BEGIN END; -- 1568: completion_type=CHAIN, and so READ COMMITTED already
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     OPEN rung_bells;
     ring: LOOP
         FETCH rung_bells INTO v_bell;
@@ -83,6 +89,7 @@ BEGIN
     DECLARE v_nap DOUBLE DEFAULT LEAST(GREATEST(p_nap, 0.01), 10);
     DECLARE v_quiet VARCHAR(64) CHARACTER SET ascii DEFAULT CONCAT('holdfast:quiet:', CONVERT(p_bell USING ascii));
     DECLARE v_sleep INT DEFAULT COALESCE(IS_FREE_LOCK(v_quiet), 1); -- in MySQL, where nobody has it
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     nap: WHILE v_left > 0 AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE bell = p_bell AND rung = 1) DO
         IF v_sleep THEN
             DO SLEEP(v_nap);
@@ -101,6 +108,7 @@ END
 -- was set back) is kept: its next token would be lower.
 CREATE PROCEDURE holdfast_sweep_1(IN p_retention BIGINT)
 MODIFIES SQL DATA
+SQL SECURITY INVOKER
 sweep: BEGIN
     DECLARE v_done INT DEFAULT 0;
     DECLARE v_found INT DEFAULT 0;
@@ -160,8 +168,8 @@ decide: BEGIN
     SET p_ttl = LEAST(GREATEST(p_ttl, 1000), 2592000000000);
     SET p_capacity = GREATEST(p_capacity, 1);
     SET p_units = LEAST(GREATEST(p_units, 1), p_capacity);
-    IF p_name = '' THEN -- whose row is the sweep's, in claims
-        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'a lock has a name';
+    IF p_name = '' OR p_holder = '' THEN -- the row of the one is the sweep's; the other is nobody's, whom nobody could see or put out
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'a lock has a name, and a holder';
     END IF;
     SET p_bell = IF(UNHEX(p_bell) IS NULL, '', p_bell); -- of other bells MySQL refuses to look for the lock, and nobody would be let in
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -449,6 +457,9 @@ evict: BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; -- no row stays locked by what failed
     SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
+    IF @@SESSION.insert_id <> 0 THEN -- else there would be no number left for who is put out next
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'insert_id is set';
+    END IF;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT mark INTO v_mark FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
@@ -488,6 +499,7 @@ CREATE PROCEDURE holdfast_inspect_1(IN p_name VARBINARY(512))
 READS SQL DATA
 BEGIN
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SELECT owner, units, capacity, fair, token, v_now - since, expires - v_now, note, ttl FROM holdfast_claims
     WHERE name = p_name AND token >= 0 AND holder <> '' AND expires > v_now ORDER BY seq;
     SELECT owner, evicted_token, token, evicted_by, v_now - at FROM holdfast_audit
@@ -499,6 +511,7 @@ CREATE PROCEDURE holdfast_names_1(IN p_prefix VARBINARY(512))
 READS SQL DATA
 BEGIN
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SELECT DISTINCT name FROM holdfast_claims
     WHERE name >= p_prefix AND LEFT(name, LENGTH(p_prefix)) = p_prefix AND token >= 0 AND holder <> '' AND expires > v_now
     ORDER BY name;
@@ -521,6 +534,7 @@ claim: BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; -- no row stays locked by what failed
     SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED; -- in a transaction of the caller's, which may be one of XA and never end, no row
     IF NOT v_again THEN
         SET @holdfast_key = NULL;
         IF COALESCE(GET_LOCK(v_key, LEAST(GREATEST(p_seconds, 0), 3600)), 0) = 0 THEN
@@ -542,6 +556,7 @@ claim: BEGIN
     WHERE name = p_name AND mark < 9007199254740991 AND v_now <= 9007199254740991;
     IF ROW_COUNT() = 1 THEN
         SET v_mark = LAST_INSERT_ID();
+        COMMIT; -- of who is not in autocommit: else they had the row, whatever becomes of the lock
     ELSE
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
         START TRANSACTION;
@@ -596,6 +611,7 @@ CREATE PROCEDURE holdfast_session_look_1(IN p_name VARBINARY(512), IN p_prefix T
 READS SQL DATA
 BEGIN
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SELECT name, owner, mark, v_now - since, silence, note FROM holdfast_sessions
     WHERE (name = p_name OR p_prefix AND name >= p_name AND LEFT(name, LENGTH(p_name)) = p_name)
         AND connection <> 0 AND IS_USED_LOCK(CONVERT(lock_key USING ascii)) = connection
@@ -614,6 +630,9 @@ evict: BEGIN
     DECLARE v_owner VARBINARY(1024);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; -- no row stays locked by what failed
+    IF @@SESSION.insert_id <> 0 THEN -- else there would be no number left for who is put out next
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'insert_id is set';
+    END IF;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT connection, owner INTO v_connection, v_owner FROM holdfast_sessions

@@ -267,6 +267,6 @@ def settings(relaxed: bool) -> str:
     """
     return (
         "SET default_transaction_isolation = 'read committed'; SET lock_timeout = 0; SET statement_timeout = 0; "
-        "SET client_connection_check_interval = 1000; "
+        "SET client_connection_check_interval = 1000; SET search_path = pg_catalog, pg_temp; "
         f"SET holdfast.relaxed = {'yes' if relaxed else 'no'}; SELECT pg_catalog.pg_backend_pid()"
     )

@@ -6,7 +6,7 @@ import re
 from typing import Any, TypeAlias
 
 from ...errors import HoldfastError, Misuse, Unavailable
-from ...secret import SecretBytes
+from ...secret import HIDDEN, SecretBytes
 from .bounds import MOST, Bounds, ProtocolError, Reader, ReplyError
 from .keys import pack
 from .url import Address, Target, show
@@ -25,12 +25,15 @@ __all__ = [
     "check_greeting",
     "explained",
     "is_missing_script",
+    "worded",
 ]
 
 MOST_OF_LOOKING = 64 << 20  # but of who is inside and in line, and of names
 MOST_GREETING = 1 << 16  # and of a server that has not even let us in
 # What hiredis raises at what no Redis says. TypeError: a map of RESP 3, which nobody asked for, with a list for a key.
 UNREADABLE = (ProtocolError, MemoryError, ValueError, TypeError)
+# A Redis that does not know a command (AUTH, say: rename-command takes it away) repeats what came with it.
+_REPEATED = re.compile("[,;:.]? with args beginning with")
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
 Reply: TypeAlias = Any  # bytes, int, None, a list of them, or a ReplyError
 
@@ -72,11 +75,19 @@ def greeting(target: Target, *, known: bool) -> list[bytes]:
 
 
 def check_greeting(target: Target, address: Address, replies: list[Reply]) -> None:
+    password = target.password.plain if target.password else ""
     for reply in replies:
         if isinstance(reply, ReplyError):
+            if password and password in str(reply):  # whoever else repeats what they were told
+                reply = ReplyError(str(reply).replace(password, HIDDEN))
             raise explained(reply, show(address), target.prefix)
     if target.kind == "sentinel" and not (type(replies[-1]) is list and replies[-1][:1] == [b"master"]):
         raise Unavailable(f"{show(address)} is no longer the master of {target.service!r}: a failover is under way")
+
+
+def worded(reply: Exception) -> str:
+    """What a server said no with, and not what we had said: a login, a holder's nonce."""
+    return _REPEATED.split(str(reply), maxsplit=1)[0]
 
 
 def is_missing_script(reply: Reply) -> bool:
@@ -100,7 +111,7 @@ _TROUBLE = {
 
 def explained(reply: ReplyError, where: str, prefix: str = "hf", key: str = "") -> HoldfastError:
     """A server's error as one of ours: what is the matter, and what to do."""
-    text = str(reply)
+    text = worded(reply)
     code = text.partition(" ")[0]
     if code in _TROUBLE:
         return Unavailable(f"Redis at {where} cannot serve locks now: {_TROUBLE[code]} ({text:.200})")
