@@ -22,6 +22,16 @@ ALARM, AGAIN, ALARMS = "stores/kit/alarm.py", "stores/kit/again.py", "tests/stor
 
 MUTANTS = [
     Mutant(
+        "ZooKeeper: what another asking has found gone is told of as a token 0",
+        "stores/zookeeper/entering.py",
+        (
+            ("        if record.path != path:\n            return None", "        if False:\n            return None"),
+            ("        return Grant(claim, token, record", "        return Grant(claim, record.token, record"),
+        ),
+        "tests/stores/zookeeper/test_left_twice.py::test_who_is_overtaken_by_the_other_who_found_it_gone_says_so_or_what_was_true"
+        "[wanted-answered before]",
+    ),
+    Mutant(
         "Redis in asyncio: after a question that was interrupted, everybody is given the answer of another",
         "stores/redis/pipe.py",
         (

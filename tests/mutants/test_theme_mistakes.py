@@ -23,6 +23,8 @@ WAKES_AGAIN = (
 SQLITE = "tests/conformance/test_sqlite.py::TestSqlite::"
 
 FOUND = "tests/simulation/test_found_by_simulation.py::test_"
+TWICE = "tests/simulation/test_left_twice.py::test_"
+OVERTAKEN = "who_is_overtaken_by_the_other_who_found_it_gone_says_so_or_what_was_true"
 PUT_OUT = "tests/simulation/test_consul_put_out.py::test_"
 
 MUTANTS = [
@@ -44,6 +46,46 @@ MUTANTS = [
         "stores/consul/keeper.py",
         ((", overdue=True)", ")"),),
         FOUND + "who_is_let_in_while_its_place_in_line_runs_out_is_not_put_out_by_its_own_store",
+    ),
+    Mutant(
+        "Consul: what another asking has moved to its session is somebody else's",
+        "stores/consul/claiming.py",
+        (
+            (
+                "        self._mine: Record | None = None\n        self._former: frozenset[str] = frozenset()\n",
+                "        self._mine = store.keeper.records.get(claim.holder)\n"
+                "        self._former = frozenset([self._mine.session.id]) if self._mine else frozenset()\n",
+            ),
+            ("        mine = store.keeper.records.get(claim.holder)\n", "        mine = self._mine\n"),
+            (
+                "        elif mine is not None:\n            self._mine = mine\n",
+                "        elif mine is not None and mine.token < 0:\n",
+            ),
+        ),
+        TWICE + "both_are_told_that_it_is_still_theirs_and_nobody_else_gets_in[consul]",
+    ),
+    Mutant(
+        "etcd: what another asking has found gone is told of as a token 0",
+        "stores/etcd/store.py",
+        (
+            (
+                "            entry.token, entry.created = token, created  # whatever they have made of it since this was sent\n",
+                "            token = entry.token\n",
+            ),
+        ),
+        TWICE + OVERTAKEN + "[answered before-etcd-_wire-transact]",
+    ),
+    Mutant(
+        "etcd: what another asking has found gone is brought back",
+        "stores/etcd/store.py",
+        (("            if entry.token != token:\n", "            if False:\n"),),
+        TWICE + OVERTAKEN + "[asked after-etcd-_sessions-open]",
+    ),
+    Mutant(
+        "Redlock: what another asking has found gone is told of as a token 0",
+        "stores/redlock/store.py",
+        (("        if attempt.token != token:  #", "        token = attempt.token\n        if False:  #"),),
+        TWICE + OVERTAKEN + "[answered before-redlock--_ask]",
     ),
     # ---- found by signal handlers that raise
     Mutant(

@@ -8,6 +8,7 @@ from holdfast.testing import checkers, interruptions
 from holdfast.testing.history import (
     ACQUIRE,
     CLAIM,
+    CLOSED,
     DONE,
     EVICT,
     FAILED,
@@ -16,6 +17,7 @@ from holdfast.testing.history import (
     RENEWED,
     SET_BACK,
     SET_FORWARD,
+    TOLD_LOST,
     TURNED_AWAY,
     UNKNOWN,
     Note,
@@ -35,6 +37,7 @@ from .test_checkers import history, lock
         (REDIS_CLUSTER, 5461),
         (REDLOCK, 1483),
         (ETCD, 28972),
+        (ETCD, 36752),
         (CONSUL, 27786),
     ],
 )
@@ -153,3 +156,32 @@ def test_two_who_evict_at_once_may_both_have_done_it_where_there_are_several_ser
     evictions = [lock(who, EVICT, at, at + 0.5, DONE, 1) for who, at in (("b", 1.0), ("c", second))]
     told = history(taken, *evictions)
     assert (not list(checkers.check_linearizability(told, from_asking=from_asking))) is right
+
+
+# Seed 36752 of etcd: by its owner's time a lock was lost, by its store's it was not, since it was claimed twice; so nobody
+# released it. Then its process ended, and its session with it.
+
+TAKEN = lock("a", CLAIM, 0.0, 0.1, GRANTED, 1, ttl=2.0)
+TOLD, OVER = Note(0.5, "a", TOLD_LOST, "lock", 1), Note(0.8, "a", CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("notes", "at", "own_clock", "right"),
+    [
+        ((TOLD, OVER), 1.0, True, True),
+        ((TOLD, OVER), 0.7, True, False),  # its session was still there
+        ((TOLD,), 1.0, True, False),
+        ((OVER,), 1.0, True, False),  # it believed in it, so it has to release it first
+        ((OVER, TOLD._replace(at=0.9)), 1.0, True, False),
+        ((TOLD._replace(process="c"), OVER), 1.0, True, False),
+        ((TOLD, OVER._replace(process="c")), 1.0, True, False),
+        ((TOLD._replace(token=7), OVER), 1.0, True, False),
+        ((TOLD._replace(name="another"), OVER), 1.0, True, False),
+        ((TOLD, OVER), 1.0, False, False),  # a server that ends leases by its own clock knows nothing of processes
+    ],
+)
+def test_what_its_owner_was_told_is_lost_goes_with_the_session_of_its_process(
+    notes: tuple[Note, ...], at: float, own_clock: bool, right: bool
+) -> None:
+    told = history(TAKEN, lock("b", CLAIM, at - 0.05, at, GRANTED, 2), notes=notes)
+    assert (not list(checkers.check_linearizability(told, own_clock=own_clock))) is right

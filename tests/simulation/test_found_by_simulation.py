@@ -304,6 +304,7 @@ FOUND = [
     (CONSUL, 78),
     (CONSUL, 149),
     (CONSUL, 156),
+    (CONSUL, 38660),
     (ETCD, 78),
     (ETCD, 1527),
     (ETCD, 1746),

@@ -97,8 +97,27 @@ def answers_of_others() -> Iterator[None]:
 RENEWED = "if sub(state, 8, 15) == sub(grant, 1, 8) and sub(state, 40, 31 + #grant) == sub(grant, 9)"
 OVERTAKEN = "if token > now + ARGV[2] then px = math.ceil((token - now + ARGV[4]) / 1000) end"
 SAME = "if string.sub(state, 41, from - 1) == ARGV[1] then"
+KEPT_INSIDE = "    book:put(holder, me, ttl)\n    book:ring()\n    book:save()\n    return me.token"
 
 MUTANTS = [
+    Mutant(
+        "who gives up when his turn comes rings nobody",
+        239,
+        ("handoff",),
+        spoilt(
+            (
+                scripts.RELEASE,
+                "book:ring()\nbook:save()\nif",
+                "if not me or me.token > 0 then book:ring() end\nbook:save()\nif",
+            )
+        ),
+    ),
+    Mutant(
+        "a downgrade rings nobody",
+        55,
+        ("handoff",),
+        spoilt((scripts.CLAIM, KEPT_INSIDE, KEPT_INSIDE.replace("    book:ring()\n", ""))),
+    ),
     Mutant(
         "a mark that expires before the clock has passed it", 135, ("tokens",), spoilt((scripts.CLAIM, OVERTAKEN, ""))
     ),

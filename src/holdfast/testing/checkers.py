@@ -15,6 +15,7 @@ from .history import (
     ACQUIRE,
     CHECK,
     CLAIM,
+    CLOSED,
     CRASHED,
     DONE,
     EVICT,
@@ -32,6 +33,7 @@ from .history import (
     SET_BACK,
     SET_FORWARD,
     STALE,
+    TOLD_LOST,
     UNKNOWN,
     WRITE,
     History,
@@ -222,12 +224,26 @@ def check_linearizability(
         if name in forgotten or any(_fallen(claims, _minted(claims))):
             continue
         try:
-            blocked = linearizability.first_violation(asked, early, own_clock=own_clock, from_asking=from_asking)
+            given_up = _given_up(history, name) if own_clock else None
+            blocked = linearizability.first_violation(
+                asked, early, own_clock=own_clock, from_asking=from_asking, given_up=given_up
+            )
         except linearizability.Undecided as undecided:
             yield Finding(UNDECIDED, name, str(undecided))  # not known to be right is not right
             continue
         if blocked is not None and not _fell_unseen(history, name, _minted(claims), excuse):
             yield Finding("linearizability", name, f"no order explains {blocked}")
+
+
+def _given_up(history: History, name: str) -> dict[int, float]:
+    """Where a session ends with its process: what its owner had been told is lost need not be released, and goes with the
+    connection, though its time by the store is not over. Whoever closes it without having been told releases first."""
+    found: dict[int, float] = {}
+    for note in history.notes:
+        if note.what == TOLD_LOST and note.name == name:
+            closed = [each.at for each in history.notes if (each.process, each.what) == (note.process, CLOSED)]
+            found[note.token] = min([at for at in closed if at >= note.at], default=OPEN)
+    return found
 
 
 def _fell_unseen(history: History, name: str, minted: Sequence[_Minted], excuse: Excuse) -> bool:
@@ -451,7 +467,7 @@ def check_freed(history: History, within: float) -> Iterator[Finding]:
 def check_honesty(history: History) -> Iterator[Finding]:
     """Whenever a lease said that it was held, it had a right to: confirmed, within its ttl since that was asked for, not lost."""
     signalled = {
-        (note.process, note.name, note.token): note.at for note in reversed(history.notes) if note.what == "lost"
+        (note.process, note.name, note.token): note.at for note in reversed(history.notes) if note.what == TOLD_LOST
     }
     by_holder: dict[tuple[str, str], list[Operation]] = defaultdict(list)
     for one in history.of(CLAIM, RENEW, RELEASE):

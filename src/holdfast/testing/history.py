@@ -35,6 +35,7 @@ DONE, STALE, FAILED = "done", "stale", "failed"
 # Notes that checkers look for
 CRASHED = "crashed"
 CLOSED = "closes its connection"
+TOLD_LOST = "lost"  # its owner heard of it
 FORGOT = "forgot"  # a server that lost some of what it knew: of one name, or of all
 SET_FORWARD, SET_BACK = "clock set forward", "clock set back"  # of a server that ends leases by it
 

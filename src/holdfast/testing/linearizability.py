@@ -10,7 +10,7 @@ releases, evictions, and claims whose token is known from a later answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
@@ -54,20 +54,34 @@ class _State(NamedTuple):
 
 
 def first_violation(
-    mine: Sequence[Operation], early: Sequence[float] = (), *, own_clock: bool = False, from_asking: bool = False
+    mine: Sequence[Operation],
+    early: Sequence[float] = (),
+    *,
+    own_clock: bool = False,
+    from_asking: bool = False,
+    given_up: Mapping[int, float] | None = None,
 ) -> Operation | None:
     """None if such an order exists for what one lock was asked; else the operation that no order reaches.
 
     At the moments `early` the server's clock was set forward: whoever is inside then may have been put out.
     `own_clock`: a claim is ended by the process that made it, and its time runs from before it was asked for.
     `from_asking`: its time runs from then, too, but nobody ends it before.
+    `given_up`: grants, by token, that end with their process, from that moment on.
     """
-    return _Search(mine, early, own_clock, from_asking or own_clock).run()
+    return _Search(mine, early, own_clock, from_asking or own_clock, given_up or {}).run()
 
 
 class _Search:
-    def __init__(self, mine: Sequence[Operation], early: Sequence[float], own_clock: bool, from_asking: bool) -> None:
+    def __init__(
+        self,
+        mine: Sequence[Operation],
+        early: Sequence[float],
+        own_clock: bool,
+        from_asking: bool,
+        given_up: Mapping[int, float],
+    ) -> None:
         self._early = sorted(early)
+        self._given_up = given_up
         self._from_asking = from_asking
         self._own_clock = own_clock
         revealed: dict[tuple[str, str], set[int]] = {}
@@ -184,7 +198,7 @@ class _Search:
             yield _replaced(state, mine, None, max(clock, mine.may_end))
 
     def _prolonged(self, mine: _Inside, operation: Operation, clock: float) -> _Inside:
-        end = self._end(clock, operation)
+        end = self._end(clock, operation, mine.token)
         if operation.invoked < mine.asked:  # it arrives late: its owner has asked for more since, and goes by that
             if self._own_clock and operation.kind == CLAIM and mine.told < operation.returned < OPEN:
                 # but if it was told this last, by this: and may end it from then on
@@ -198,10 +212,11 @@ class _Search:
     def _asked(self, operation: Operation) -> float:
         return operation.invoked if self._from_asking else 0.0
 
-    def _end(self, clock: float, operation: Operation) -> float:
+    def _end(self, clock: float, operation: Operation, token: int) -> float:
         """When a lease that is given or renewed then may end."""
         since = operation.invoked if self._from_asking else clock
-        return min([since + operation.ttl, *(at for at in self._early if at >= clock)])
+        end = min(since + operation.ttl, self._given_up.get(token, OPEN))
+        return min([end, *(at for at in self._early if at >= clock)]) if self._early else end
 
     def _claimed(self, state: _State, operation: Operation, token: int, clock: float) -> Iterator[_State]:
         mine = next((one for one in state.inside if one.holder == operation.holder), None)
@@ -215,12 +230,11 @@ class _Search:
             left = tuple(one for one in state.inside if one not in ended)
             # Its own may have ended by this very claim, which a client repeats when its connection breaks: at the first
             # time it was given a shorter ttl, at the second it was over.
-            sooner = OPEN if mine and operation.invoked < mine.asked else self._end(clock, operation)
+            sooner = OPEN if mine and operation.invoked < mine.asked else self._end(clock, operation, token)
             at = max([clock, *(min(one.may_end, sooner) if one is mine else one.may_end for one in ended)])
             if at <= operation.returned and sum(one.units for one in left) + operation.units <= operation.capacity:
-                entered = _Inside(
-                    operation.holder, token, operation.units, self._end(at, operation), self._asked(operation)
-                )
+                end = self._end(at, operation, token)
+                entered = _Inside(operation.holder, token, operation.units, end, self._asked(operation))
                 yield _State(at, token, (*left, entered))
 
 

@@ -58,6 +58,7 @@ class Rules(NamedTuple):
     validity_checked: bool = True
     apart: int = 1  # how far the clients' clocks are from each other
     forgets: bool = False  # may a node restart with nothing?
+    kept: Callable[[int], bool] = lambda yes: quorum.present([1] * yes + [None] * (NODES - yes), NODES) is True
 
 
 SOUND = Rules()

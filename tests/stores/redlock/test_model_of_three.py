@@ -2,7 +2,9 @@
 
 Covered, without a bound on depth or on the number of faults: each client makes one attempt with one proposal, its requests
 reach each node at any time or never, each answer arrives or is lost, what a node let in runs out there at any time, and a
-client gives up, or leaves, whenever it likes. Not covered here: a second proposal by the same client, and nodes that forget.
+client gives up, or leaves, whenever it likes. With two clients, whoever is granted may renew once as well: that request, too,
+reaches each node at any time or never, and its answers count only while the client is valid. What it prolonged does not run out
+before the validity that is counted from it. Not covered here: a second proposal by the same client, and nodes that forget.
 
 The space is the same as test_model's, folded where nothing can tell the difference:
 
@@ -26,7 +28,8 @@ from holdfast.stores.redlock import quorum
 
 from .test_model import CLOCK, NODES, SOUND, Rules, Violation
 
-FRESH, ASKING, GRANTED, LEFT = range(4)
+FRESH, ASKING, GRANTED, LEFT, RENEWING, RENEWED = range(6)
+HOLDING = (GRANTED, RENEWING, RENEWED)
 NOBODY = -1
 
 
@@ -34,6 +37,8 @@ class Node(NamedTuple):
     mark: int = 0
     inside: int = NOBODY
     asked: int = 0  # bit by bit: whose request is on its way
+    renewing: int = 0  # and whose renewal
+    renewed: bool = False
 
 
 class Client(NamedTuple):
@@ -41,32 +46,43 @@ class Client(NamedTuple):
     yes: int = 0
     told: int = 0
     late: bool = False
+    later: bool = False  # what its renewal had prolonged has run out
 
 
 World = tuple[tuple[Node, ...], tuple[Client, ...], int]  # nodes in order, clients, the last token granted
 
 
-def steps(world: World, tokens: tuple[int, ...], rules: Rules) -> Iterator[World]:
+def steps(world: World, tokens: tuple[int, ...], rules: Rules, renews: bool) -> Iterator[World]:
     nodes, clients, last = world
     for who, client in enumerate(clients):
         if client.phase == FRESH:
-            asked = [Node(mark, inside, bits | 1 << who) for mark, inside, bits in nodes]
+            asked = [node._replace(asked=node.asked | 1 << who) for node in nodes]
             yield tuple(sorted(asked)), _with(clients, who, Client(ASKING)), last
         elif client.phase != LEFT:
             yield nodes, _with(clients, who, Client(LEFT)), last
             if client.phase == ASKING and _is_granted(client, tokens[who], rules):
                 _check(who, clients, tokens[who], last)
                 yield nodes, _with(clients, who, Client(GRANTED, late=client.late)), tokens[who]
+            if renews and client.phase == GRANTED and not client.late:
+                asked = [node._replace(renewing=node.renewing | 1 << who) for node in nodes]
+                yield tuple(sorted(asked)), _with(clients, who, Client(RENEWING)), last
+            if client.phase == RENEWING and rules.kept(client.yes) and not (client.late and rules.validity_checked):
+                _check_alone(who, clients)
+                yield nodes, _with(clients, who, Client(RENEWED, late=client.later)), last
     for at, node in enumerate(nodes):
         if at and node == nodes[at - 1]:
             continue  # the same would happen
         if node.inside != NOBODY:
-            client = clients[node.inside]
-            late = client if client.phase == LEFT else _too_late(client, rules)
-            yield _sorted(nodes, at, node._replace(inside=NOBODY)), _with(clients, node.inside, late), last
+            late = client = clients[node.inside]
+            if client.phase != LEFT and (node.renewed or client.phase != RENEWED):
+                late = _too_late(client, rules)._replace(later=client.later or node.renewed)
+            free = node._replace(inside=NOBODY, renewed=False)
+            yield _sorted(nodes, at, free), _with(clients, node.inside, late), last
         for who, token in enumerate(tokens):
             if node.asked >> who & 1:
                 yield from _delivered(world, at, who, token, rules)
+            if node.renewing >> who & 1:
+                yield from _renewed(world, at, who, rules)
 
 
 def _delivered(world: World, at: int, who: int, token: int, rules: Rules) -> Iterator[World]:
@@ -74,7 +90,8 @@ def _delivered(world: World, at: int, who: int, token: int, rules: Rules) -> Ite
     node, client = nodes[at], clients[who]
     asked = node.asked & ~(1 << who)
     if node.inside == NOBODY and rules.accepts(token, node.mark):
-        after, heard = Node(token, who, asked), client._replace(yes=client.yes + 1)
+        after = Node(token, who, asked, node.renewing)
+        heard = client._replace(yes=client.yes + 1)
     else:
         after = node._replace(asked=asked)
         heard = client._replace(told=max(client.told, node.mark))
@@ -84,20 +101,39 @@ def _delivered(world: World, at: int, who: int, token: int, rules: Rules) -> Ite
         yield changed, _with(clients, who, heard), last
 
 
+def _renewed(world: World, at: int, who: int, rules: Rules) -> Iterator[World]:
+    nodes, clients, last = world
+    node, client = nodes[at], clients[who]
+    after = node._replace(renewing=node.renewing & ~(1 << who))
+    there = node.inside == who
+    if there:
+        after = after._replace(renewed=True)
+    changed = _sorted(nodes, at, after)
+    yield changed, clients, last  # and the answer is lost
+    if there and client.phase == RENEWING and not (client.late and rules.validity_checked):
+        yield changed, _with(clients, who, client._replace(yes=client.yes + 1)), last
+
+
 def _is_granted(client: Client, token: int, rules: Rules) -> bool:
     counted = quorum.Tally(client.yes, 0, 0, NODES - client.yes, client.told, 0, 0, agreed=0)
     return rules.granted(counted, token) and not (client.late and rules.validity_checked)
 
 
 def _too_late(client: Client, rules: Rules) -> Client:
-    forget = client.phase == GRANTED or rules.validity_checked
+    forget = client.phase in (GRANTED, RENEWED) or rules.validity_checked
     return Client(client.phase, late=True) if forget else client._replace(late=True)
 
 
 def _check(who: int, clients: tuple[Client, ...], token: int, last: int) -> None:
     if token <= last:
         raise Violation(f"token {token} granted after {last}")
-    if not clients[who].late and any(other.phase == GRANTED and not other.late for other in clients):
+    _check_alone(who, clients)
+
+
+def _check_alone(who: int, clients: tuple[Client, ...]) -> None:
+    if not clients[who].late and any(
+        other.phase in HOLDING and not other.late for at, other in enumerate(clients) if at != who
+    ):
         raise Violation("two grants are valid at once")
 
 
@@ -109,12 +145,12 @@ def _sorted(nodes: tuple[Node, ...], at: int, node: Node) -> tuple[Node, ...]:
     return tuple(sorted((*nodes[:at], node, *nodes[at + 1 :])))
 
 
-def explore(clients: int, rules: Rules = SOUND) -> int:
+def explore(clients: int, rules: Rules = SOUND, *, renews: bool = False) -> int:
     tokens = tuple(rule.next_token(0, CLOCK + who * rules.apart, "x") for who in range(clients))
     start: World = ((Node(),) * NODES, (Client(),) * clients, 0)
     seen, stack = {start}, [start]
     while stack:
-        for world in steps(stack.pop(), tokens, rules):
+        for world in steps(stack.pop(), tokens, rules, renews):
             if world not in seen:
                 seen.add(world)
                 stack.append(world)
@@ -124,6 +160,22 @@ def explore(clients: int, rules: Rules = SOUND) -> int:
 @pytest.mark.timeout(400)  # much work for a busy machine
 def test_three_clients_in_every_order() -> None:
     assert explore(3) > 100_000
+
+
+@pytest.mark.timeout(400)
+def test_two_clients_who_renew_in_every_order() -> None:
+    """Late, on some nodes only, unanswered, or when somebody else is inside there."""
+    assert explore(2, renews=True) == 43_511
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [Rules(kept=lambda yes: yes > 0), Rules(validity_checked=False)],
+    ids=["one node is enough", "answered too late"],
+)
+def test_a_mistake_in_a_renewal_is_found(mistake: Rules) -> None:
+    with pytest.raises(Violation):
+        explore(2, mistake, renews=True)
 
 
 MISTAKES = {

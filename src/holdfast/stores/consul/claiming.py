@@ -89,18 +89,15 @@ def pseudonym(holder: str) -> str:
 class Claiming:
     """In, or into the line."""
 
-    def __init__(
-        self, store: ConsulStore, claim: Claim, mine: Record | None, session: Session, sent: float, deadline: float
-    ) -> None:
+    def __init__(self, store: ConsulStore, claim: Claim, session: Session, sent: float, deadline: float) -> None:
         self._store = store
         self._deadline = deadline
         self._claim = claim
-        self._mine = mine
         self._session = session
         self._sent = sent  # before anything was asked: from here its time runs
-        former = () if mine is None else (mine.session, *mine.moving)
-        self._former = frozenset(session.id for session in former if not session.lost)
-        self._who = mine.who if mine is not None else pseudonym(claim.holder)
+        self._who = pseudonym(claim.holder)
+        self._mine: Record | None = None
+        self._former: frozenset[str] = frozenset()
         self._bell: Bell | None = None  # if it waits
         self._dead: set[str] = set()
         self._delayed: set[str] = set()  # dead, and their lock-delay is not over
@@ -109,11 +106,15 @@ class Claiming:
     async def run(self) -> Grant | Place:
         """In its turn: nobody else of this process writes in this book meanwhile."""
         claim, store, books = self._claim, self._store, self._store.books
-        mine = self._mine
+        # Not before its turn has come: somebody else who asked for it again (close() and its owner, say) may have moved it
+        # to another session meanwhile, and what stands there under that one is still its own.
+        mine = store.keeper.records.get(claim.holder)
         if mine is not None and (mine.leaving or mine.deadline <= self._sent):
             # It is over; or a request to put it out was not answered, and may yet arrive. What comes now is a new claim.
             await Leaving(store, mine, self._deadline).in_its_turn()
-            self._mine, self._former = None, frozenset()
+        elif mine is not None:
+            self._mine = mine
+            self._former = frozenset(session.id for session in (mine.session, *mine.moving) if not session.lost)
         book = books.take(claim.name)
         at = store.driver.wall_us() // 1000  # for people to read, and for nothing else
         tries = 0

@@ -109,7 +109,7 @@ class ConsulStore:
         self._check_ttl(claim, mine)
         sent = self.driver.now()
         session = await self.sessions.fit_for(claim.ttl, deadline)
-        claiming = Claiming(self, claim, mine, session, sent, deadline)
+        claiming = Claiming(self, claim, session, sent, deadline)
         return await self.books.writing(claim.name, deadline, claiming.run)
 
     def _check_ttl(self, claim: Claim, mine: Record | None) -> None:

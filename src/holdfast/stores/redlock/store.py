@@ -123,15 +123,19 @@ class RedlockStore(Repeats):
         Somebody holds it, so its token stands. Without an answer from a majority it is unknown what came of the question, and
         nothing is given back; only when a majority says that it is gone, it is.
         """
+        token = attempt.token
         request = self._claim_request(claim, attempt)
-        fits, shares = shapes.of_claim(attempt.token), self._shares(claim.ttl, deadline)
+        fits, shares = shapes.of_claim(token), self._shares(claim.ttl, deadline)
         answers = await self._ask(request, fits, self._decided, *shares, claim.name, holder=claim.holder)
         counted = quorum.tally(answers)
+        if attempt.token != token:  # somebody else who asked again (close() and its owner, say) has found it gone
+            await self._give_back(claim, token, answers, (), deadline)
+            return Place(claim, claim.ttl)
         if counted.yes + counted.silent < self._majority:
             return await self._refused(claim, attempt, answers, (), deadline)
         if counted.yes < self._majority or self._driver.now() >= sent + quorum.validity(claim.ttl):
             raise self._no_quorum(claim.name, answers)
-        return Grant(claim, attempt.token, quorum.validity(claim.ttl))
+        return Grant(claim, token, quorum.validity(claim.ttl))
 
     async def _refused(
         self, claim: Claim, attempt: Attempt, answers: Sequence[Reply], refusing: Collection[int], deadline: float

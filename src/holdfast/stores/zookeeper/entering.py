@@ -264,8 +264,8 @@ class Entering:
 
     async def _still_inside(self, record: Record, claim: Claim, give_up: float) -> Grant | None:
         """Repeated by one that is inside: a fresh ttl, and perhaps fewer units."""
-        session = record.session
-        operations: list[Any] = [CheckVersion(record.path, -1)]
+        session, path, token = record.session, record.path, record.token
+        operations: list[Any] = [CheckVersion(path, -1)]
         if claim.units < record.units:
             fewer = f"{self._parent(claim.name)}/{record.tag}~{claim.units}"
             if fewer not in record.extras:
@@ -275,14 +275,17 @@ class Entering:
             operations.append(SetData(self._parent(claim.name), b"", -1))
         (done,) = await session.ask([Transaction(operations)], give_up)
         if isinstance(done, Exception) or any(isinstance(one, Exception) for one in done):
-            (stat,) = await session.ask([Exists(record.path, None)], give_up)
+            (stat,) = await session.ask([Exists(path, None)], give_up)
             if stat is None:
-                await self._start_afresh(record)
+                if record.path == path:
+                    await self._start_afresh(record)
                 return None
             # So the fewer units were there already: an answer was lost.
+        if record.path != path:
+            return None  # somebody else who asked for it again (close() and its owner, say) has found it gone meanwhile
         record.units = min(record.units, claim.units)
         record.lingers = record.lingers or (not claim.queue and claim.ttl != record.claim.ttl)
-        return Grant(claim, record.token, record.lives(claim.ttl))
+        return Grant(claim, token, record.lives(claim.ttl))
 
     async def _start_afresh(self, record: Record) -> None:
         """Its node is gone; so is all that we knew of it."""

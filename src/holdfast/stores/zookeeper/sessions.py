@@ -111,9 +111,10 @@ class Sessions:
         return True
 
     def send(self, record: Record, requests: Sequence[Any]) -> Batch | None:
-        """What may make a node. None: it is being taken away. In one step with that: what is sent before is found and deleted."""
+        """What may make a node. None: it is being taken away, or somebody else has asked for one; in one step with that. What
+        is sent before is found and deleted."""
         with self._sweeping:
-            if record.leaving:
+            if record.leaving or record.asked:
                 return None
             record.asked = True
             return record.session.send(requests, self._driver.bell())

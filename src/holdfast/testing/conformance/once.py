@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from ...claim import Grant, Place
 from ...errors import NotAcquired
-from .world import World
+from .world import World, claim
 
 
 def guarded(world: World, lock: Any, job: Any) -> Any:
@@ -49,6 +50,34 @@ class Once:
         assert time.monotonic() - before >= 0.9 * keep
         assert b.do(lambda locks: guarded(world, locks.once("job"), lambda: "ran")()) == "ran"
         assert world.names() == []
+
+    def test_what_its_owner_and_close_give_up_at_once_stays_taken(self, world: World) -> None:
+        """Each asks for it again, for what is left. One took what the other had just asked for as somebody else's, put it out,
+        and let it in anew; or anybody who waited."""
+        b = world.actor("b")
+        owner = world.looker
+        other = owner.beside("close")
+        times = [4 * world.ttl_kept + left for left in (0.0, 0.25, 0.5)]
+        for number, ttl in enumerate(times):  # so that neither has to wait for what the connection needs first
+            first = claim(f"first {number}", ttl)
+            owner.store(lambda store, first=first: store.claim(first))
+            owner.store(lambda store, first=first: store.release(first))
+        for number in range(8):
+            mine, theirs = claim(f"x{number}", times[2]), claim(f"x{number}", times[2], owner="host/1/b")
+            grant = owner.store(lambda store, mine=mine: store.claim(mine))
+            assert isinstance(b.store(lambda store, theirs=theirs: store.claim(theirs)), Place)
+            shorter = [mine._replace(ttl=ttl, queue=False) for ttl in times[:2]]
+            pending = [
+                one.start(lambda locks, less=less: locks._engine.store.claim(less))
+                for one, less in zip((owner, other), shorter, strict=True)
+            ]
+            answers = [each.result() for each in pending]
+            assert [answer for answer in answers if not isinstance(answer, Grant)] == []
+            assert {answer.token for answer in answers} == {grant.token}
+            assert isinstance(b.store(lambda store, theirs=theirs: store.claim(theirs)), Place)
+            for one, each in ((b, theirs), (owner, mine)):
+                one.store(lambda store, each=each: store.release(each))
+        world.until_nothing_is_left()
 
     def test_the_lease_is_over_after_at_most_so_long(self, world: World) -> None:
         a, b = world.actors("a", "b")

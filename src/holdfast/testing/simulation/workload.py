@@ -37,6 +37,7 @@ HANDOFF = 0.3  # seconds: a few messages, far less than a third of any ttl below
 MUTEX, SEMAPHORE, RWLOCK, ALL_OF, ONCE, ELECTION = "mutex", "semaphore", "rwlock", "all of", "once", "election"
 KEPT = "kept"  # a mutex that stays with its process for a while
 UNCONFIRMED = "unconfirmed"  # a mutex of whose release nobody waits to be told
+CROWDED = (MUTEX, SEMAPHORE, RWLOCK)
 
 SIGNALLED = (Raised.__name__, Interrupt.__name__)
 
@@ -63,6 +64,7 @@ class Plan(NamedTuple):
     drop: float = 0.0  # how often a user loses its leases without a word
     keep: float = 0.2  # seconds, of what is kept
     at_once: int = 1  # how many rounds a process works at the same time
+    waves: int = 0  # of processes that want one and the same name, at the end: see `_crowd`
     kinds: tuple[str, ...] = (MUTEX, MUTEX, MUTEX, SEMAPHORE, RWLOCK, ALL_OF, ALL_OF, ONCE, ELECTION)
 
     @property
@@ -185,6 +187,7 @@ class Workload:
                 for number in range(plan.processes):
                     self.start(f"calm{number}", plan.calm_rounds)
                 self._finish()
+                self._crowd()
                 return [*self._judged(), *self._left_behind()]
             except HoldfastError as error:  # though everything had healed
                 return [*self._judged(), Finding("failure", "everything", repr(error))]
@@ -195,6 +198,27 @@ class Workload:
                     client.engine.closed = True  # what is dropped from now on, with the world, concerns nobody
                 for close in self.at_end:
                     close()
+
+    def _crowd(self) -> None:
+        """When nothing fails any more: some come for the same name at about the same time, and nobody after them, so that who is
+        not rung sleeps on. Half of them give up, some in the very moment in which their turn comes."""
+        if not self.plan.waves:
+            return
+        crowd = [self.start(f"crowd{number}", 0) for number in range(4)]
+        for _ in range(self.plan.waves):
+            kind = self.random.choice(CROWDED)
+            come = [partial(self._come, client, kind, first=client is crowd[0]) for client in crowd]
+            tasks = [client.process.spawn(one, "crowd") for client, one in zip(crowd, come, strict=True)]
+            self.world.run(*tasks)
+
+    async def _come(self, client: Client, kind: str, *, first: bool) -> None:
+        if not first:
+            await client.process.driver.sleep(self.random.uniform(0.01, 0.04))
+        asks, resources = self._some_recipe(kind, max(self.plan.ttls))
+        if kind == RWLOCK:  # one writes, and may then let all the others read
+            asks, resources = [recipes.rwlock_asks(RWLOCK, max(self.plan.ttls), True, renew=True)[first]], set()
+        storage = RegisterClient(self.register, self.network, client.process, self.history)
+        await self._round(client, storage, asks, resources, self.random.choice((None, self.random.uniform(0.02, 0.3))))
 
     def _finish(self) -> None:
         while busy := [worker for worker in self._workers if not worker.done]:
@@ -277,7 +301,7 @@ class Workload:
         self.healed = self.world.time
         self.history.note(self.world.time, "world", "healed")
 
-    def start(self, name: str, rounds: int) -> None:
+    def start(self, name: str, rounds: int) -> Client:
         """A process that works so many rounds."""
         process = Process(self.world, name)
         if not self.plan.same_machine:
@@ -286,6 +310,7 @@ class Workload:
         client = Client(process, recording, self.history)
         self.clients.append(client)
         self._workers.append(process.spawn(lambda: self._work(client, rounds), "worker"))
+        return client
 
     def fork(self, client: Client, name: str) -> None:
         """In the middle of whatever it does. The child does what the parent's code would go on with, then work of its own."""
@@ -330,7 +355,7 @@ class Workload:
                 return
             await driver.sleep(driver.uniform(0.0, 0.2))
             some = [
-                client.process.spawn(lambda: self._round(client, storage), f"round {number + 1}")
+                client.process.spawn(lambda: self._drawn(client, storage), f"round {number + 1}")
                 for _ in range(self.plan.at_once)
             ]
             self.rounds[client.process.name] = some[0]
@@ -339,9 +364,13 @@ class Workload:
 
     # ---- one round
 
-    async def _round(self, client: Client, storage: RegisterClient) -> None:
-        asks, resources = self._some_recipe()
-        timeout = self.random.choice((None, None, None, 0.0, 0.5, 3.0))
+    async def _drawn(self, client: Client, storage: RegisterClient) -> None:
+        asks, resources = self._some_recipe(None, None)
+        await self._round(client, storage, asks, resources, self.random.choice((None, None, None, 0.0, 0.5, 3.0)))
+
+    async def _round(
+        self, client: Client, storage: RegisterClient, asks: Sequence[Ask], resources: set[str], timeout: float | None
+    ) -> None:
         try:
             leases = await client.acquire_all(asks, timeout)
         except (NotAcquired, LeaseLost, ConnectionError):
@@ -373,11 +402,11 @@ class Workload:
             client.drop(*[lease for lease in leases if lease._is_owed()])
             raise
 
-    def _some_recipe(self) -> tuple[Sequence[Ask], set[str]]:
+    def _some_recipe(self, kind: str | None, ttl: float | None) -> tuple[Sequence[Ask], set[str]]:
         """What to ask for, and which of it protects storage that is changed: only what is taken alone does."""
-        ttl = self.random.choice(self.plan.ttls)
+        ttl = ttl or self.random.choice(self.plan.ttls)
         fair = self.random.random() < 0.9
-        kind = self.random.choice(self.plan.kinds)
+        kind = kind or self.random.choice(self.plan.kinds)
         if kind == MUTEX:
             return [recipes.lock_ask(MUTEX, ttl, fair, reentrant=False, renew=True)], {MUTEX}
         if kind == UNCONFIRMED:
