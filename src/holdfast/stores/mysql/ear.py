@@ -37,7 +37,9 @@ class Ear:
         self._timeout = timeout
         self._connection: Connection | None = None
         self._quiet: Connection | None = None  # has the lock that the other waits for
-        self._here: Bell | None = None  # asleep, if the loop is over, or stands still, in which all this is: nobody listens there
+        self._here: Bell | None = (
+            None  # asleep, if the loop is over, or stands still, in which all this is: nobody listens there
+        )
         self.forked()
 
     def forked(self) -> None:
