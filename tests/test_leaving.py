@@ -301,6 +301,36 @@ def test_a_release_that_a_loop_has_left_undone_goes_on_in_the_next() -> None:
     asyncio.run(second())
 
 
+def test_a_release_goes_on_though_the_loop_that_is_at_another_stands_still() -> None:
+    """It sleeps until that one is tried again, and nothing that is said there wakes it."""
+    locks = aio.connect("memory://stands-still")
+    hand = tamper(locks)
+
+    async def first() -> None:
+        lease = await locks.lock("x", ttl=600).acquire()
+        hand.fail("release", times=10**6)
+        with pytest.raises(Unavailable):
+            await lease.release()
+        leaving = locks._engine.leaving
+        async with asyncio.timeout(20):
+            while not leaving._idle:  # noqa: ASYNC110 - nobody says so
+                await asyncio.sleep(0.001)
+
+    async def second() -> None:
+        hand.heal()
+        locks._engine.leaving.later(Claim("z", "nobody", "host/1/me", 600.0), locks._engine.driver.now() + 600)
+        others = aio.connect("memory://stands-still")
+        async with asyncio.timeout(20), others, others.lock("x", ttl=600):
+            pass
+        await locks.close()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(first())
+    asyncio.run(second())
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # asyncio's word for what its loop was left with
 def test_a_lease_that_was_dropped_after_the_end_of_its_loop_is_released_in_the_next() -> None:
     locks = aio.connect("memory://dropped-late")

@@ -244,12 +244,13 @@ class Leaving:
                 if now > self._seen + _GONE:
                     self._workers.clear()
                     self._idle.clear()
-                for gone in tuple(one for one in self._workers if one.gone):  # their loop is over, and they with it
+                for gone in tuple(one for one in self._workers if one.asleep):  # their loop is over, or stands still
                     self._workers.discard(gone)
                 if self._closing:
                     return
                 while self._owed and self._idle:
-                    if self._idle.pop().ring():
+                    idle = self._idle.pop()
+                    if not idle.asleep and idle.ring():
                         return
                 most = min(self._most_workers, max(len(self._owed) + len(self._under_way), bool(self._posted)))
                 if len(self._workers) >= most:
@@ -267,8 +268,8 @@ class Leaving:
                 raise
 
     def go_on_if_nobody_does(self) -> None:
-        """Those who were at it may have ended with their event loop."""
-        if all(one.gone for one in tuple(self._workers)):
+        """Those who were at it may have ended, or stopped, with their event loop."""
+        if all(one.asleep for one in tuple(self._workers)):
             self.go_on()
 
     def _ended(self, worker: Bell) -> bool:

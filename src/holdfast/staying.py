@@ -158,7 +158,7 @@ class Kept:
             and (stay.inside is None or stay.borrower() is None)
             and not ((self.wanted or stay.spoiled) and self.is_over(stay, now))
             and self.bell is not None
-            and not self.bell.gone  # the event loop that kept it
+            and not self.bell.asleep  # the event loop that kept it: nobody there would hear that it is wanted elsewhere
         )
 
     def ended(self, stay: Stay) -> None:

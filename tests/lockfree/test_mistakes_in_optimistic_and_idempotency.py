@@ -15,8 +15,33 @@ STORES = "tests/lockfree/idempotency/test_stores.py::"
 WHOSE = "tests/lockfree/idempotency/test_whose_answer.py::"
 HANG_UP = "tests/lockfree/idempotency/test_hang_up.py::"
 POOLS = "tests/lockfree/idempotency/test_pools.py::"
+ANEW = "tests/lockfree/idempotency/test_kept_anew.py::"
 
 MUTANTS = [
+    Mutant(
+        "work is done again, since the connection broke on which its result was to be kept",
+        IDEMPOTENCY + "core.py",
+        (("if self._atomic or not anew or self._driver", "if True or self._driver"),),
+        ANEW + "test_a_result_whose_keeping_was_not_answered_is_kept_on_another_connection[sqlite3-lost]",
+    ),
+    Mutant(
+        "whose result was kept, and who was not answered, is told that he was taken over",
+        IDEMPOTENCY + "sqlite.sql",
+        (("WHERE name = :name AND token = :token;", "WHERE name = :name AND token = :token AND done = 0;"),),
+        ANEW + "test_a_result_whose_keeping_was_not_answered_is_kept_on_another_connection[sqlite3-not answered]",
+    ),
+    Mutant(
+        "a result is to be kept when its run counts as dead",
+        IDEMPOTENCY + "core.py",
+        (("give_up = min(self._until,", "give_up = max(self._until,"),),
+        ANEW + "test_nobody_goes_on_when_the_run_counts_as_dead[sqlite3]",
+    ),
+    Mutant(
+        "a result is kept of work that was rolled back",
+        IDEMPOTENCY + "core.py",
+        (("if self._atomic or not anew or self._driver", "if not anew or self._driver"),),
+        ANEW + "test_what_was_rolled_back_is_not_kept_later[sqlite3]",
+    ),
     Mutant(
         "a write that does not ask for the version",
         OPTIMISTIC + "statements.sql",

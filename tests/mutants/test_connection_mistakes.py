@@ -96,7 +96,10 @@ MUTANTS = [
     Mutant(
         "who sleeps in an event loop that was closed is waited for",
         ALARM,
-        (("if self._bell is None or not self._bell.ring():", "if self._bell is None:"),),
+        (
+            ("there = bell is not None and not bell.asleep", "there = bell is not None"),
+            ("if self._bell is None or self._bell.asleep or not self._bell.ring():", "if self._bell is None:"),
+        ),
         ALARMS + "test_one_whose_event_loop_was_closed_is_replaced",
     ),
     Mutant(

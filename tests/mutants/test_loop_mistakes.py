@@ -17,12 +17,14 @@ STRANDED = (
 LOOKED = "test_nothing_stays_open_of_loops_that_only_looked_nor_of_those_that_were_closed_late"
 KEEPS = "test_what_is_held_when_its_loop_ends_keeps_others_out_while_the_next_one_works"
 AT_ONCE = "test_a_second_loop_at_the_same_time_works_or_is_refused_by_name"
+ALARM = "tests/stores/kit/test_alarm.py"
 SEVERAL = "tests/drivers/test_several_loops.py"
 NOT_CANCELLED = "test_who_waits_in_a_loop_that_is_closed_and_was_not_cancelled_keeps_nobody_out"
 CLOSED_LATER = "test_a_coroutine_that_is_closed_after_its_loop_waits_for_nothing"
 EVERY_TURN = "test_whoever_has_a_loop_for_every_turn_keeps_nobody_waiting"
 # Else the next loop ends it before anybody is misled.
 KEPT = ("    ends_with_this_loop(pipe, Pipe.end_with_loop)\n", "")
+STILL = "test_who_waits_is_rung_while_a_loop_that_was_used_before_stands_still"
 STAYS = "self.loop.create_future()\n        if not self.open:"
 
 MUTANTS = [
@@ -251,8 +253,79 @@ MUTANTS = [
     Mutant(
         "MySQL: an ear in a loop that is over is thought to listen",
         "stores/mysql/ear.py",
-        (("if self._here is not None and self._here.gone:", "if False:"),),
+        (("if self._here is not None and self._here.asleep:", "if False:"),),
         "tests/stores/mysql/test_ear.py",
+    ),
+    Mutant(
+        "Redis: an ear in a loop that stands still is thought to listen",
+        "stores/redis/pipe.py",
+        (("return self.open and self.loop.is_running()", "return self.open and not self.loop.is_closed()"),),
+        f"tests/conformance/test_redis.py::TestRedis::{STILL}[asyncio]",
+    ),
+    Mutant(
+        "PostgreSQL: an ear in a loop that stands still is thought to listen",
+        "stores/postgresql/ear.py",
+        ((" and not connection.unread", " and not connection.stranded"),),
+        f"tests/conformance/test_postgresql.py::TestPostgreSQL::{STILL}[asyncio]",
+    ),
+    Mutant(
+        "MySQL: an ear in a loop that stands still is thought to listen",
+        "stores/mysql/ear.py",
+        (("if self._here is not None and self._here.asleep:", "if self._here is not None and self._here.gone:"),),
+        "tests/stores/mysql/test_ear.py",
+    ),
+    Mutant(
+        "MySQL: an ear whose loop stood still goes on with the connection of another",
+        "stores/mysql/ear.py",
+        (
+            (
+                "                if self._here is not home:\n                    return  # our",
+                "                if False:\n                    return  # our",
+            ),
+        ),
+        "tests/stores/mysql/test_ear.py",
+    ),
+    Mutant(
+        "MySQL: an ear that connects anew is taken for that of another loop",
+        "stores/mysql/ear.py",
+        (("= self._here or here, connection", "= here, connection"),),
+        "tests/stores/mysql/test_ear.py",
+    ),
+    Mutant(
+        "etcd: an ear in a loop that stands still is thought to listen",
+        "stores/etcd/ear.py",
+        (("and not self._home.asleep", "and not self._home.gone"),),
+        f"tests/conformance/test_etcd.py::TestEtcd::{STILL}[asyncio]",
+    ),
+    Mutant(
+        "Consul: an ear in a loop that stands still is thought to listen",
+        "stores/consul/ears.py",
+        (("ear is not None and not ear.pulse.asleep", "ear is not None and not ear.pulse.gone"),),
+        f"tests/conformance/test_consul.py::TestConsul::{STILL}[asyncio]",
+    ),
+    Mutant(
+        "keep=: what a loop keeps that stands still is lent in another, and renewed by nobody",
+        "staying.py",
+        (("and not self.bell.asleep", "and not self.bell.gone"),),
+        f"tests/conformance/test_sqlite.py::TestSqlite::{STILL}[asyncio]",
+    ),
+    Mutant(
+        "what is due is left to a loop that stands still",
+        "stores/kit/alarm.py",
+        (("not bell.asleep", "not bell.gone"), ("self._bell is None or self._bell.asleep or", "self._bell is None or")),
+        f"{ALARM}::test_one_whose_event_loop_stands_still_is_replaced_and_goes_home_when_that_goes_on",
+    ),
+    Mutant(
+        "who stood still goes on beside whoever took over",
+        "stores/kit/alarm.py",
+        (("while not self.closed and self._bell is bell:", "while not self.closed:"),),
+        f"{ALARM}::test_one_whose_event_loop_stands_still_is_replaced_and_goes_home_when_that_goes_on",
+    ),
+    Mutant(
+        "a release is left to a loop that stands still",
+        "leaving.py",
+        (("if not idle.asleep and idle.ring():", "if idle.ring():"),),
+        "tests/test_leaving.py::test_a_release_goes_on_though_the_loop_that_is_at_another_stands_still",
     ),
     Mutant(
         "two loops share connections that are one's",
@@ -263,7 +336,7 @@ MUTANTS = [
     Mutant(
         "Redis: an ear in a loop that is over is thought to listen",
         "stores/redis/pipe.py",
-        (("return self.open and not self.loop.is_closed()", "return self.open"), KEPT),
+        (("return self.open and self.loop.is_running()", "return self.open"), KEPT),
         f"{REDIS}[asyncio]",
     ),
     Mutant(
@@ -281,7 +354,7 @@ MUTANTS = [
     Mutant(
         "PostgreSQL: an ear in a loop that is over is thought to listen",
         "stores/postgresql/ear.py",
-        ((" and not connection.stranded", ""),),
+        ((" and not connection.unread", ""),),
         POSTGRESQL,
     ),
     Mutant(

@@ -139,6 +139,47 @@ def test_one_whose_event_loop_was_closed_is_replaced() -> None:
     alarm.close()
 
 
+def test_one_whose_event_loop_stands_still_is_replaced_and_goes_home_when_that_goes_on() -> None:
+    driver = Asyncio()
+    work = Work(driver.now)
+    alarm = Alarm(driver, "alarm", 60.0, work.due, work.work)
+    gone: list[str] = []
+
+    async def at_home() -> None:
+        gone.append("home")
+
+    async def begin() -> None:
+        alarm.at_home = at_home
+        work.deadlines.append(
+            driver.now() + 0.3
+        )  # sooner than what is expected in the other loop: that one need not ring
+        alarm.expect(work.deadlines[-1])
+        await asyncio.sleep(0)
+
+    async def beside() -> None:
+        work.finished = asyncio.Event()
+        work.deadlines.append(driver.now() + 0.5)
+        alarm.expect(work.deadlines[-1])
+        while len(work.done) < 2:
+            await asyncio.wait_for(work.finished.wait(), SOON)
+            work.finished.clear()
+
+    async def again() -> int:
+        while len(driver._background) > 1:  # noqa: ASYNC110 - nobody says so
+            await asyncio.sleep(0.01)
+        return len(driver._background)
+
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    first.run_until_complete(begin())
+    second.run_until_complete(beside())
+    assert first.run_until_complete(asyncio.wait_for(again(), SOON)) == 1
+    assert gone == [], "what it does last is for whoever has taken over"
+    alarm.close()
+    second.run_until_complete(asyncio.sleep(0.05))
+    first.close()
+    second.close()
+
+
 # ---- again
 
 

@@ -3,7 +3,8 @@
 Rule 1: the key is claimed, for all to see, before the work begins; the claim ends by itself, by the store's clock.
 Rule 2: a result is kept only under the token of the latest claim: whoever was taken over is refused.
 Rule 3: where the user's database is the store, the result and what the user wrote are one transaction, or none.
-Rule 4: work whose effect stands is never run again because its result could not be kept.
+Rule 4: work whose effect stands is never run again because its result could not be kept: so that is said again, on another
+        connection, if it was not answered.
 Rule 5: a connection that was opened for us goes back whenever it is not needed: while others work, and while the body works
         unless it writes through it. Else a pool of connections is soon empty, and each waits for another.
 """
@@ -19,7 +20,7 @@ from typing import Any
 from ...claim import valid_name, valid_timeout, valid_ttl
 from ...databases.failures import collided, lacks_table
 from ...drivers.base import Driver
-from ...errors import InFlight, KeyReused, Misuse, StaleToken, Unstorable
+from ...errors import HoldfastError, InFlight, KeyReused, Misuse, StaleToken, Unstorable
 from ...events import report
 from .codec import JSON, Codec, encoded, fingerprint
 from .ledger import Open, nothing_to_close
@@ -27,6 +28,7 @@ from .rule import Entry, Verdict, judge
 from .sql import TABLE
 
 MAX_LIMIT = 512 * 1024 * 1024
+_PATIENCE = 5.0  # seconds, for a store that is away when there is a result to be kept
 _PURGE_EVERY = 256  # runs, on average: what is forgotten is swept away without anybody having to think of it
 
 _running: ContextVar[frozenset[str]] = ContextVar("holdfast.idempotency.running", default=frozenset())
@@ -84,6 +86,7 @@ class Session:
         self._entry: Entry | None = None
         self._owes_release = False
         self._runner = ""  # under which name the key is ours, or may be: the answer to a claim may not have come
+        self._until = 0.0  # when our run counts as dead
 
     async def enter(self) -> Run:
         if self._key in _running.get():
@@ -156,6 +159,7 @@ class Session:
                     self._ledger.ready()
                     runner = os.urandom(16).hex()
                 self._runner = runner
+                self._until = self._driver.now() + rules.ttl
                 entry = await self._ledger.claim(self._key, self._payload, runner, rules.ttl, rules.keep)
                 if entry.runner == runner:
                     return entry
@@ -224,6 +228,23 @@ class Session:
             await self._driver.shield(lambda: self._undone(cause))
 
     async def _done(self, run: Run, entry: Entry) -> None:
+        give_up = min(self._until, self._driver.now() + _PATIENCE)
+        pause = 0.0  # the first time at once: one connection that broke says little of the next
+        while True:
+            try:
+                await self._done_once(run, entry)
+            except HoldfastError:
+                raise
+            except Exception:
+                anew = self._lent or not self._ledger.transactional  # a client of Redis opens connections by itself
+                if self._atomic or not anew or self._driver.now() + pause >= give_up:
+                    raise
+                await self._driver.sleep(self._driver.uniform(pause / 2, pause))
+                pause = min(2 * pause + 0.05, 0.5)
+            else:
+                return
+
+    async def _done_once(self, run: Run, entry: Entry) -> None:
         if not self._here:
             await self._borrow()
         try:

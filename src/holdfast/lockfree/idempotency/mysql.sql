@@ -51,12 +51,13 @@ ON DUPLICATE KEY UPDATE
         expires
     );
 
+-- The token is one run's: if it is done already, that was said before, and not answered.
 -- name: finish
 UPDATE holdfast_idempotency SET
     done = :done,
     result = UNHEX(:result_hex),
     expires = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + :keep
-WHERE name = UNHEX(:name_hex) AND token = :token AND done = 0;
+WHERE name = UNHEX(:name_hex) AND token = :token;
 
 -- name: release
 DELETE FROM holdfast_idempotency WHERE name = UNHEX(:name_hex) AND runner = :runner AND done = 0;

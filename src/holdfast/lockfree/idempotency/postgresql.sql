@@ -36,12 +36,13 @@ ON CONFLICT (name) DO UPDATE SET
     result = NULL
 WHERE held.expires <= CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000.0 AS bigint);
 
+-- The token is one run's: if it is done already, that was said before, and not answered.
 -- name: finish
 UPDATE holdfast_idempotency SET
     done = :done,
     result = :result,
     expires = CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000.0 AS bigint) + CAST(:keep AS bigint)
-WHERE name = :name AND token = :token AND done = 0;
+WHERE name = :name AND token = :token;
 
 -- name: release
 DELETE FROM holdfast_idempotency WHERE name = :name AND runner = :runner AND done = 0;

@@ -39,12 +39,13 @@ ON CONFLICT (name) DO UPDATE SET
     result = NULL
 WHERE holdfast_idempotency.expires <= CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER);
 
+-- The token is one run's: if it is done already, that was said before, and not answered.
 -- name: finish
 UPDATE holdfast_idempotency SET
     done = :done,
     result = :result,
     expires = CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) + :keep
-WHERE name = :name AND token = :token AND done = 0;
+WHERE name = :name AND token = :token;
 
 -- name: release
 DELETE FROM holdfast_idempotency WHERE name = :name AND runner = :runner AND done = 0;

@@ -23,7 +23,7 @@ _WAIT = 15  # seconds for one query; Consul adds up to a sixteenth
 class _Ear:
     def __init__(self, path: str, final: bool, pulse: Bell) -> None:
         self.path = path
-        self.pulse = pulse  # cannot be rung when the event loop is gone that it listens in
+        self.pulse = pulse  # asleep, when the event loop is over, or stands still, in which it listens
         self.final = final  # when the key is gone, it is gone for good
         self.heard: dict[object, Heard] = {}
 
@@ -42,13 +42,14 @@ class Ears:
         """From now on, until `forget`. False: too many are being listened to."""
         with self._mutex:
             ear = self._ears.get(path)
-            if ear is not None and ear.pulse.ring():
+            if ear is not None and not ear.pulse.asleep:
                 ear.heard[by] = heard
                 return True
             if (len(self._ears) >= MOST and not always) or self._closed:
                 return False
-            ear = self._ears[path] = _Ear(path, final, self._driver.bell())
-            ear.heard[by] = heard
+            before, ear = ear, _Ear(path, final, self._driver.bell())
+            ear.heard = {**(before.heard if before is not None else {}), by: heard}
+            self._ears[path] = ear
         try:
             self._driver.spawn(lambda: self._run(ear), "holdfast-consul-ear", lambda: self._wanted(ear))
         except BaseException:

@@ -103,7 +103,7 @@ class Ear:
         self._log_in = log_in
         self._driver = driver
         self._connection: Connection | None = None
-        self._home: Bell | None = None  # rings while the event loop in which the ear listens is there
+        self._home: Bell | None = None  # asleep, when the event loop is over, or stands still, in which the ear listens
         self._stream = 0  # begun with the first watch
         self._metadata: Metadata = ()
         self._watches = Watches()
@@ -130,7 +130,7 @@ class Ear:
             self._lose()
 
     def _listens(self) -> bool:
-        return self._connection is not None and self._home is not None and self._home.ring()
+        return self._connection is not None and self._home is not None and not self._home.asleep
 
     async def _open(self, deadline: float) -> None:
         turn = self._opening.turn()

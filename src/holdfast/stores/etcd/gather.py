@@ -113,7 +113,7 @@ class Gatherer:
         for one in batch:
             one.tell(lost)
         for one in self._waiting:  # the first who is there will call, if the loop goes on
-            if one.bell is not None and one.bell.ring():
+            if one.bell is not None and not one.bell.asleep and one.bell.ring():
                 return
 
     def _next(self) -> list[Waiting]:

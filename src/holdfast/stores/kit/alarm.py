@@ -42,11 +42,14 @@ class Alarm:
 
     def expect(self, deadline: float) -> None:
         """Something is due then, unless it is put off. Said after `due()` knows of it."""
-        if self._driver.now() - _OVERSLEPT < self._wake_at <= deadline:  # as nearly always
+        bell = self._bell
+        there = bell is not None and not bell.asleep
+        if there and self._driver.now() - _OVERSLEPT < self._wake_at <= deadline:  # as nearly always
             return
         with self._mutex:
             self._wake_at = deadline
-            if self._bell is None or not self._bell.ring():  # not started, or its event loop is gone
+            # Not started; or its event loop is gone, or stands still while this one runs.
+            if self._bell is None or self._bell.asleep or not self._bell.ring():
                 self._bell = bell = self._new_bell()
                 try:
                     self._driver.spawn(lambda: self._run(bell), self._name, lambda: self._needed(bell))
@@ -65,7 +68,7 @@ class Alarm:
     async def _run(self, bell: Bell) -> None:
         idle_since: float | None = None
         try:
-            while not self.closed:
+            while not self.closed and self._bell is bell:
                 self._wake_at = NEVER  # first: whoever comes while we look will ring
                 await self._work()
                 now, due = self._driver.now(), self._due()
@@ -77,7 +80,7 @@ class Alarm:
                     wake_at = self._wake_at = min(self._wake_at, due, now + self._idle)
                 await bell.wait(max(0.0, wake_at - self._driver.now()))
             bell.close()
-            if not self.closed:
+            if not self.closed and self._bell is None:  # else somebody in another event loop has taken over
                 await self.at_home()
         finally:
             if (

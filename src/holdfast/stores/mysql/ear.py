@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from ...drivers.base import Bell, Driver
@@ -36,7 +37,9 @@ class Ear:
         self._timeout = timeout
         self._connection: Connection | None = None
         self._quiet: Connection | None = None  # has the lock that the other waits for
-        self._here: Bell | None = None  # gone, if the loop is over in which all this was: nobody listens there any more
+        self._here: Bell | None = (
+            None  # asleep, if the loop is over, or stands still, in which all this is: nobody listens there
+        )
         self.forked()
 
     def forked(self) -> None:
@@ -58,23 +61,23 @@ class Ear:
     async def open(self, within: float) -> str:
         """Connected and listening; or an error. Returns the bell's name."""
         give_up = self._driver.now() + min(within, self._timeout)
-        if self._here is not None and self._here.gone:
+        if self._here is not None and self._here.asleep:
             self._begin_anew()
         while self._connection is None:
-            connection = await self._dial(max(give_up - self._driver.now(), 0.001))
+            connection, here = await self._dial(max(give_up - self._driver.now(), 0.001)), self._driver.bell()
             with self._mutex:
                 if self._connection is None and not self._closed:
-                    self._here, self._connection, self.name = self._driver.bell(), connection, connection.name
+                    self._here, self._connection, self.name = self._here or here, connection, connection.name
                     break
             connection.close()  # another thread or task was faster
             if self._closed:
                 raise Unavailable("this connection was closed")
         with self._mutex:
-            name, start = self.name, not self._listening
+            name, home, start = self.name, self._here, not self._listening
             self._listening = True
         if start:
             try:
-                self._driver.spawn(self._listen, "holdfast-ear")
+                self._driver.spawn(partial(self._listen, home), "holdfast-ear")
             except BaseException:
                 self._listening = False
                 raise
@@ -102,12 +105,14 @@ class Ear:
         else:
             await bell.wait(timeout)
 
-    async def _listen(self) -> None:
+    async def _listen(self, home: Bell | None) -> None:
         idle = False
         pause = _AGAIN
         while True:
             with self._mutex:
                 connection, name = self._connection, self.name
+                if self._here is not home:
+                    return  # our loop stood still, and somebody listens in another
                 if connection is None or (idle and not self._bells):
                     self._listening = False
                     return
@@ -128,7 +133,7 @@ class Ear:
                 self._lose(connection)
                 if not isinstance(error, Exception):
                     with self._mutex:
-                        self._listening = False
+                        self._listening = self._listening and self._here is not home
                     raise
                 continue
             with self._mutex:

@@ -51,6 +51,7 @@ class LibpqConnection:
     """What is sent is answered by rows, by a ServerError, or not at all: then the connection is of no more use."""
 
     stranded = False  # its event loop is over: it is connected, and cannot be asked
+    unread = False  # or stands still: nobody hears what it is told
     doubted: ref[Doubted] | None = None
 
     def __init__(self, pgconn: pq.abc.PGconn, where: str) -> None:

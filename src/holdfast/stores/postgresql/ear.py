@@ -66,7 +66,7 @@ class Ear(ear.Ear[str, ListeningConnection]):
     @property
     def is_open(self) -> bool:
         connection = self._connection
-        return connection is not None and not connection.stranded
+        return connection is not None and not connection.unread
 
     async def open(self, within: float) -> None:
         """Connected and listening, or an error. With a new number each time: the old one may live on for a moment."""
@@ -77,7 +77,7 @@ class Ear(ear.Ear[str, ListeningConnection]):
                 raise Unavailable(f"PostgreSQL did not let us listen within {within:.3g} s")
             if self.is_open:
                 return
-            self.lose()  # one of a loop that is over
+            self.lose()  # one of a loop that is over, or stands still
             connection, number = await self._wire.open(self._kind, deadline), new_number()
             connection.listens = True
             try:

@@ -259,6 +259,10 @@ class Lane(LibpqConnection):
     def stranded(self) -> bool:  # type: ignore[override]
         return self.loop.is_closed()
 
+    @property
+    def unread(self) -> bool:  # type: ignore[override]
+        return not self.loop.is_running()
+
     def hang_up(self) -> None:
         """Nobody but the loop reads it, and who closes it tells the loop."""
 

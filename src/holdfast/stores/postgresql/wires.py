@@ -53,6 +53,11 @@ class Connection(Protocol):
 
 
 class ListeningConnection(Connection, Protocol):
+    @property
+    def unread(self) -> bool:
+        """Its event loop is over, or stands still: nobody hears what it is told."""
+        ...
+
     def attend(self, heard: Heard, lost: Callable[[Any], None]) -> None:
         """From now on say what is heard; and, if nobody has to read for that, that it is lost."""
         ...

@@ -70,7 +70,7 @@ class Pipe(asyncio.BufferedProtocol):
         return self.open and self.loop is get_running_loop()
 
     def is_alive(self) -> bool:
-        return self.open and not self.loop.is_closed()
+        return self.open and self.loop.is_running()
 
     def ask(self, request: bytes) -> asyncio.Future[Reply]:
         reply: asyncio.Future[Reply] = asyncio.Future(loop=self.loop)

@@ -78,7 +78,9 @@ class SharedEar:
         except BaseException:
             pipe.fail(Unavailable("not subscribed"))
             raise
-        self._pipe = pipe
+        before, self._pipe = self._pipe, pipe
+        if before is not None:
+            before.fail(Unavailable("its event loop stands still"))
         self._heard = self._driver.now()
         self._pinger = self._driver.bell()
         self._driver.spawn(partial(self._ping, pipe, self._pinger), "holdfast-ear")

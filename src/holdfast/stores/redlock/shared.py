@@ -35,7 +35,7 @@ class Dialling:
         driver.spawn(self._dial, "holdfast-node")
 
     def is_good(self) -> bool:
-        return not self._bell.gone and self._node.now() < self._until
+        return not self._bell.asleep and self._node.now() < self._until
 
     def put(self, request: bytes, reply: Asked) -> None:
         self._unsent.append((request, reply))

@@ -80,7 +80,7 @@ class Strays:
                 if before is not None and token:  # what is taken back now is higher, and takes along what was before
                     token = before.token and max(token, before.token)
                 self._owed[claim.holder] = Stray(claim, token, self._driver.now(), answers)
-                if self._bell is not None and not self._bell.gone:
+                if self._bell is not None and not self._bell.asleep:
                     return
                 bell = self._driver.bell()
                 self._bell = bell

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from ... import aio, events
-from ...errors import Misuse
+from ...errors import Misuse, Unsupported
 from .processes import run
 from .world import LOOPS, World
 
@@ -397,6 +397,49 @@ class Loops:
             runner.run(second(locks))
         with _nothing_said_of_tasks():
             del task
+            _collect()
+        world.until_nothing_is_left()
+
+    @pytest.mark.parametrize("world", LOOPS, indirect=True)
+    def test_who_waits_is_rung_while_a_loop_that_was_used_before_stands_still(self, world: World) -> None:
+        """As with pytest-asyncio's loops of two scopes: one is stopped while the other runs, and goes on later. It listens to
+        nothing meanwhile, nor does anybody in it give up what is kept there."""
+        holder = world.actor("holder")
+        soon = 4 + world.slack  # whoever is not rung looks again after ten
+
+        async def handed_over(locks: aio.Locks) -> None:
+            held = await asyncio.to_thread(holder.do, lambda locks: locks.lock("x").acquire())
+            waiting = asyncio.create_task(locks.lock("x", ttl=60).acquire(timeout=30))
+            await asyncio.to_thread(world.until, lambda: len(world.waiters("x")) == 1 or not world.traits.fair)
+            await asyncio.sleep(0.1)  # it sleeps by now, if there is no line to be seen in
+            await asyncio.to_thread(holder.do, lambda _: held.release())
+            async with asyncio.timeout(soon):
+                await (await waiting).release()
+
+        async def kept(locks: aio.Locks) -> None:
+            renewed = asyncio.Event()
+            subscribed = locks.subscribe(lambda event: renewed.set(), [events.RENEWED])
+            async with asyncio.timeout(30), locks.lock("k", ttl=world.ttl_kept, keep=60):
+                await renewed.wait()
+            subscribed()
+            taking = asyncio.to_thread(holder.do, lambda locks: locks.lock("k").acquire(timeout=soon))
+            lease: Any = await taking
+            await asyncio.to_thread(holder.do, lambda _: lease.release())
+            async with locks.lock("k", ttl=world.ttl_kept, keep=60):
+                pass
+
+        new_loop = import_module(world.flavour).new_event_loop
+        loops = new_loop(), new_loop()
+        locks = aio.connect(world.url)
+        for loop in (*loops, *loops):
+            loop.run_until_complete(handed_over(locks))
+        with suppress(Unsupported):
+            for loop in loops:
+                loop.run_until_complete(kept(locks))
+        loops[1].run_until_complete(locks.close())
+        with _nothing_said_of_connections(), _nothing_said_of_tasks():
+            for loop in loops:
+                loop.close()
             _collect()
         world.until_nothing_is_left()
 
