@@ -49,6 +49,8 @@ class SharedWire:
         self._doubted: set[DoubtedPipe] = set()  # of whom it is being found out whether they are to blame
         self._known = False
         self._closed = False
+        # Whoever has asked for a `pipe` takes another in place of one that is to blame for its silence; False: has it no more.
+        self.lent: Callable[[DoubtedPipe, DoubtedPipe], bool] | None = None
         self.ear = SharedEar(self, driver, target.prefix)
 
     @property
@@ -253,7 +255,7 @@ class SharedWire:
                 self._shared = another
             elif self._renewing is pipe:
                 self._renewing = another
-            else:
+            elif self.lent is None or not self.lent(pipe, another):
                 another.close()
             pipe.give_up(stuck(self.where))
         finally:
@@ -261,7 +263,10 @@ class SharedWire:
 
     async def pipe(self, within: float) -> DoubtedPipe:
         """One more, whoever uses it."""
-        return await self.dial(self._now() + within, self._timeout)
+        pipe = await self.dial(self._now() + within, self._timeout)
+        if self.lent is not None:
+            pipe.doubted = WeakMethod(self._doubt)
+        return pipe
 
     async def dial(self, deadline: float, timeout: float, listener: Listener | None = None) -> DoubtedPipe:
         """To the server, to any node of a cluster, or to the one that the Sentinels call master."""
