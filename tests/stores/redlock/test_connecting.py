@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any
 
 from holdfast.drivers.aio import Asyncio
 from holdfast.errors import Unavailable
@@ -47,7 +46,6 @@ class OnlyTheSecond:
     """A server that lets the first who comes wait in vain."""
 
     reached = True
-    lent: Callable[[Any, Any], bool] | None = None
 
     def __init__(self, target: Target) -> None:
         self.dialled = 0

@@ -70,7 +70,7 @@ class Doubts:
                 self._rests_until = self._now() + REST  # also if this is interrupted
             found = await _or_none(answers, deadline - self._now())
             if found is None:
-                self._rests_until, self._well_until = self._now() + REST, 0.0
+                self._rests_until = self._now() + REST
                 return None
             try:
                 spoke = await _or_none(speaks, GRACE)

@@ -49,8 +49,6 @@ class SharedWire:
         self._doubted: set[DoubtedPipe] = set()  # of whom it is being found out whether they are to blame
         self._known = False
         self._closed = False
-        # Whoever has asked for a `pipe` takes another in place of one that is to blame for its silence; False: has it no more.
-        self.lent: Callable[[DoubtedPipe, DoubtedPipe], bool] | None = None
         self.ear = SharedEar(self, driver, target.prefix)
 
     @property
@@ -255,17 +253,16 @@ class SharedWire:
                 self._shared = another
             elif self._renewing is pipe:
                 self._renewing = another
-            elif self.lent is None or not self.lent(pipe, another):
+            else:
                 another.close()
             pipe.give_up(stuck(self.where))
         finally:
             self._doubted.discard(pipe)
 
     async def pipe(self, within: float) -> DoubtedPipe:
-        """One more, whoever uses it."""
+        """One more, whoever uses it, and opens another when it breaks."""
         pipe = await self.dial(self._now() + within, self._timeout)
-        if self.lent is not None:
-            pipe.doubted = WeakMethod(self._doubt)
+        pipe.doubted = WeakMethod(self._doubt)
         return pipe
 
     async def dial(self, deadline: float, timeout: float, listener: Listener | None = None) -> DoubtedPipe:

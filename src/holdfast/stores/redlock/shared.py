@@ -17,8 +17,6 @@ _MOMENT = 0.005
 
 
 class Wire(Protocol):
-    lent: Callable[[Any, Any], bool] | None
-
     @property
     def reached(self) -> bool: ...
     async def pipe(self, within: float) -> Pipe: ...
@@ -87,15 +85,8 @@ class SharedNode(Node):
     def __init__(self, at: int, wire: Wire, target: Target, driver: Driver) -> None:
         super().__init__(at, target.shown(), driver.now)
         self.wire = wire
-        wire.lent = self._instead
         self.pipe: Pipe | Dialling | None = None
         self._driver = driver
-
-    def _instead(self, silent: Pipe, another: Pipe) -> bool:
-        if self.pipe is not silent:
-            return False
-        self.pipe = another
-        return True
 
     @property
     def is_connected(self) -> bool:
