@@ -395,7 +395,7 @@ MUTANTS = [
         DOUBTS,
         (
             (
-                "            self._rests_until = 0.0\n            return found\n",
+                "            self._turns.dismiss()\n            return found\n",
                 "            found.close()\n            return None\n",
             ),
         ),
@@ -416,7 +416,7 @@ MUTANTS = [
     Mutant(
         "everybody asks a silent server whether it is there, again and again",
         DOUBTS,
-        (("or self.rest or", "or"),),
+        (("if self.rest or self._now()", "if self._now()"),),
         DOUBTED + "test_of_many_at_once_one_asks_and_the_others_believe_it",
     ),
     Mutant(
