@@ -27,6 +27,7 @@ def nodes() -> Iterator[list[Redis]]:
 
 class TestRedlock(Suite):
     doubts = False  # one connection to each node: one that is silent is one node of several, and others are enough
+    majority = True
     turns_at_a_time = 3  # every conversation is three, and so is every look at what is left
     lines_at_a_time = 3
     ttl_short = 1.0  # a third of it is left for a renewal on a busy machine, after the node timeout

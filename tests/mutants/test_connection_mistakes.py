@@ -16,6 +16,9 @@ POOL, WIRE = "stores/kit/hands.py", "stores/postgresql/wire.py"
 
 DOUBTS, DOUBTED = "stores/kit/doubts.py", "tests/stores/kit/test_doubts.py::"
 SILENT = "test_one_connection_that_falls_silent_keeps_nobody_out_and_nobody_in"
+FORGOTTEN = "tests/conformance/test_redlock.py::TestRedlock::" + (
+    "test_when_all_connections_fall_silent_at_once_new_ones_take_their_place"
+)
 PAUSED = "tests/stores/redis/test_silence.py::test_what_newcomers_are_told_while_writes_are_paused_says_nothing"
 ADDRESSES = "tests/stores/test_several_addresses.py::"
 ALARM, AGAIN, ALARMS = "stores/kit/alarm.py", "stores/kit/again.py", "tests/stores/kit/test_alarm.py::"
@@ -405,7 +408,7 @@ MUTANTS = [
         DOUBTS,
         (
             (
-                "            self._rests_until = 0.0\n            return found\n",
+                "            self._turns.dismiss()\n            return found\n",
                 "            found.close()\n            return None\n",
             ),
         ),
@@ -426,7 +429,7 @@ MUTANTS = [
     Mutant(
         "everybody asks a silent server whether it is there, again and again",
         DOUBTS,
-        (("or self.rest or", "or"),),
+        (("if self.rest or self._now()", "if self._now()"),),
         DOUBTED + "test_of_many_at_once_one_asks_and_the_others_believe_it",
     ),
     Mutant(
@@ -464,6 +467,54 @@ MUTANTS = [
         "stores/kit/pool.py",
         (("while self._answers is not None and (left", "while self._answers is None and (left"),),
         DOUBTED + "test_where_there_is_one_server_it_is_asked_on_another_connection[etcd]",
+    ),
+    Mutant(
+        "of many connections that fall silent at once, one is replaced after the other",
+        DOUBTS,
+        (("            self._turns.dismiss()\n", ""),),
+        DOUBTED + "test_when_many_are_silent_at_once_all_are_replaced_at_once",
+    ),
+    Mutant(
+        "a thread waits for Redlock nodes on connections that a firewall has forgotten",
+        "stores/redlock/polled.py",
+        (("        if silent:\n", "        if False:\n"),),
+        FORGOTTEN + "[threads]",
+    ),
+    Mutant(
+        "a task waits for Redlock nodes on connections that a firewall has forgotten",
+        "stores/redis/shared_wire.py",
+        (("        pipe.doubted = WeakMethod(self._doubt)\n        return pipe\n", "        return pipe\n"),),
+        FORGOTTEN + "[asyncio]",
+    ),
+    Mutant(
+        "a Redlock node whose connection is lost is as good as down, since the others are enough",
+        "stores/redlock/polled.py",
+        (("(bool(owed) and now > owed[0].asked + self._patience)", "False"),),
+        "tests/stores/redlock/test_leaving.py::"
+        "test_a_node_whose_connection_is_lost_is_reached_again_though_the_others_are_enough[threads]",
+    ),
+    Mutant(
+        "a descriptor is nobody's for a moment",
+        "drivers/descriptors.py",
+        (
+            (
+                "    return next(map(socket.SocketType, (-1,), (-1,), (-1,), map(socket.dup, (plain,))))",
+                "    return socket.socket(fileno=socket.dup(plain))",
+            ),
+        ),
+        "tests/drivers/test_descriptors.py::test_no_descriptor_is_lost_to_a_signal[another]",
+    ),
+    Mutant(
+        "a signal while a thread connects to Redis leaves a descriptor open for ever",
+        "stores/redis/connection.py",
+        (("another(self._socket.fileno())", "self._socket.dup()"),),
+        "tests/drivers/test_descriptors.py::test_nor_when_a_thread_connects_to_redis",
+    ),
+    Mutant(
+        "libpq's socket is closed by us, and then by libpq",
+        "stores/postgresql/salted.py",
+        (("another(number)", "socket.socket(fileno=number)"),),
+        "tests/drivers/test_descriptors.py::test_what_is_borrowed_of_libpq_stays_open",
     ),
 ]
 

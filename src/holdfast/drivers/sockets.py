@@ -13,6 +13,7 @@ import weakref
 from typing import Any
 
 from .base import Address, Bell, boot_time
+from .descriptors import another, nothing
 from .dialing import dial
 from .polling import POLLIN, POLLOUT, POLLRDHUP, poll
 
@@ -55,13 +56,10 @@ def void(plain: Any) -> None:
     """What others may still own becomes nothing: to close it would give its number away under them."""
     if plain is None or plain.fileno() < 0:
         return
-    nothing = os.open(os.devnull, os.O_RDWR)
-    try:
+    with nothing() as end:
         number = plain.fileno()  # asked last: it may have been closed meanwhile, and the number be somebody else's
         if number >= 0:
-            os.dup2(nothing, number, inheritable=False)
-    finally:
-        os.close(nothing)
+            os.dup2(end.fileno(), number, inheritable=False)
 
 
 def take_back(number: int) -> None:
@@ -70,8 +68,10 @@ def take_back(number: int) -> None:
     Else the system goes on sending it for minutes: after an outage, a claim that was given up long ago, and looked for in vain,
     would arrive, and stay for its ttl.
     """
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as same:
+    with contextlib.suppress(OSError):
+        same = another(number)
         same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        same.close()
 
 
 def bear(plug: Any, seconds: float) -> None:

@@ -67,6 +67,11 @@ class Network(Closes):
         for proxy in self.proxies:
             proxy.stick(trap)
 
+    def forget(self) -> None:
+        """All connections that there are fall silent, as when a firewall forgets them. New ones are well."""
+        for proxy in self.proxies:
+            proxy.forget()
+
     @property
     def stuck(self) -> int:
         """How many have."""

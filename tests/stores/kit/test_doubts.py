@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 
@@ -16,6 +17,7 @@ from holdfast.testing.manual import Manual
 from holdfast.testing.network import Network
 
 REST = 1.0
+MANY = 16
 
 
 class Line:
@@ -130,6 +132,52 @@ def test_of_many_at_once_one_asks_and_the_others_believe_it() -> None:
         one.join(20)
     assert found == [None] * 16
     assert len(lines) == 1
+
+
+def test_when_many_are_silent_at_once_all_are_replaced_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall that forgets one connection forgets all. One after the other, the last would have had to wait as before."""
+    monkeypatch.setattr("holdfast.stores.kit.doubts.ANSWER", 20.0)
+    doubts = Doubts(Threads())
+    found: list[Line | None] = []
+    looking = itertools.count()
+    all_the_others = threading.Barrier(MANY - 1)
+
+    async def answers(within: float) -> Line:
+        return Line()
+
+    async def speaks(within: float) -> bool:
+        if next(looking):
+            all_the_others.wait(5)
+            return False
+        deadline = time.monotonic() + 20  # the first: when all others are in line
+        while len(doubts._turns._line) < MANY:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)  # noqa: ASYNC251 - run by threads
+        return False
+
+    def doubt() -> None:
+        found.append(finish(doubts.instead(answers, speaks, 20.0)))
+
+    many = [threading.Thread(target=doubt) for _ in range(MANY)]
+    for one in many:
+        one.start()
+    for one in many:
+        one.join(60)
+    assert not all_the_others.broken
+    assert len(found) == MANY
+    assert None not in found
+    assert not doubts.rest
+
+
+def test_after_that_a_server_that_is_silent_is_asked_by_one_again(
+    doubts: Doubts, server: Server, driver: Manual
+) -> None:
+    assert asked(doubts, server) is not None
+    server.is_well = False
+    assert asked(doubts, server) is None
+    assert doubts.rest
+    assert asked(doubts, server) is None
+    assert len(server.lines) == 2
 
 
 @pytest.mark.server

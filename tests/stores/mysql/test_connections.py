@@ -125,5 +125,5 @@ def test_a_forked_child_keeps_nothing_of_a_connection_that_is_watched(url: str) 
     connection: Any = finish(blocking.dial(parse(url), LONG))
     connection.watch(lambda: None)
     store = SimpleNamespace(forked=connection.disown)
-    assert _sockets_in_a_child(store, [connection.fileno(), connection._watched]) == 0
+    assert _sockets_in_a_child(store, [connection.fileno(), connection._watched.fileno()]) == 0
     connection.close()

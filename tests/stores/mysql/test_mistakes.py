@@ -167,14 +167,14 @@ MUTANTS = [
     mistake(
         "a connection is watched under its own number, which another may have by then",
         "connection.py",
-        "self._watched = os.dup(number)",
-        "self._watched = number",
+        "self._watched = another_number(number)",
+        "self._watched = FileIO(number, closefd=False)",
         "test_connections.py::test_the_end_of_a_connection_is_heard_though_another_has_its_number_by_then",
     ),
     mistake(
         "a child keeps the connection that its parent watches",
         "connection.py",
-        "        if self._watched >= 0:\n            self._unwatch()\n        void(self)\n",
+        "        self._unwatch()\n        void(self)\n",
         "        void(self)\n",
         "test_connections.py::test_a_forked_child_keeps_nothing_of_a_connection_that_is_watched",
     ),

@@ -312,3 +312,36 @@ def test_no_release_overtakes_a_claim_that_a_node_has_not_answered(
 
     with one_behind_a_proxy(three) as (url, proxy):
         run("threads", url, leave)
+
+
+@pytest.mark.parametrize("flavour", ["threads", "asyncio"])
+def test_a_node_whose_connection_is_lost_is_reached_again_though_the_others_are_enough(
+    three: list[Redis], flavour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it is as if that node were down, for as long as the system goes on trying; and the next one is one too many."""
+    monkeypatch.setattr(polled, "ROUND", 0.0)
+    monkeypatch.setattr(polled, "_MOST_OWED", 1_000_000)
+    monkeypatch.setattr(strays, "_FIRST_PAUSE", LONG)  # who tells it again in the background does find out
+
+    async def go_on(store: RedlockStore) -> None:
+        claim = somebody()
+        await store.claim(claim)
+        await until(store, lambda: three[0].execute("STRLEN", "hf:redlock:{x}") not in (0, IDLE))
+        await store.release(claim)
+        proxy.forget()
+
+        async def in_and_out() -> bool:
+            claim = somebody()._replace(name="y")
+            await store.claim(claim)
+            entered = three[0].execute("STRLEN", "hf:redlock:{y}") not in (0, IDLE)
+            await store.release(claim)
+            return entered
+
+        deadline = time.monotonic() + 20
+        while not await in_and_out():
+            assert time.monotonic() < deadline, "it is never asked again"
+            await store._driver.sleep(0.02)
+        await store.close()
+
+    with one_behind_a_proxy(three) as (url, proxy):
+        run(flavour, url.replace("timeout=10", "timeout=0.5"), go_on)

@@ -5,8 +5,9 @@ the connection: it is given up, so that nothing of what it was asked arrives any
 one. If it answers neither, it is the server, or nobody can tell: one waits where one is, for all of one's time.
 
 One asks at a time, and after it was of no use, nobody for a while: so a server that is slow, or silent, has one connection
-more of a process, however many wait there. What the server may take its time for is not to be asked about; where it can say that
-it is at work on something, it is asked that, too.
+more of a process, however many wait there. But after it was of use, all may ask: a firewall that has forgotten one connection has
+most likely forgotten all, and each needs another. What the server may take its time for is not to be asked about; where it can
+say that it is at work on something, it is asked that, too.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from ...drivers.base import Driver
 from .turns import Turns
 
 MOMENT = 0.7  # seconds of silence: most servers have answered thousands in that time
-_ANSWER = 0.5  # seconds that a server which is well needs for a newcomer, login included
-_GRACE = 0.05  # seconds for what it had to say before that, and is on its way
-_REST = 1.0  # seconds in which nobody asks
+ANSWER = 0.5  # seconds that a server which is well needs for a newcomer, login included
+GRACE = 0.05  # seconds for what it had to say before that, and is on its way
+REST = 1.0  # seconds in which nobody asks, or all do
 
 
 class Closable(Protocol):
@@ -38,6 +39,9 @@ class Doubts:
         self._now = driver.now
         self._turns = Turns(driver)
         self._rests_until = 0.0
+        self._well_until = (
+            0.0  # the server is, and it was the connection: all others that are silent may be no good either
+        )
 
     @property
     def rest(self) -> bool:
@@ -55,28 +59,36 @@ class Doubts:
         `answers(within)` opens one, and gives it back if the server answers there, and is not at work on what it was asked on the
         other. `speaks(within)`: the other has said something by then.
         """
-        deadline = self._now() + min(within, _ANSWER)
+        deadline = self._now() + min(within, ANSWER)
         turn = self._turns.turn()
         try:
-            if not await turn.come(deadline + _GRACE) or self.rest or self._now() >= deadline:
+            if not self._is_well and not await turn.come(deadline + GRACE) and not self._is_well:
                 return None
-            self._rests_until = self._now() + _REST  # also if this is interrupted
+            if self.rest or self._now() >= deadline:
+                return None
+            if not self._is_well:
+                self._rests_until = self._now() + REST  # also if this is interrupted
             found = await _or_none(answers, deadline - self._now())
             if found is None:
-                self._rests_until = self._now() + _REST
+                self._rests_until = self._now() + REST
                 return None
             try:
-                spoke = await _or_none(speaks, _GRACE)
+                spoke = await _or_none(speaks, GRACE)
             except BaseException:
                 found.close()
                 raise
             if spoke:
                 found.close()
                 return None
-            self._rests_until = 0.0
+            self._rests_until, self._well_until = 0.0, self._now() + REST
+            self._turns.dismiss()
             return found
         finally:
             turn.over()
+
+    @property
+    def _is_well(self) -> bool:
+        return self._now() < self._well_until
 
 
 async def _or_none(asked: Callable[[float], Awaitable[T]], within: float) -> T | None:

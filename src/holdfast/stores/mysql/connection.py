@@ -10,10 +10,12 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from io import FileIO
 from typing import Any
 from weakref import ref
 
 from ...drivers.base import boot_time, finish
+from ...drivers.descriptors import another_number
 from ...drivers.dialing import look_up
 from ...drivers.sockets import bear, take_back, void
 from ...drivers.starting import start
@@ -201,7 +203,7 @@ class BlockingConnection:
         self._busy = False
         self._owed = False  # a ping was sent, and its answer has not come yet
         self._turn = threading.Lock()
-        self._watched = -1  # a descriptor of its own, of the same socket
+        self._watched: FileIO | None = None  # a descriptor of its own, of the same socket
 
     async def ask(self, statement: str, within: float) -> list[Rows]:
         deadline = boot_time() + within
@@ -322,12 +324,12 @@ class BlockingConnection:
         # looked why it was woken. It would look at that one, and sleep for ever.
         number = self.fileno()
         with contextlib.suppress(OSError):
-            self._watched = os.dup(number)
-        if self._watched >= 0 and self.fileno() != number:  # closed meanwhile: whose it is, is not known
+            self._watched = another_number(number)
+        if self._watched is not None and self.fileno() != number:  # closed meanwhile: whose it is, is not known
             self._unwatch()
 
         def wait() -> None:
-            if self._watched >= 0:
+            if self._watched is not None:
                 poll = select.poll()
                 # Only Linux has it. Elsewhere: an end in both directions, which poll() tells of without being asked.
                 poll.register(self._watched, getattr(select, "POLLRDHUP", 0))
@@ -338,13 +340,13 @@ class BlockingConnection:
         try:
             start(wait, "holdfast-watch")
         except RuntimeError:  # no thread to be had
-            if self._watched >= 0:
-                self._unwatch()
+            self._unwatch()
             raise
 
     def _unwatch(self) -> None:
-        watched, self._watched = self._watched, -1
-        os.close(watched)
+        watched, self._watched = self._watched, None
+        if watched is not None:
+            watched.close()
 
     def bear(self, seconds: float) -> None:
         bear(self._connection._sock, seconds)
@@ -366,8 +368,7 @@ class BlockingConnection:
 
     def disown(self) -> None:
         """Not closed: a thread of the parent's may have been reading it at the fork, and its buffer stays locked."""
-        if self._watched >= 0:
-            self._unwatch()
+        self._unwatch()
         void(self)
 
 

@@ -12,6 +12,7 @@ from weakref import ref
 
 from ...drivers.aio import LoopBell, bury
 from ...drivers.base import boot_time
+from ...drivers.descriptors import another
 from ...drivers.dialing import look_up
 from ...drivers.loops import ends_with_this_loop, give_up_socket
 from ...drivers.sockets import bear, has_failed, take_back, void
@@ -174,7 +175,7 @@ class AioConnection:
         self._open = True
         self._busy = False
         self._turn = asyncio.Lock()
-        self._watching: socket.socket | None = None
+        self._watching: socket.SocketType | None = None
         self._loop = asyncio.get_running_loop()
 
     async def ask(self, statement: str, within: float) -> list[Rows]:
@@ -270,7 +271,7 @@ class AioConnection:
 
     def watch(self, on_end: Callable[[], None]) -> None:
         plug = self.transport.get_extra_info("socket")
-        self._watching = watching = socket.socket(fileno=os.dup(plug.fileno()))
+        self._watching = watching = another(plug.fileno())
         watching.setblocking(False)
 
         def look() -> None:

@@ -7,7 +7,6 @@ cursor, 129 for our claim without one), and because only here a conversation has
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import threading
@@ -21,6 +20,7 @@ import psycopg
 from psycopg import pq
 
 from ...drivers.base import boot_time, finish
+from ...drivers.descriptors import another
 from ...drivers.sockets import take_back, void
 from ...errors import Unavailable
 from ..kit.doubts import MOMENT
@@ -209,8 +209,9 @@ class LibpqConnection:
         """End the conversation under a thread that may be reading; it, or somebody else, has still to close."""
         with self._ending:
             try:
-                with socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
-                    same.shutdown(socket.SHUT_RDWR)
+                same = another(self.pgconn.socket)
+                same.shutdown(socket.SHUT_RDWR)
+                same.close()
             except (OSError, psycopg.Error):
                 return
 

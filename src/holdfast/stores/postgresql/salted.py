@@ -23,6 +23,7 @@ from typing import Any
 from psycopg import pq
 
 from ...claim import printable
+from ...drivers.descriptors import another
 from ...drivers.sockets import has_hung_up
 
 MOST_ROUNDS = 1_000_000  # half a second; PostgreSQL itself has 4096, unless scram_iterations says otherwise
@@ -157,17 +158,17 @@ def _strange(said: bytes) -> Unhashable:
 
 
 class _borrowed:
-    """libpq's socket, which stays libpq's."""
+    """libpq's socket, which stays libpq's: under a number of our own, since whoever is interrupted closes what it has."""
 
     def __init__(self, number: int) -> None:
-        self._socket = socket.socket(fileno=number)
+        self._socket = another(number)
         self._socket.setblocking(False)  # as libpq has it, and whatever socket.setdefaulttimeout() says
 
-    def __enter__(self) -> socket.socket:
+    def __enter__(self) -> socket.SocketType:
         return self._socket
 
     def __exit__(self, *_: object) -> None:
-        self._socket.detach()
+        self._socket.close()
 
 
 def _peeked_through_tls(pgconn: Any) -> bytes | None:

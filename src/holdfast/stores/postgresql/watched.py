@@ -16,6 +16,7 @@ import psycopg
 from psycopg import pq
 
 from ...drivers.base import boot_time
+from ...drivers.descriptors import pipe
 from .connection import FEW, BlockingConnection, Broken, EarConnection
 from .replies import ServerError
 from .statements import Params, Row, Statement
@@ -31,7 +32,7 @@ class PollBell:
         self._connections = connections
         self._mutex = threading.Lock()
         self._rung = False
-        self._ends: tuple[int, ...] = os.pipe()
+        self._ends = pipe()
 
     async def wait(self, timeout: float) -> None:
         poll = select.poll()
@@ -45,21 +46,21 @@ class PollBell:
         poll.poll(max(0.0, timeout) * 1000)
         with self._mutex:
             if self._rung and self._ends:
-                os.read(self._ends[0], 1)
+                os.read(self._ends[0].fileno(), 1)
             self._rung = False
 
     def ring(self) -> bool:
         with self._mutex:
             if self._ends and not self._rung:
-                os.write(self._ends[1], b"!")
+                os.write(self._ends[1].fileno(), b"!")
                 self._rung = True
             return bool(self._ends)
 
     def close(self) -> None:
         with self._mutex:
-            ends, self._ends = self._ends, ()
+            ends, self._ends = self._ends, []
             for end in ends:
-                os.close(end)
+                end.close()
 
     def disown(self) -> None:
         self._mutex = threading.Lock()  # another thread of the parent's may have had it

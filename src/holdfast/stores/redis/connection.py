@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...drivers.base import boot_time, finish
+from ...drivers.descriptors import another
 from ...drivers.dialing import look_up
 from ...drivers.polling import POLLIN, POLLOUT, poll
 from ...drivers.sockets import take_back
@@ -82,7 +83,7 @@ class Connection:
         self.most = MOST  # bytes of a reply
         self.patience = 0.0
         self.owed: Callable[[bool | None], None] | None = None  # who is to be told the answer that nobody waited for
-        self._patient: socket.socket | None = None
+        self._patient: socket.SocketType | None = None
         self._target = target
         self._opened = opened
         self._reader = Reader()
@@ -145,7 +146,8 @@ class Connection:
         else:
             # Looked up once: see BlockingWire.talk. Another socket of the same connection, so that a timeout of Python's own
             # (which no signal starts anew) costs no call by itself, and those who never wait are not made to.
-            self._patient = patient = self._socket.dup()
+            self._patient = patient = another(self._socket.fileno())
+            patient.settimeout(0.0)
             weakref.finalize(self, patient.close).atexit = False
             self.put, self.get = self._socket.send, patient.recv
             self._state = _OPEN

@@ -260,8 +260,10 @@ class SharedWire:
             self._doubted.discard(pipe)
 
     async def pipe(self, within: float) -> DoubtedPipe:
-        """One more, whoever uses it."""
-        return await self.dial(self._now() + within, self._timeout)
+        """One more, whoever uses it, and opens another when it breaks."""
+        pipe = await self.dial(self._now() + within, self._timeout)
+        pipe.doubted = WeakMethod(self._doubt)
+        return pipe
 
     async def dial(self, deadline: float, timeout: float, listener: Listener | None = None) -> DoubtedPipe:
         """To the server, to any node of a cluster, or to the one that the Sentinels call master."""

@@ -2,6 +2,10 @@
 
 A reply that nobody waited for is owed: it is read before the connection's next one. So a slow node holds nobody up, and what
 it says late is never taken for the answer to another question.
+
+A connection that is silent may be to blame for that, and not its node: see ../kit/doubts.py. A firewall that forgets forgets the
+connections to all nodes at once. While a majority is waited for, those who are silent are asked on new ones; and a connection on
+which nothing came for long is not used again.
 """
 
 from __future__ import annotations
@@ -10,18 +14,22 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
+from ...claim import ROUND
 from ...drivers.polling import poll
 from ...errors import HoldfastError, Misuse, Unavailable
-from ..redis.connection import Connection, Disconnected
-from ..redis.replies import Reply
+from ..kit.doubts import ANSWER, GRACE, MOMENT, REST
+from ..redis.connection import ANYBODY, Connection, Disconnected, Talk, stuck, together
+from ..redis.replies import Reply, is_missing_script
 from ..redis.url import Target
 from .fan import LAST, Fan, Node, Question, Round
 
 _MOST_OWED = 64  # a node that owes more is taken for dead: its connection is dropped
 _NEVER = float("inf")
+_LOOK = 0.1  # seconds at most between two looks at who is silent
 _FRESH = 0.1  # a connection that lay longer may have been closed by the node meanwhile: look before use
 
 
@@ -32,7 +40,9 @@ class PolledNode(Node):
         super().__init__(at, target.shown(), now)
         self._target = target
         self._group = group
+        self._patience = max(target.timeout, ROUND)  # what is late is still an answer
         self._used = 0.0
+        self.heard = 0.0  # when it said something last
         self.connection: Connection | None = None
         self.owed: deque[Round] = deque()
 
@@ -43,7 +53,7 @@ class PolledNode(Node):
     def ask(self, asked: Round, now: float) -> None:
         connection = self.connection
         try:
-            if connection is None or now - self._used > _FRESH or len(self.owed) > _MOST_OWED:
+            if connection is None or now - self._used > _FRESH or self._is_mute(now):
                 connection = self._good(asked.ends - now)
         except HoldfastError as error:
             asked.failed(self, error)
@@ -60,8 +70,8 @@ class PolledNode(Node):
     def _good(self, within: float) -> Connection:
         if self.connection is not None:
             self.step()  # and sees whether the node has hung up
-        if len(self.owed) > _MOST_OWED:
-            self.fail(Unavailable(f"Redis at {self.where} does not answer any more"))
+        if self._is_mute(self.now()):
+            self.fail(Disconnected(f"Redis at {self.where} does not answer any more"))
         if self.connection is None:
             deadline = time.monotonic() + within
             first = self._target.addresses[0]
@@ -75,6 +85,8 @@ class PolledNode(Node):
             return
         try:
             reply = connection.hear()
+            if reply is not False:
+                self.heard = self.now()
             while reply is not False:
                 owed.popleft().answered(self, reply)
                 reply = connection.next() if owed else False
@@ -85,6 +97,31 @@ class PolledNode(Node):
         else:
             if not connection.quick and not owed:
                 connection.quick = connection.is_plain  # all that was sent has arrived, and all that came was read
+
+    def _is_mute(self, now: float) -> bool:
+        owed = self.owed
+        return len(owed) > _MOST_OWED or (bool(owed) and now > owed[0].asked + self._patience)
+
+    def is_silent(self, now: float) -> bool:
+        """For a moment, on a connection on which it was heard before: another may do better."""
+        if self.connection is None or not self.connection.greeted or not self.owed:
+            return False
+        return now >= max(self.heard, self.owed[0].asked) + MOMENT
+
+    def another(self, within: float) -> Talk:
+        """A question to it on a new connection."""
+        deadline = time.monotonic() + within
+        return Talk(Connection(self._target, self._target.addresses[0], deadline=deadline), (ANYBODY,))
+
+    def replace(self, another: Connection) -> None:
+        """What it owes is asked there, by whoever still wants it."""
+        owed = self.owed
+        if self.connection is not None:
+            self.connection.give_up()
+        self.heard = self.now()
+        self.connection, self.owed, self._group.poll = another, deque(), None
+        for asked in owed:
+            asked.failed(self, stuck(self.where))
 
     def owes_claim(self, holder: str) -> bool:
         return any(one.question.holder == holder and not one.question.leaving for one in tuple(self.owed))
@@ -182,6 +219,8 @@ class PolledFan(Fan):
     def __init__(self, target: Target, now: Callable[[], float]) -> None:
         super().__init__(now)
         self._targets = [target._replace(kind="redis", addresses=(address,)) for address in target.addresses]
+        # Of each node: it was asked on another connection a moment ago; and that was of use, so all may ask.
+        self._rest_until, self._well_until = [0.0] * len(self._targets), [0.0] * len(self._targets)
         self._idle: list[Group] = []
         self._busy: WeakValueDictionary[int, Group] = WeakValueDictionary()  # those that threads use just now
         self._renewing: Group | None = None
@@ -231,7 +270,7 @@ class PolledFan(Fan):
     async def _lent(self, group: Group, question: Question, share: float, within: float) -> list[Reply]:
         try:
             asked = Round(group, question, self._now(), share, within)
-            answers = await self._over(asked, group.step)
+            answers = await self._over(asked, partial(self._hear, group, asked))
             if asked.waiting and self._now() >= asked.late:
                 for at in tuple(asked.waiting):
                     group[at].give_up()
@@ -239,6 +278,52 @@ class PolledFan(Fan):
             group.give_up()
             raise
         return answers
+
+    def _hear(self, group: Group, asked: Round, within: float) -> None:
+        """Whoever has something to say, by then. Those who have said nothing for a moment are asked on other connections."""
+        now = self._now()
+        silent = []
+        if now >= asked.asked + _LOOK:  # most have answered long before
+            waiting = [group[at] for at in asked.waiting]
+            silent = [one for one in waiting if one.is_silent(now) and self._may_ask(one.at, now)]
+        if silent:
+            self._find_out(group, asked, silent, min(within, ANSWER))
+        else:
+            group.step(min(within, _LOOK))
+
+    def _may_ask(self, at: int, now: float) -> bool:
+        return now < self._well_until[at] or now >= self._rest_until[at]
+
+    def _find_out(self, group: Group, asked: Round, silent: Sequence[PolledNode], within: float) -> None:
+        """Are they to blame, or their connections? Meanwhile the others are heard."""
+        asking: dict[PolledNode, Talk] = {}
+        deadline = self._now() + within
+        try:
+            for node in silent:
+                self._rest_until[node.at] = self._now() + REST
+                with contextlib.suppress(HoldfastError):
+                    asking[node] = node.another(within)
+            while asking and self._now() < deadline:
+                together(list(asking.values()), 0.0, late=False)
+                said = group.step(GRACE)
+                if asked.look(self._now()):
+                    return
+                for node, talk in list(asking.items()):
+                    if node.at in asked.waiting and not talk.is_over:
+                        continue
+                    if node.at in asked.waiting and talk.trouble is None and is_missing_script(talk.replies[0]):
+                        if said:  # perhaps it: there may be more
+                            continue
+                        del asking[node]
+                        self._well_until[node.at] = self._now() + REST
+                        node.replace(talk.connection)
+                    else:
+                        self._well_until[node.at] = 0.0
+                        asking.pop(node).connection.close()
+        finally:
+            for node, talk in asking.items():
+                self._well_until[node.at] = 0.0
+                talk.connection.close()
 
     def _open(self) -> Group:
         if self._closed:

@@ -17,8 +17,12 @@ SLOW = 0.75  # seconds for every answer: longer than one is waited for without a
 IN_TIME = 1.0  # seconds: who waits for that connection for all of the time does not get in
 
 
+IN_TIME_FOR_ALL = 2.0  # of several servers, each has to be found out about
+
+
 class Silence:
     doubts = True  # False: there is only one connection to a server, or a lock lives with its own
+    majority = False  # True: if one is silent others are enough; but all may be
 
     def test_one_connection_that_falls_silent_keeps_nobody_out_and_nobody_in(
         self, world: World, network: Network
@@ -42,6 +46,34 @@ class Silence:
             assert network.stuck == number
             network.unstick()  # what was asked first arrives now, when it was asked again, answered, and is over
             world.until(lambda: not world.names(), within=LATECOMER + world.slack)
+        assert others.tokens == sorted(set(others.tokens))
+
+    def test_when_all_connections_fall_silent_at_once_new_ones_take_their_place(
+        self, world: World, network: Network
+    ) -> None:
+        """A firewall forgets what it knew; the servers are well. Nothing that is held is lost by that."""
+        if not network or not (self.doubts or self.majority):
+            return
+        a = world.actor("a")
+        b = warm(world, network)
+        soon = IN_TIME_FOR_ALL + world.slack
+        others = Others(world, "x")
+        mine = claim("held", owner="h/1/b")
+        grants = [b.store(lambda store: store.claim(mine))]
+        b.store(lambda store: store.renew(grants, soon))
+        for _ in range(2):
+            network.forget()
+            lease = b.do(lambda locks: locks.lock("x").acquire(timeout=IN_TIME_FOR_ALL), within=soon)
+            others.tokens.append(lease.token)
+            (verdict,) = b.store(lambda store: store.renew(grants, soon))
+            assert isinstance(verdict, Grant)
+            following = others.join(a)
+            network.forget()
+            b.do(lambda _, lease=lease: lease.release(), within=soon)
+            following.result(soon)
+        network.unstick()
+        assert b.store(lambda store: store.release(mine)) is True
+        world.until(lambda: not world.names(), within=LATECOMER + world.slack)
         assert others.tokens == sorted(set(others.tokens))
 
     def test_a_server_that_is_slow_is_waited_for_and_not_overrun(self, world: World, network: Network) -> None:

@@ -140,6 +140,18 @@ class Proxy(Closes):
 
         self.run(lay)
 
+    def forget(self) -> None:
+        """All connections that there are fall silent, until `unstick()`, as when a firewall forgets them. New ones are well."""
+
+        def forget_all() -> None:
+            self._accept_waiting(time.monotonic())
+            for link in self._links:
+                self._stuck += 1
+                for lane in link.lanes:
+                    lane.stuck = True
+
+        self.run(forget_all)
+
     @property
     def stuck(self) -> int:
         """How many connections have fallen silent so."""
