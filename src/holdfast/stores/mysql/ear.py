@@ -36,6 +36,7 @@ class Ear:
         self._timeout = timeout
         self._connection: Connection | None = None
         self._quiet: Connection | None = None  # has the lock that the other waits for
+        self.wakes = 0  # how often everybody was woken
         self._here: Bell | None = None  # gone, if the loop is over in which all this was: nobody listens there any more
         self.forked()
 
@@ -179,6 +180,7 @@ class Ear:
 
     def wake(self) -> None:
         """Everybody who waits here looks for themselves. From any thread."""
+        self.wakes += 1
         with self._mutex:
             bells = list(self._bells.values())
         for bell in bells:

@@ -143,20 +143,23 @@ class MySqlStore:
     async def wanted(self, grant: Grant, timeout: float) -> bool:
         claim, token, _ = grant
         until = self._driver.now() + timeout
-        await self._told_of(
-            claim.name,
-            timeout,
-            lambda listener, ttl, bell: (
-                f"CALL holdfast_wanted_1({literal(claim.name)}, {literal(claim.holder)}, {token}, '{listener}', {ttl}, '{bell}')"
-            ),
-        )
+        while (left := until - self._driver.now()) > 0:
+            listened = await self._told_of(
+                claim.name,
+                left,
+                lambda listener, ttl, bell: (
+                    f"CALL holdfast_wanted_1({literal(claim.name)}, {literal(claim.holder)}, {token}, '{listener}', {ttl}, '{bell}')"
+                ),
+            )
+            if claim.capacity == 1 or not listened:
+                break  # else readers come and go: look again
         return self._driver.now() < until
 
-    async def _told_of(self, name: str, timeout: float, call: Callable[[str, int, str], str]) -> None:
-        """Stand among those who are told of a name, until that happens, for so long as the server says."""
+    async def _told_of(self, name: str, timeout: float, call: Callable[[str, int, str], str]) -> bool:
+        """Stand among those who are told of a name, until that happens, for so long as the server says. False: not at all."""
         give_up = self._driver.now() + timeout
         within = min(max(timeout, 0.1), self._target.timeout)
-        watcher = new_holder()
+        watcher, wakes = new_holder(), self._ear.wakes
         self._ear.expect(watcher)
         try:
             bell = await self._ear.open(within)
@@ -164,6 +167,7 @@ class MySqlStore:
             (((left,),),) = await self._server.ask(call(watcher, ttl, bell), within)
             if left:
                 await self._ear.hear(watcher, min(max(give_up - self._driver.now(), 0.0), left / _SECOND))
+            return bool(left) and self._ear.wakes == wakes
         finally:
             self._ear.forget(watcher)
             with contextlib.suppress(Unavailable):  # its row ends by itself

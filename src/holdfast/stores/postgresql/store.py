@@ -32,6 +32,7 @@ _MOST_PACKED = 4096
 _TRIES = 3  # to find a server with our schema; those whom others stood in the way of try for as long as they have time
 _BUSY = whole(4)
 _KEPT, _LOCKED = ord("1"), ord("?")
+_SO, _CHANGED, _NOTHING = range(3)  # what is told of a name: what was asked for; something; nothing in that time
 Ask = Callable[[Statement, Params, float], Awaitable[list[Row]]]
 _tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 
@@ -186,7 +187,8 @@ class PostgresStore(Repeats, AnyStore[Wire, Statements]):
 
         while self._driver.now() < until:
             try:
-                if await self._told_of(claim.name, ask, until, deadline):
+                told = await self._told_of(claim.name, ask, until, deadline)
+                if told == _SO or (told == _CHANGED and claim.capacity == 1):  # else readers come and go: look again
                     return True
             except Unavailable:
                 if self._driver.now() < until:
@@ -195,23 +197,25 @@ class PostgresStore(Repeats, AnyStore[Wire, Statements]):
 
     async def _told_of(
         self, name: str, ask: Callable[[], Awaitable[tuple[int, int]]], until: float, deadline: float
-    ) -> bool:
-        """Listen to what is told of a name, until what is asked for may be so, or is already; False: only time has passed."""
+    ) -> int:
+        """Listen to what is told of a name, until what is asked for is so, or may be, or time has passed."""
         wakes = self._wakes
         await self._listen(deadline)
         ear = self._wire.ear
         bell = ear.expect(watch_key(name.encode().hex()))
+        told = _NOTHING
         try:
             kind, value = await ask()
             until = min(until, self._driver.now() + value / SECOND)
-            if self._wakes != wakes:
-                return True  # before there was anybody to be woken
-            if kind == 1 and self._polls:
+            if self._wakes != wakes or kind == 0:  # the first: before there was anybody to be woken
+                return _SO
+            if self._polls:
                 left = until - self._driver.now()
                 await self._driver.sleep(max(0.0, min(left, self._driver.uniform(0.1, 0.3))))
-            elif kind == 1:
+            else:
                 await ear.hear(bell, until - self._driver.now())
-            return kind == 0 or (not self._polls and self._driver.now() < until)
+                told = _CHANGED if self._driver.now() < until else _NOTHING
+            return told if self._wakes == wakes else _SO
         finally:
             ear.forget(bell)
 
