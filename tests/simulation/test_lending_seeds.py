@@ -21,7 +21,9 @@ STORES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("keep", [0.05, 0.3, 2.0])
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("plan", [pytest.param(LENDING, id="mutexes"), pytest.param(SHARING, id="readers")])
-def test_it_is_lent_to_one_at_a_time_or_to_readers_and_never_when_it_is_over(plan: Plan, store: str, keep: float) -> None:
+def test_it_is_lent_to_one_at_a_time_or_to_readers_and_never_when_it_is_over(
+    plan: Plan, store: str, keep: float
+) -> None:
     again = 0
     with opener_of(store) as opener:
         for seed in range(SEEDS):

@@ -142,14 +142,12 @@ class MySqlStore:
 
     async def wanted(self, grant: Grant, timeout: float) -> bool:
         claim, token, _ = grant
-        until = self._driver.now() + timeout
+        until, mine = self._driver.now() + timeout, f"{literal(claim.name)}, {literal(claim.holder)}, {token}"
         while (left := until - self._driver.now()) > 0:
             listened = await self._told_of(
                 claim.name,
                 left,
-                lambda listener, ttl, bell: (
-                    f"CALL holdfast_wanted_1({literal(claim.name)}, {literal(claim.holder)}, {token}, '{listener}', {ttl}, '{bell}')"
-                ),
+                lambda listener, ttl, bell: f"CALL holdfast_wanted_1({mine}, '{listener}', {ttl}, '{bell}')",
             )
             if claim.capacity == 1 or not listened:
                 break  # else readers come and go: look again

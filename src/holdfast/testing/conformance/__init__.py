@@ -22,9 +22,9 @@ from collections.abc import Iterator
 import pytest
 
 _THEMES = (
-    "abandonment answers bounds claims closing crumbs cuts deaths elections eviction exclusion forks interruption isolation keeping "
-    "leaving lines looking loops misuse names oneself once order pauses processes readers reentrancy secrecy semaphores "
-    "several sharing silence staying tokens unconfirmed world"
+    "abandonment answers bounds claims closing crumbs cuts deaths elections eviction exclusion forks interruption "
+    "isolation keeping leaving lines looking loops misuse names oneself once order pauses processes readers reentrancy "
+    "secrecy semaphores several sharing silence staying tokens unconfirmed world"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES.split()))
 
