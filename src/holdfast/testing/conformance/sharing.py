@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from ...errors import LeaseLost, Misuse, Unsupported
-from ...lending import wanted_of
-from .staying import LONG
+from ...errors import LeaseLost, Misuse
+from .staying import LONG, must_keep
 from .tampering import tamper
 from .world import PATIENCE, World, inside, settled
 
@@ -20,12 +19,7 @@ def reader(locks: Any, keep: float = LONG, ttl: float = LONG, **more: Any) -> An
 class Sharing:
     @pytest.fixture
     def shared(self, world: World) -> World:
-        """A world whose store can; of one that cannot, that it says so."""
-        if wanted_of(world.looker.locks._engine.store) is None:
-            with pytest.raises(Unsupported, match="keep="):
-                world.looker.do(lambda locks: locks.rwlock("x", keep=1))
-            pytest.skip("this store says that it cannot")
-        return world
+        return must_keep(world, lambda locks: locks.rwlock("x", keep=1))
 
     def test_readers_here_share_one_grant_that_stays(self, shared: World) -> None:
         a = shared.actor("a")
