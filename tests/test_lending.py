@@ -184,6 +184,31 @@ def test_what_is_over_is_given_up_in_the_time_of_who_asks(driver: Manual, locks:
     assert locks.names() == []
 
 
+def test_who_writes_asks_in_what_is_left_of_its_time(driver: Manual, locks: Locks) -> None:
+    """To give up what its own readers have left does not come on top of it."""
+    lock = locks.rwlock("x", ttl=30, keep=100)
+    lease = lock.read().acquire()
+    stay = stay_of(lease)  # as its keeper would refer to it
+    lease.release()
+    hand = tamper(locks)
+    asked: list[float] = []
+
+    async def silent(claim: Claim, within: float = ROUND) -> Any:
+        asked.append(within)
+        driver.move(within)
+        raise Unavailable("nobody answers, as the test wants it")
+
+    hand.release = hand.claim = silent  # type: ignore[method-assign]
+    before = driver.now()
+    with pytest.raises(Unavailable):
+        lock.write().acquire(timeout=0)
+    assert asked == pytest.approx([0.5, 0.5])
+    assert driver.now() - before <= 1
+    assert stay._state != "held"
+    del hand.release, hand.claim
+    driver.pass_time(5)
+
+
 def test_names_beyond_those_that_are_kept_are_not_compared_with_all_of_them(driver: Manual, locks: Locks) -> None:
     """Here it broke: each of 3,000 looked at 1,024 others, and a healthy server seemed not to answer."""
     leases = [locks.lock(f"kept{n}", keep=60).acquire() for n in range(MOST_THREADS)]

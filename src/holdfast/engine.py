@@ -127,7 +127,7 @@ class Engine:
             if again is not None:
                 return again
             if alone and self.lending.names():
-                await self.lending.make_way(name)
+                timeout = await self.lending.make_way(name, timeout)
         if keep:
             return self.lending.lend(ask, lease_type) or await self.lending.borrow(ask, timeout, lease_type, cancel)
         if self.hook.carry is not None and not note and not (alone and capacity == 1):  # a leader's note is its address

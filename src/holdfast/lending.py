@@ -280,8 +280,10 @@ class Lending:
         finally:
             self.returned(stay)
 
-    async def make_way(self, name: str) -> None:
-        """For a writer of this process: what stays here for its readers, and none of them uses."""
+    async def make_way(self, name: str, timeout: float | None) -> float | None:
+        """For a writer of this process: what stays here for its readers, and none of them uses. What is left of its time: below
+        zero, there is less than usual to find out what came of asking."""
+        started = self._now()
         for ask, kept in tuple(self._kept.items()):
             if ask.name != name or not ask.reads:
                 continue
@@ -292,6 +294,7 @@ class Lending:
                 self._take(kept, stay)
             with suppress(HoldfastError):
                 await self.give_up(stay, GIVING_UP)
+        return None if timeout is None else max(timeout - (self._now() - started), -GIVING_UP)
 
     # ---- the keeper
 

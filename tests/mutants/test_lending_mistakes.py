@@ -98,8 +98,14 @@ MUTANTS = [
     Mutant(
         "who writes waits for what its own readers have left",
         "engine.py",
-        (("                await self.lending.make_way(name)\n", "                pass\n"),),
+        (("                timeout = await self.lending.make_way(name, timeout)\n", "                pass\n"),),
         SUITE + "test_who_writes_here_does_not_wait_for_what_no_reader_uses[threads]",
+    ),
+    Mutant(
+        "to make way for who writes comes on top of its time",
+        "lending.py",
+        (("max(timeout - (self._now() - started), -GIVING_UP)", "timeout"),),
+        LENDING + "test_who_writes_asks_in_what_is_left_of_its_time",
     ),
     Mutant(
         "a reader that was lent it is not known when it asks to write",
