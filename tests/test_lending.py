@@ -83,6 +83,36 @@ def test_who_waits_elsewhere_waits_no_longer_than_keep_for_those_who_wait_here(d
     assert kept.is_over(stay, driver.now())
 
 
+def test_who_writes_elsewhere_waits_no_longer_than_keep_for_readers_who_come_here(driver: Manual, locks: Locks) -> None:
+    lock = locks.rwlock("x", ttl=30, keep=2).read()
+    lease = lock.acquire()
+    stay = stay_of(lease)
+    kept = stay.kept
+    assert kept is not None
+    here = Waiter(driver.bell())
+    kept.line.append(ref(here))
+    kept.wanted = driver.now()
+    driver.move(1.9)
+    assert kept.may_lend(stay, driver.now())
+    driver.move(0.1)
+    assert not kept.may_lend(stay, driver.now())
+    assert lease.held
+
+
+def test_a_reader_who_only_tries_is_not_refused_since_others_here_ask(driver: Manual, locks: Locks) -> None:
+    lock = locks.rwlock("x", ttl=30, keep=60).read()
+    lease = lock.acquire()
+    kept = stay_of(lease).kept
+    assert kept is not None
+    here = Waiter(driver.bell())
+    kept.line.append(ref(here))
+    with locks._engine.mutex:
+        locks._engine.mine._leases.clear()  # as if it were another thread's
+    other = lock.try_acquire()
+    assert other is not None
+    assert other.token > lease.token, "one of its own"
+
+
 def test_a_newcomer_does_not_overtake_the_line(driver: Manual, locks: Locks) -> None:
     lock = locks.lock("x", keep=60)
     lease = lock.acquire()
@@ -133,7 +163,7 @@ def test_what_is_over_is_given_up_in_the_time_of_who_asks(driver: Manual, locks:
     stay = stay_of(lease)  # as its keeper would refer to it
     lease._failed()
     with locks._engine.mutex:
-        stay.inside = None  # dropped, and nobody has noticed yet
+        stay.inside = ()  # dropped, and nobody has noticed yet
     hand = tamper(locks)
     asked: list[float] = []
 
@@ -152,6 +182,31 @@ def test_what_is_over_is_given_up_in_the_time_of_who_asks(driver: Manual, locks:
     del hand.release, hand.claim
     driver.pass_time(5)
     assert locks.names() == []
+
+
+def test_who_writes_asks_in_what_is_left_of_its_time(driver: Manual, locks: Locks) -> None:
+    """To give up what its own readers have left does not come on top of it."""
+    lock = locks.rwlock("x", ttl=30, keep=100)
+    lease = lock.read().acquire()
+    stay = stay_of(lease)  # as its keeper would refer to it
+    lease.release()
+    hand = tamper(locks)
+    asked: list[float] = []
+
+    async def silent(claim: Claim, within: float = ROUND) -> Any:
+        asked.append(within)
+        driver.move(within)
+        raise Unavailable("nobody answers, as the test wants it")
+
+    hand.release = hand.claim = silent  # type: ignore[method-assign]
+    before = driver.now()
+    with pytest.raises(Unavailable):
+        lock.write().acquire(timeout=0)
+    assert asked == pytest.approx([0.5, 0.5])
+    assert driver.now() - before <= 1
+    assert stay._state != "held"
+    del hand.release, hand.claim
+    driver.pass_time(5)
 
 
 def test_names_beyond_those_that_are_kept_are_not_compared_with_all_of_them(driver: Manual, locks: Locks) -> None:

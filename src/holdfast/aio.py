@@ -42,7 +42,7 @@ from .recipes import RWLock as RWLock
 from .scope import AsyncExits, Exit, LeaseExit, Scope
 
 if TYPE_CHECKING:
-    from .options import LockOptions, OnceOptions, Options
+    from .options import LockOptions, OnceOptions, Options, RWOptions
 
 __all__ = [
     "connect",
@@ -709,15 +709,17 @@ class Locks(AsyncExits):
 
     @overload
     def rwlock(
-        self, name: str, *, otherwise: Literal["raise"] = "raise", **options: Unpack[Options]
+        self, name: str, *, otherwise: Literal["raise"] = "raise", **options: Unpack[RWOptions]
     ) -> RWLock[Lock]: ...
 
     @overload
-    def rwlock(self, name: str, *, otherwise: Literal["skip"], **options: Unpack[Options]) -> RWLock[LockOr[None]]: ...
+    def rwlock(
+        self, name: str, *, otherwise: Literal["skip"], **options: Unpack[RWOptions]
+    ) -> RWLock[LockOr[None]]: ...
 
     @overload
     def rwlock(
-        self, name: str, *, otherwise: Callable[[NotAcquired], D], **options: Unpack[Options]
+        self, name: str, *, otherwise: Callable[[NotAcquired], D], **options: Unpack[RWOptions]
     ) -> RWLock[LockOr[D]]: ...
 
     def rwlock(
@@ -728,6 +730,7 @@ class Locks(AsyncExits):
         timeout: float | None = None,
         fair: bool = True,
         renew: bool = True,
+        keep: float = 0.0,
         otherwise: Otherwise = "raise",
         **foreign: object,
     ) -> RWLock[Any]:
@@ -738,6 +741,8 @@ class Locks(AsyncExits):
         `timeout`: how many seconds to wait (None: for ever, 0: not at all).
         `fair`: first come, first served; False: whoever comes when it is free.
         `renew`: False: it ends with its ttl, unless you `extend()` it.
+        `keep`: of readers: when the last one here has left, the grant stays with this process for so many seconds, and is
+        lent to all its readers without a word to the store, as that of `lock()`. Whoever writes is not kept.
         `otherwise`: of a decorated call that does not get it: "raise", "skip", or a function, as in `lock()`.
 
         >>> async with locks.rwlock("catalog", timeout=5).read() as lease:
@@ -747,7 +752,7 @@ class Locks(AsyncExits):
             words.refuse("rwlock()", foreign)
         read, write = (
             recipes.guard(Lock, LockOr, self._engine, ask, timeout, otherwise)
-            for ask in recipes.rwlock_asks(name, ttl, fair, renew)
+            for ask in recipes.rwlock_asks(name, ttl, fair, renew, self._engine, keep)
         )
         return RWLock(read, write)
 

@@ -146,6 +146,8 @@ class Engine:
             again = self.mine.again(ask, lease_type)
             if again is not None:
                 return again
+            if alone and self.lending.names():
+                timeout = await self.lending.make_way(name, timeout)
         if keep:
             return self.lending.lend(ask, lease_type) or await self.lending.borrow(ask, timeout, lease_type, cancel)
         if self.hook.carry is not None and not note and not (alone and capacity == 1):  # a leader's note is its address

@@ -3,8 +3,8 @@
 The grant is a lease of its own, a `Stay`: renewed, lost and released as any other, and in nobody's hand. Who enters is lent it:
 a lease of theirs, with its token and its deadline.
 
-Rule 1: one at a time, first come, first served. Whoever cannot have it at once stands in the line of this process; its head asks
-  the store, if nothing is here to be lent. A newcomer never overtakes the line.
+Rule 1: one at a time (readers: all who like), first come, first served. Whoever cannot have it at once stands in the line of this
+  process; its head asks the store, if nothing is here to be lent. A newcomer never overtakes the line.
 Rule 2: what is over is not lent: not after the deadline, not once it is lost, given up, closed, or inherited by a fork. It is
   decided under the engine's mutex, which is also where a grant ends.
 Rule 3: what happens to the grant happens to who is inside: a renewal, its trouble, the loss, the end of the connection.
@@ -86,14 +86,14 @@ class Lending:
             if stay is None or kept.line or not kept.may_lend(stay, now) or self._engine.closed:
                 return None
             lease = self._lent(stay, lease_type, now)
-        if ask.reentrant or events.ACQUIRED in self._engine.hook.by_kind:
+        if ask.reentrant or ask.reads or events.ACQUIRED in self._engine.hook.by_kind:
             self._handed_out(lease, ask, 0.0)
         return lease
 
     def _lent(self, stay: Stay, lease_type: type[L], now: float) -> L:
         lease = lease_type.__new__(lease_type)  # not made yet: dropped now, it is nothing
         lease._stay = stay
-        stay.inside = ref(lease)
+        stay.inside = (*[one for one in stay.inside if one() is not None], ref(lease)) if stay.inside else (ref(lease),)
         lease.__init__(self._engine, stay._grant, stay._deadline - stay._grant.ttl)  # type: ignore[misc]
         lease._deadline = stay._deadline
         lease._since = now
@@ -105,7 +105,7 @@ class Lending:
 
     def _handed_out(self, lease: Lease, ask: Ask, waited: float) -> None:
         engine = self._engine
-        if ask.reentrant:
+        if ask.reentrant or ask.reads:
             engine.mine.remember(lease)
         # Of the first section, the engine told when it asked the store.
         if lease._stay.sections > 1 and events.ACQUIRED in engine.hook.by_kind:
@@ -121,16 +121,16 @@ class Lending:
         me = Waiter(self._driver.bell())
         with self._mutex:
             kept = self._kept.get(ask) or self._found(ask)
-            if kept is None:
-                alone = joined = True
-            else:
+            alone = joined = True
+            if kept is not None:
                 stay = kept.here()
-                alone = kept.first() is None and (stay is None or stay.borrower() is None)
+                alone = kept.first() is None and (stay is None or not stay.borrowers())
                 joined = alone or timeout != 0
+                stay = None
                 if joined:
                     kept.line.append(ref(me))
-                stay = None
-        if kept is None:  # too many: this one is not kept
+        # Too many: this one is not kept. Nor is a reader who only tries, which others who read, or ask, are no reason to refuse.
+        if kept is None or (kept.shared and not joined):
             return await engine.acquire(ask._replace(keep=0.0), timeout, lease_type, cancel)
         claim = Claim(ask.name, "", engine.owner(), ask.ttl)
         if not joined:
@@ -175,9 +175,8 @@ class Lending:
     def _not_for_itself(self, kept: Kept, claim: Claim) -> None:
         with self._mutex:
             stay = kept.here()
-            inside = stay.borrower() if stay is not None else None
-        if inside is not None:
-            self._engine.mine.not_for_itself(claim, [inside])
+            inside = stay.borrowers() if stay is not None and not kept.shared else ()
+        self._engine.mine.not_for_itself(claim, inside)
 
     def _gave_up(self, claim: Claim, started: float) -> NotAcquired:
         self._engine.hook.emit(events.NOT_ACQUIRED, claim.name, claim.owner, seconds=self._now() - started)
@@ -206,7 +205,7 @@ class Lending:
                 if stay is not None:
                     if kept.may_lend(stay, now):
                         return self._lent(stay, lease_type, now)
-                    if stay.borrower() is not None:
+                    if stay.borrowers():
                         return None
                     self._take(kept, stay)  # over, and nobody inside: the next one is another grant
             if stay is not None:
@@ -245,8 +244,10 @@ class Lending:
                 return stay  # releasing what is over finds that out, and tells
             kept = stay.kept
             lease._state = RELEASED
-            lease._stay = stay.inside = stay._by = None
+            lease._stay = stay._by = None
+            stay.inside = tuple(one for one in stay.inside if one() is not lease)
             stays = kept is not None and not self._engine.closed and not kept.is_over(stay, now)
+            stays = stays or bool(stay.borrowers())  # of several readers, the last one out
             if kept is not None:
                 kept.used = now
                 if not stays:
@@ -279,6 +280,22 @@ class Lending:
         finally:
             self.returned(stay)
 
+    async def make_way(self, name: str, timeout: float | None) -> float | None:
+        """For a writer of this process: what stays here for its readers, and none of them uses. What is left of its time: below
+        zero, there is less than usual to find out what came of asking."""
+        started = self._now()
+        for ask, kept in tuple(self._kept.items()):
+            if ask.name != name or not ask.reads:
+                continue
+            with self._mutex:
+                stay = kept.here()
+                if stay is None or stay.borrowers() or kept.first() is not None:
+                    continue
+                self._take(kept, stay)
+            with suppress(HoldfastError):
+                await self.give_up(stay, GIVING_UP)
+        return None if timeout is None else max(timeout - (self._now() - started), -GIVING_UP)
+
     # ---- the keeper
 
     async def _look_after(self, kept: Kept, stay: Stay, bell: Bell) -> None:
@@ -290,7 +307,7 @@ class Lending:
                     await bell.wait(seconds)  # whoever ends the section under way gives it up
                 elif await self._is_wanted(stay, seconds):
                     kept.wanted = self._now()
-                    if stay.borrower() is not None or kept.line:  # else it is given up anyway
+                    if stay.borrowers() or kept.line:  # else it is given up anyway
                         await self._ask_for(stay)
             if seconds is not None:
                 with suppress(HoldfastError):
@@ -307,7 +324,7 @@ class Lending:
             if kept.here() is not stay:
                 return None
             now = self._now()
-            if stay.borrower() is not None:
+            if stay.borrowers():
                 return seldom if not self._engine.closed else SOON
             left = kept.used + kept.keep - now
             # While everything is closed, we may be the last who know of it.

@@ -14,6 +14,10 @@ class Options(TypedDict, total=False):
     renew: bool
 
 
+class RWOptions(Options, total=False):
+    keep: float
+
+
 class LockOptions(Options, total=False):
     key: Key | None
     reentrant: bool

@@ -93,11 +93,15 @@ def semaphore_ask(name: str, capacity: int, ttl: float, fair: bool, renew: bool)
     return Ask(valid_name(name), valid_ttl(ttl), 1, most, _flag(fair, "fair"), _flag(renew, "renew"))
 
 
-def rwlock_asks(name: str, ttl: float, fair: bool, renew: bool) -> tuple[Ask, Ask]:
+def rwlock_asks(
+    name: str, ttl: float, fair: bool, renew: bool, engine: Engine | None = None, keep: float = 0.0
+) -> tuple[Ask, Ask]:
+    """Kept for readers only: who writes is alone, and readers wait."""
     read = Ask(
         valid_name(name), valid_ttl(ttl), 1, rule.EVERYBODY, _flag(fair, "fair"), _flag(renew, "renew"), reads=True
     )
-    return read, read._replace(units=rule.EVERYBODY, reads=False, alone=True)
+    write = read._replace(units=rule.EVERYBODY, reads=False, alone=True)
+    return read if engine is None or keep == 0.0 else past_the_floor(engine, read, keep, True), write
 
 
 def all_of_asks(names: Iterable[str], ttl: float, fair: bool, renew: bool) -> tuple[Ask, ...]:

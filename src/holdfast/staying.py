@@ -18,14 +18,13 @@ class Stay(Lease):
     _trouble = False
     sections = 0  # how often it was lent
     kept: Kept | None = None  # None: not kept yet, or no longer
-    inside: ref[Lease] | None = None
+    inside: tuple[ref[Lease], ...] = ()  # of readers, as many as like
     spoiled = False  # a section ended in an error
     cut_short = False  # it ended while somebody was inside
 
-    def borrower(self) -> Lease | None:
+    def borrowers(self) -> list[Lease]:
         """Who is inside. A lease that was dropped is nobody's."""
-        lease = self.inside() if self.inside is not None else None
-        return lease if lease is not None and lease._state is HELD else None
+        return [lease for one in self.inside if (lease := one()) is not None and lease._state is HELD]
 
     @property
     def _state(self) -> str:
@@ -33,11 +32,11 @@ class Stay(Lease):
 
     @_state.setter
     def _state(self, state: str) -> None:
-        lease = self.borrower()
+        borrowers = self.borrowers()
         self._now = state
         if state is HELD:
             return
-        if lease is not None:
+        for lease in borrowers:
             self.cut_short = True
             lease._state = LOST if state is LOST else RELEASED
             if state is not LOST and lease._loss is not None:
@@ -52,7 +51,7 @@ class Stay(Lease):
     @_troubled.setter
     def _troubled(self, troubled: bool) -> None:
         self._trouble = troubled
-        if (lease := self.borrower()) is not None:
+        for lease in self.borrowers():
             lease._troubled = troubled
 
     @property
@@ -62,19 +61,21 @@ class Stay(Lease):
 
     def _extend(self, grant: Grant, sent: float) -> None:
         super()._extend(grant, sent)
-        if (lease := self.borrower()) is not None:
+        for lease in self.borrowers():
             lease._extend(grant, sent)
 
     def _end(self, state: str, why: str = "") -> None:
-        lease = self.borrower()
+        borrowers = self.borrowers()
         super()._end(state, why)
-        if lease is not None:
+        for lease in borrowers:
             lease._why = why
 
     def _tell(self) -> None:
         super()._tell()
-        if self.cut_short and self.inside is not None and (lease := self.inside()) is not None:
-            lease._tell()
+        if self.cut_short:
+            for one in self.inside:
+                if (lease := one()) is not None:
+                    lease._tell()
 
     def __del__(self) -> None:
         """Nobody keeps it, and nobody is inside. It was in nobody's hand, so nobody is warned."""
@@ -104,13 +105,14 @@ class Waiter:
 class Kept:
     """One name that is kept here, or asked for in order to be. Used under the engine's mutex."""
 
-    __slots__ = ("ask", "bell", "keep", "line", "of_store", "stay", "used", "wanted")
+    __slots__ = ("ask", "bell", "keep", "line", "of_store", "shared", "stay", "used", "wanted")
 
     def __init__(self, ask: Ask) -> None:
         self.keep = ask.keep
         self.ask = ask
         note = f"{KEPT}{ask.keep:g} s after use"  # what others are shown
-        self.of_store = ask._replace(keep=0.0, reentrant=False, note=note)
+        self.shared = ask.reads  # lent to all readers at once
+        self.of_store = ask._replace(keep=0.0, reentrant=False, reads=False, note=note)
         self.stay: ref[Stay] | None = None
         self.bell: Bell | None = None  # of the keeper
         self.line: deque[ref[Waiter]] = deque()
@@ -138,13 +140,13 @@ class Kept:
             self.bell.ring()
 
     def leave(self, me: Waiter) -> None:
-        """Out of the line. If nobody is inside, whoever is now its head looks; or the keeper."""
+        """Out of the line. If nobody is inside, or all may be, whoever is now its head looks; or the keeper."""
         if self.first() is me:
             self.line.popleft()
         else:
             self.line = deque(one for one in self.line if one() is not None and one() is not me)
         stay = self.here()
-        if stay is None or stay.borrower() is None:
+        if stay is None or self.shared or not stay.borrowers():
             self.ring()
 
     def is_over(self, stay: Stay, now: float) -> bool:
@@ -155,7 +157,7 @@ class Kept:
     def may_lend(self, stay: Stay, now: float) -> bool:
         return (
             now < stay._deadline
-            and (stay.inside is None or stay.borrower() is None)
+            and (self.shared or not stay.inside or not stay.borrowers())
             and not ((self.wanted or stay.spoiled) and self.is_over(stay, now))
             and self.bell is not None
             and not self.bell.asleep  # the event loop that kept it: nobody there would hear that it is wanted elsewhere

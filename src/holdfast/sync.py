@@ -31,7 +31,7 @@ from .recipes import RWLock as RWLock
 from .scope import Exit, Exits, LeaseExit, Scope
 
 if TYPE_CHECKING:
-    from .options import LockOptions, OnceOptions, Options
+    from .options import LockOptions, OnceOptions, Options, RWOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -587,15 +587,17 @@ class Locks(Exits):
 
     @overload
     def rwlock(
-        self, name: str, *, otherwise: Literal["raise"] = "raise", **options: Unpack[Options]
+        self, name: str, *, otherwise: Literal["raise"] = "raise", **options: Unpack[RWOptions]
     ) -> RWLock[Lock]: ...
 
     @overload
-    def rwlock(self, name: str, *, otherwise: Literal["skip"], **options: Unpack[Options]) -> RWLock[LockOr[None]]: ...
+    def rwlock(
+        self, name: str, *, otherwise: Literal["skip"], **options: Unpack[RWOptions]
+    ) -> RWLock[LockOr[None]]: ...
 
     @overload
     def rwlock(
-        self, name: str, *, otherwise: Callable[[NotAcquired], D], **options: Unpack[Options]
+        self, name: str, *, otherwise: Callable[[NotAcquired], D], **options: Unpack[RWOptions]
     ) -> RWLock[LockOr[D]]: ...
 
     def rwlock(
@@ -606,6 +608,7 @@ class Locks(Exits):
         timeout: float | None = None,
         fair: bool = True,
         renew: bool = True,
+        keep: float = 0.0,
         otherwise: Otherwise = "raise",
         **foreign: object,
     ) -> RWLock[Any]:
@@ -616,6 +619,8 @@ class Locks(Exits):
         `timeout`: how many seconds to wait (None: for ever, 0: not at all).
         `fair`: first come, first served; False: whoever comes when it is free.
         `renew`: False: it ends with its ttl, unless you `extend()` it.
+        `keep`: of readers: when the last one here has left, the grant stays with this process for so many seconds, and is
+        lent to all its readers without a word to the store, as that of `lock()`. Whoever writes is not kept.
         `otherwise`: of a decorated call that does not get it: "raise", "skip", or a function, as in `lock()`.
 
         >>> with locks.rwlock("catalog", timeout=5).read() as lease:
@@ -625,7 +630,7 @@ class Locks(Exits):
             words.refuse("rwlock()", foreign)
         read, write = (
             recipes.guard(Lock, LockOr, self._engine, ask, timeout, otherwise)
-            for ask in recipes.rwlock_asks(name, ttl, fair, renew)
+            for ask in recipes.rwlock_asks(name, ttl, fair, renew, self._engine, keep)
         )
         return RWLock(read, write)
 

@@ -97,6 +97,14 @@ def test_why_tells_a_story(run: Commands, locks: holdfast.Locks) -> None:
     assert waiter.end() == 0
 
 
+def test_what_is_kept_is_shown_as_kept(run: Commands, locks: holdfast.Locks) -> None:
+    with locks.lock("x", ttl=60, keep=60) as lease:
+        owner = lease.owner
+    assert f"{owner} (kept)" in run("ls").stdout
+    assert "“kept for 60 s after use”" in run("show", "x").stdout
+    assert "It is kept for 60 s after use (keep=), so perhaps nobody is inside" in run("why", "x").stdout
+
+
 def test_why_names_who_waits_for_whom_and_a_deadlock(run: Commands, url: str) -> None:
     both = threading.Barrier(3)
 

@@ -458,6 +458,13 @@ def test_columns_fill_the_width_and_never_more() -> None:
             assert len(" ".join(rows.heads(room, "age", True))) == len(text)
 
 
+def test_what_is_kept_is_shown_as_kept() -> None:
+    room = rows.columns(120, False, 16)
+    one, two = _holder(), _holder(note="kept for 60 s after use")
+    assert "(kept)" not in " ".join(rows.cells(_lock("x", holders=[one]), 100.0, room))
+    assert "vm/1/x (kept) +1" in " ".join(rows.cells(_lock("x", holders=[two, one]), 100.0, room))
+
+
 def test_a_wide_letter_is_cut_where_it_would_stand_half() -> None:
     assert cut("日本日本", 8) == "日本日本"
     assert cut("日本日本", 6) == "日本…"

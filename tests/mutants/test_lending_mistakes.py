@@ -39,7 +39,7 @@ MUTANTS = [
     Mutant(
         "lent to two at once",
         "staying.py",
-        (("            and (stay.inside is None or stay.borrower() is None)\n", ""),),
+        (("            and (self.shared or not stay.inside or not stay.borrowers())\n", ""),),
         SUITE + "test_who_does_not_wait_is_told_at_once_and_leaves_nothing[threads]",
     ),
     Mutant(
@@ -67,6 +67,59 @@ MUTANTS = [
         LENDING + "test_what_happens_to_the_grant_happens_to_who_is_inside",
     ),
     Mutant(
+        "a reader who leaves takes the grant from those who read",
+        "lending.py",
+        (("            stays = stays or bool(stay.borrowers())  # of several readers, the last one out\n", ""),),
+        SUITE + "test_who_writes_elsewhere_gets_in_when_the_last_reader_here_has_left[threads]",
+    ),
+    Mutant(
+        "readers who come here keep a writer out for ever",
+        "staying.py",
+        (("            and not ((self.wanted", "            and not (not self.shared and (self.wanted"),),
+        LENDING + "test_who_writes_elsewhere_waits_no_longer_than_keep_for_readers_who_come_here",
+    ),
+    Mutant(
+        "a loss reaches one reader of several",
+        "staying.py",
+        (("self.borrowers()\n        self._now", "self.borrowers()[:1]\n        self._now"),),
+        SUITE + "test_a_loss_reaches_all_who_read[threads]",
+    ),
+    Mutant(
+        "a renewal reaches one reader of several",
+        "staying.py",
+        (
+            (
+                "        for lease in self.borrowers():\n            lease._extend",
+                "        for lease in self.borrowers()[:1]:\n            lease._extend",
+            ),
+        ),
+        SUITE + "test_a_renewal_reaches_all_who_read[threads]",
+    ),
+    Mutant(
+        "who writes waits for what its own readers have left",
+        "engine.py",
+        (("                timeout = await self.lending.make_way(name, timeout)\n", "                pass\n"),),
+        SUITE + "test_who_writes_here_does_not_wait_for_what_no_reader_uses[threads]",
+    ),
+    Mutant(
+        "to make way for who writes comes on top of its time",
+        "lending.py",
+        (("max(timeout - (self._now() - started), -GIVING_UP)", "timeout"),),
+        LENDING + "test_who_writes_asks_in_what_is_left_of_its_time",
+    ),
+    Mutant(
+        "a reader that was lent it is not known when it asks to write",
+        "lending.py",
+        (("if ask.reentrant or ask.reads:\n            engine.mine", "if ask.reentrant:\n            engine.mine"),),
+        SUITE + "test_a_reader_that_asks_to_write_is_told_that_it_would_wait_for_itself[threads]",
+    ),
+    Mutant(
+        "a reader who only tries is refused since others here ask",
+        "lending.py",
+        (("        if kept is None or (kept.shared and not joined):", "        if kept is None:"),),
+        LENDING + "test_a_reader_who_only_tries_is_not_refused_since_others_here_ask",
+    ),
+    Mutant(
         "what nobody uses is kept for ever",
         "lending.py",
         (("(left <= 0 and kept.first() is None)", "False"),),
@@ -75,12 +128,7 @@ MUTANTS = [
     Mutant(
         "a grant that nobody keeps is kept by who has left",
         "lending.py",
-        (
-            (
-                "            lease._stay = stay.inside = stay._by = None\n",
-                "            stay.inside = stay._by = None\n",
-            ),
-        ),
+        (("            lease._stay = stay._by = None\n", "            stay._by = None\n"),),
         LENDING + "test_without_a_keeper_the_grant_goes_with_who_was_inside",
     ),
     Mutant(
@@ -98,7 +146,7 @@ MUTANTS = [
     Mutant(
         "the last in line leaves the name to nobody",
         "staying.py",
-        (("        if stay is None or stay.borrower() is None:\n", "        if self.line:\n"),),
+        (("        if stay is None or self.shared or not stay.borrowers():\n", "        if self.line:\n"),),
         SUITE + "test_who_waits_elsewhere_gets_what_nobody_here_took_in_its_turn[threads]",
     ),
     Mutant(

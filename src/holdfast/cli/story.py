@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..claim import Holding, Snapshot
+from ..claim import KEPT, Holding, Snapshot
 from ..waitfor import Edge, WaitGraph
 from .table import is_rwlock, share
 from .text import ago, line
@@ -38,6 +38,11 @@ def _holders(snapshot: Snapshot) -> list[str]:
             f"{f' ({what})' if what and not is_rwlock(snapshot) else ''} for {ago(one.age)}, with token {one.token}; "
             f"unless it renews, that ends in {ago(one.left)}."
         )
+        if one.note.startswith(KEPT):
+            told.append(
+                f"It is {line(one.note)} (keep=), so perhaps nobody is inside: whoever waits is told of, and gets it at once, or "
+                "when the section under way has ended."
+            )
         told += _renewals(one)
     if len(snapshot.holders) > _MANY:
         told.append(f"So do {len(snapshot.holders) - _MANY} others.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..claim import Holding, Snapshot, Waiting
+from ..claim import KEPT, Holding, Snapshot, Waiting
 from ..recipes import DEFAULT_TTL
 from ..rule import EVERYBODY
 from .terminal import Paint, cut, padded, width_of
@@ -78,7 +78,7 @@ def _fitted(widths: list[int], room: int | None) -> dict[int, int]:
 def _row(snapshot: Snapshot) -> tuple[str, ...]:
     holders = snapshot.holders
     oldest = max(holders, key=lambda one: one.age, default=None)
-    owner = line(oldest.owner) if oldest else "-"
+    owner = f"{line(oldest.owner)}{kept(oldest.note)}" if oldest else "-"
     if len(holders) > 1:
         owner += f" and {len(holders) - 1} more"
     return (
@@ -90,6 +90,11 @@ def _row(snapshot: Snapshot) -> tuple[str, ...]:
         ago(oldest.left) if oldest else "-",
         owner,
     )
+
+
+def kept(note: str) -> str:
+    """Said of an owner in a list: it may well be idle."""
+    return " (kept)" if note.startswith(KEPT) else ""
 
 
 def of_one(snapshot: Snapshot, paint: Paint, width: int | None = None) -> str:

@@ -155,6 +155,35 @@ def a_sweep_leaves_names_alone_that_somebody_is_deciding_about(locks: Locks, adm
         admin.run("ROLLBACK")
 
 
+def who_keeps_a_name_is_told_who_joins(locks: Locks, admin: Admin) -> None:
+    with locks.lock("x", ttl=60, keep=60):
+        pass
+    until(lambda: admin.run("SELECT 1 FROM small.holdfast_claims WHERE token = -2"))  # the keeper listens
+    ((port,),) = admin.run("SELECT @@port")
+    with holdfast.connect(f"mysql://root@127.0.0.1:{port}/small") as other:
+        other.lock("x").acquire(timeout=5).release()
+
+
+def who_came_before_the_keeper_listened_is_seen(locks: Locks, _: Admin) -> None:
+    grant = ask(locks, claim())
+    assert isinstance(grant, Grant)
+    assert isinstance(ask(locks, claim()), Place)
+    before = time.monotonic()
+    assert finish(locks._engine.store.wanted(grant, 3.0))  # type: ignore[attr-defined]
+    assert time.monotonic() - before < 2.9
+
+
+def what_is_over_keeps_nobody(locks: Locks, _: Admin) -> None:
+    mine = claim()
+    grant = ask(locks, mine)
+    assert isinstance(grant, Grant)
+    finish(locks._engine.store.release(mine))
+    ask(locks, claim())
+    before = time.monotonic()
+    assert finish(locks._engine.store.wanted(grant, 3.0))  # type: ignore[attr-defined]
+    assert time.monotonic() - before < 2.9
+
+
 MISTAKES: dict[str, tuple[str, str, str, Scenario]] = {
     "anybody may release": (
         "holdfast_release_1", "IF v_holder_0 = p_holder THEN", "IF v_holder_0 <> '' THEN", only_the_holder_releases,
@@ -189,6 +218,16 @@ MISTAKES: dict[str, tuple[str, str, str, Scenario]] = {
     ),
     "the sweep asks nobody": (
         "holdfast_sweep_1", "AND v_name <=> v_ours", "", a_sweep_leaves_names_alone_that_somebody_is_deciding_about,
+    ),
+    "who joins is told to nobody": (
+        "holdfast_claim_1", "AND token = -2", "AND token = -3", who_keeps_a_name_is_told_who_joins,
+    ),
+    "who was in line is not seen": (
+        "holdfast_wanted_1", "v_mine IS NOT NULL AND v_line = 0", "v_mine IS NOT NULL",
+        who_came_before_the_keeper_listened_is_seen,
+    ),
+    "what is over is kept": (
+        "holdfast_wanted_1", "v_mine IS NOT NULL AND v_line = 0", "v_line = 0", what_is_over_keeps_nobody,
     ),
     "the dead are rung": (
         "holdfast_heir_1", "IS NOT NULL THEN", "IS NOT NULL OR TRUE THEN", one_whose_process_is_gone_is_passed_over,

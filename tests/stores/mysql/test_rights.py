@@ -168,6 +168,7 @@ def test_who_may_only_execute_cannot_wipe_what_is_others(mariadb: MariaDB, empty
                         f"holdfast_claim_1('victim', x'41', 'eve', {-huge}, -5, -1, 0, 0, '', '', {retention})",
                         f"holdfast_release_1('victim', x'41', {retention})",
                         f"holdfast_watch_1('victim', x'42', 1, {retention}, 'x', {retention})",
+                        f"holdfast_wanted_1('victim', x'41', {lease.token}, x'42', {retention}, 'x')",
                         f"holdfast_sweep_1({retention})",
                         "holdfast_heir_1('victim')",
                         f"holdfast_session_claim_1('eve', 'eve', '', -1, -1, {retention})",

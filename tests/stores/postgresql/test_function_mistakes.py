@@ -236,6 +236,38 @@ def nor_that_of_a_later_holder_with_the_same_pid(locks: Locks, server: PostgreSQ
         assert dead.held
 
 
+def who_keeps_a_name_is_told_who_joins(locks: Locks, server: PostgreSQL) -> None:
+    with locks.lock("x", ttl=60, keep=60):
+        pass
+    until(lambda: server.query("SELECT FROM mutant.locks WHERE watched > 0"))  # the keeper listens
+    with holdfast.connect(f"{server.url}?schema=mutant") as other:
+        try:
+            other.lock("x").acquire(timeout=3).release()
+        except holdfast.NotAcquired as error:
+            raise AssertionError(error) from error
+
+
+def who_came_before_the_keeper_listened_is_seen(locks: Locks, _: PostgreSQL) -> None:
+    grant = ask(locks, claim())
+    assert isinstance(grant, Grant)
+    assert isinstance(ask(locks, claim()), Place)
+    before = time.monotonic()
+    assert finish(locks._engine.store.wanted(grant, 3.0))  # type: ignore[attr-defined]
+    assert time.monotonic() - before < 2.9
+
+
+def what_is_over_keeps_nobody(locks: Locks, _: PostgreSQL) -> None:
+    """Nobody listens for what another has by now: who was put out may otherwise lend for as long as it listens."""
+    mine = claim()
+    grant = ask(locks, mine)
+    assert isinstance(grant, Grant)
+    finish(locks._engine.store.release(mine))
+    ask(locks, claim())
+    before = time.monotonic()
+    assert finish(locks._engine.store.wanted(grant, 3.0))  # type: ignore[attr-defined]
+    assert time.monotonic() - before < 2.9
+
+
 HOLDER = "AND l.holder = asked.holder AND l.token = asked.token AND l.ends > now_us"
 MINE = "IF book.holder = a_holder THEN\n        value"
 COUNTED = """    SELECT coalesce(sum(p.units), 0) + CASE WHEN book.holder = '' THEN 0 ELSE book.units END INTO book.used
@@ -247,6 +279,10 @@ CUT_OFF = "least(w.ends, now_us + 500000)"
 IS_THERE = 'IF NOT FOUND OR NOT "holdfast".session_is_there(gone) OR NOT pg_term'
 BEGAN = "s.backend_start <= to_timestamp(party.since / 1000000.0)"
 HEAD_LIVES = "EXIT WHEN party.ends > now_us;"
+TOLD = "changed := true; -- whoever keeps"
+NOBODY_AHEAD = """IF NOT EXISTS (SELECT FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place > 0 AND p.ends > now_us)
+        AND"""
+MINE_STILL = "(book.holder = a_holder AND book.token = a_token OR"
 MUTANTS: list[tuple[str, Scenario, str, str]] = [
     ("plain delete", only_the_holder_releases, "AND l.holder = a_holder AND NOT l.crowded", "AND NOT l.crowded"),
     ("not idempotent", a_repeated_claim_gets_its_token_again, MINE, MINE.replace("book.holder = a_holder", "false")),
@@ -266,6 +302,9 @@ MUTANTS: list[tuple[str, Scenario, str, str]] = [
     ("cut off is dead", a_waiter_that_was_cut_off_keeps_its_place, CUT_OFF, CUT_OFF.replace("500000", "0")),
     ("the dead are waited for", one_that_does_not_come_back_is_passed, CUT_OFF, CUT_OFF.replace("500000", "500000000")),
     ("whoever has that pid", an_eviction_ends_nobody_elses_connection, IS_THERE, "IF NOT FOUND OR NOT pg_term"),
+    ("who joins is told to nobody", who_keeps_a_name_is_told_who_joins, TOLD, TOLD.replace("true", "false")),
+    ("who was in line is not seen", who_came_before_the_keeper_listened_is_seen, NOBODY_AHEAD, "IF"),
+    ("what is over is kept", what_is_over_keeps_nobody, MINE_STILL, "(true OR"),
     ("whoever has that pid and the lock", nor_that_of_a_later_holder_with_the_same_pid, BEGAN, "true"),
 ]  # fmt: skip
 

@@ -77,6 +77,38 @@ def test_a_table_of_a_newer_version_is_refused(postgresql: PostgreSQL, connect: 
         connect(postgresql.url, "?schema=newer").lock("x", timeout=0).acquire()
 
 
+@pytest.mark.parametrize("options", ["", "?bell=no"])
+def test_in_a_schema_of_an_older_holdfast_nothing_is_kept_and_all_else_works(
+    postgresql: PostgreSQL, connect: Connect, caplog: pytest.LogCaptureFixture, options: str
+) -> None:
+    older = database(postgresql, "older")
+    locks, other = connect(older, options), connect(older, options)
+    locks.lock("x").acquire().release()
+    with psycopg.connect(older, autocommit=True) as admin:
+        admin.execute('DROP FUNCTION "holdfast".wanted')
+    for _ in range(2):
+        with locks.lock("x", ttl=60, keep=60):
+            pass
+        with other.lock("x", timeout=SOON):
+            pass
+    assert [record.getMessage().count("holdfast migrate --sql") for record in caplog.records] == [1], "told, and once"
+
+
+@pytest.mark.parametrize("options", ["", "?bell=no"])
+def test_who_waits_elsewhere_gets_what_is_kept_also_where_nothing_rings(
+    postgresql: PostgreSQL, connect: Connect, options: str
+) -> None:
+    locks, other = connect(postgresql.url, options), connect(postgresql.url, options)
+    lock = locks.lock("x", ttl=60, keep=60)
+    with lock as first:
+        pass
+    time.sleep(0.6)  # looked at more than once
+    with lock as again:
+        assert again.token == first.token, "nobody wants it"
+    with other.lock("x", timeout=SOON) as lease:
+        assert lease.token > first.token
+
+
 def test_a_schema_that_must_not_be_created_is_asked_for(postgresql: PostgreSQL, connect: Connect) -> None:
     with pytest.raises(Misuse, match="create=no"):
         connect(postgresql.url, "?schema=nowhere&create=no").lock("x", timeout=0).acquire()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ..table import kept
 from ..terminal import cut, padded
 from ..text import line
 
@@ -142,8 +143,10 @@ def _text(key: str, lock: Lock, now: float, width: int) -> str:
     if key == "store":
         return str(lock["store"])
     if key == "holders":
-        more = f" +{len(holders) - 1}" if len(holders) > 1 else ""
-        return cut(line(holders[0]["owner"]), width - len(more)) + more if holders else "-"
+        if not holders:
+            return "-"
+        more = kept(holders[0]["note"]) + (f" +{len(holders) - 1}" if len(holders) > 1 else "")
+        return cut(line(holders[0]["owner"]), width - len(more)) + more
     if key == "left":
         return bar(least(lock, now), width) if holders else "-"
     if key == "token":

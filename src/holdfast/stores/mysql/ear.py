@@ -37,9 +37,9 @@ class Ear:
         self._timeout = timeout
         self._connection: Connection | None = None
         self._quiet: Connection | None = None  # has the lock that the other waits for
-        self._here: Bell | None = (
-            None  # asleep, if the loop is over, or stands still, in which all this is: nobody listens there
-        )
+        self.wakes = 0  # how often everybody was woken
+        # Asleep, if the loop is over, or stands still, in which all this is: nobody listens there.
+        self._here: Bell | None = None
         self.forked()
 
     def forked(self) -> None:
@@ -184,6 +184,7 @@ class Ear:
 
     def wake(self) -> None:
         """Everybody who waits here looks for themselves. From any thread."""
+        self.wakes += 1
         with self._mutex:
             bells = list(self._bells.values())
         for bell in bells:

@@ -305,6 +305,10 @@ decide: BEGIN
             p_ttl, v_now + p_ttl, p_bell, 0, p_note
         FROM holdfast_claims WHERE name = p_name;
         SET v_soonest = LEAST(v_soonest, v_now + p_ttl);
+        IF v_watchers > 0 THEN -- whoever keeps the name is wanted now
+            UPDATE holdfast_claims SET rung = 1 WHERE name = p_name AND seq > 0 AND token = -2;
+            SET v_ring = 1;
+        END IF;
     ELSEIF v_mine IS NOT NULL THEN
         UPDATE holdfast_claims SET expires = v_now + p_ttl, ttl = p_ttl, bell = p_bell, rung = 0
         WHERE name = p_name AND seq = v_mine;
@@ -443,6 +447,37 @@ BEGIN
     END IF;
     COMMIT;
     SELECT IF(v_newest = p_token, GREATEST(COALESCE(v_soonest, v_now + p_ttl) - v_now, 1000), 0);
+END
+
+-- procedure: holdfast_wanted_1
+-- Have whoever keeps a grant told when somebody joins the line. Answers µs to listen for at most; 0 if somebody is in line
+-- already, or the grant is over.
+CREATE PROCEDURE holdfast_wanted_1(
+    IN p_name VARBINARY(512), IN p_holder VARBINARY(64), IN p_token BIGINT, IN p_listener VARBINARY(64), IN p_ttl BIGINT,
+    IN p_bell VARBINARY(32)
+)
+MODIFIES SQL DATA
+BEGIN
+    DECLARE v_now, v_mark, v_mine BIGINT;
+    DECLARE v_line INT DEFAULT 0;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END; -- a row that is not there is no warning
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; -- no row stays locked by what failed
+    SET p_ttl = LEAST(GREATEST(p_ttl, 1000), 2592000000000);
+    SET p_bell = IF(UNHEX(p_bell) IS NULL, '', p_bell); -- as above
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SELECT mark INTO v_mark FROM holdfast_claims WHERE name = p_name AND seq = 0 FOR UPDATE;
+    SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    SELECT seq INTO v_mine FROM holdfast_claims
+    WHERE name = p_name AND holder = p_holder AND token = p_token AND token > 0 AND expires > v_now;
+    SELECT COUNT(*) INTO v_line FROM holdfast_claims WHERE name = p_name AND seq > 0 AND token = 0 AND expires > v_now;
+    IF v_mine IS NOT NULL AND v_line = 0 THEN
+        INSERT INTO holdfast_claims
+        SELECT p_name, 1 + COALESCE(MAX(seq), 0), p_listener, '', 0, 0, 1, -2, 0, v_now, p_ttl, v_now + p_ttl, p_bell, 0, ''
+        FROM holdfast_claims WHERE name = p_name;
+    END IF;
+    COMMIT;
+    SELECT IF(v_mine IS NOT NULL AND v_line = 0, p_ttl, 0);
 END
 
 -- procedure: holdfast_evict_1

@@ -7,7 +7,7 @@ can make anything else of it than the bytes that it is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import rule
@@ -132,19 +132,40 @@ class MySqlStore:
         return await self._release(claim.name, claim.holder, within)
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
+        await self._told_of(
+            name,
+            timeout,
+            lambda watcher, ttl, bell: (
+                f"CALL holdfast_watch_1({literal(name)}, '{watcher}', {token}, {ttl}, '{bell}', {self._retention})"
+            ),
+        )
+
+    async def wanted(self, grant: Grant, timeout: float) -> bool:
+        claim, token, _ = grant
+        until, mine = self._driver.now() + timeout, f"{literal(claim.name)}, {literal(claim.holder)}, {token}"
+        while (left := until - self._driver.now()) > 0:
+            listened = await self._told_of(
+                claim.name,
+                left,
+                lambda listener, ttl, bell: f"CALL holdfast_wanted_1({mine}, '{listener}', {ttl}, '{bell}')",
+            )
+            if claim.capacity == 1 or not listened:
+                break  # else readers come and go: look again
+        return self._driver.now() < until
+
+    async def _told_of(self, name: str, timeout: float, call: Callable[[str, int, str], str]) -> bool:
+        """Stand among those who are told of a name, until that happens, for so long as the server says. False: not at all."""
         give_up = self._driver.now() + timeout
         within = min(max(timeout, 0.1), self._target.timeout)
-        watcher = new_holder()
+        watcher, wakes = new_holder(), self._ear.wakes
         self._ear.expect(watcher)
         try:
             bell = await self._ear.open(within)
             ttl = int((timeout + self._target.timeout) * _SECOND)
-            (((left,),),) = await self._server.ask(
-                f"CALL holdfast_watch_1({literal(name)}, '{watcher}', {token}, {ttl}, '{bell}', {self._retention})",
-                within,
-            )
+            (((left,),),) = await self._server.ask(call(watcher, ttl, bell), within)
             if left:
                 await self._ear.hear(watcher, min(max(give_up - self._driver.now(), 0.0), left / _SECOND))
+            return bool(left) and self._ear.wakes == wakes
         finally:
             self._ear.forget(watcher)
             with contextlib.suppress(Unavailable):  # its row ends by itself

@@ -1,7 +1,8 @@
 -- Names, owners and notes are bytes: no collation folds case, accents or trailing spaces. Times are µs since 1970 in UTC,
 -- by the server's clock, whatever its time zone.
 
--- Everybody who is inside (token > 0), in line (token = 0) or watching (token = -1), in the order of arrival.
+-- Everybody who is inside (token > 0), in line (token = 0), watching (token = -1), or told of those who join the line
+-- (token = -2), in the order of arrival.
 -- Row 0 of a name is its memory: `mark` is the last token minted for it. Whoever changes anything of a name locks its row 0
 -- first, so that no two can wait for each other. The row has a holder while somebody is inside who came when it was idle,
 -- which is the common case and changes one row only; without one it is idle, and swept away some time after it expires.

@@ -121,7 +121,7 @@ class LibpqConnection:
             statement = statement.many
         formats = _BINARY[len(params)]
         try:
-            if self.prepared:
+            if self.prepared and statement.name:
                 self.pgconn.send_query_prepared(statement.name, params, formats, 1)
             else:
                 self.pgconn.send_query_params(statement.sql, params, statement.oids, formats, 1)

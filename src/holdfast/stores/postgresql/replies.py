@@ -16,7 +16,8 @@ class ServerError(Exception):
 
 
 # Our functions or prepared statements are not there (any more): a server that was emptied, or a failover to another.
-MISSING = {"42883", "3F000", "42P01", "26000", "0A000"}
+NO_FUNCTION = "42883"
+MISSING = {NO_FUNCTION, "3F000", "42P01", "26000", "0A000"}
 BUSY = "55P03"  # a row that somebody else keeps locked
 # Two transactions stood in each other's way, and this one was undone: asking again is all it takes.
 CONFLICTS = {"40001", "40P01"}

@@ -146,7 +146,7 @@ BEGIN
     WHERE l.name = book.name AND l.place = 0;
 END $$;
 
--- Enter, or join the line. Repeating it is harmless.
+-- Enter, or join the line, which is told to those who watch the name. Repeating it is harmless.
 -- a_flags: 1 fair, 2 join the line, 4 do not wait for the disk, 8 nothing else is in this transaction, 16 wait for no row; above: see
 -- be_patient
 -- kind 0: inside, the token | 1: not yet, us until the line may move by itself | 2: the capacity is another, which |
@@ -271,6 +271,7 @@ BEGIN
         book.last_place := book.last_place + 1;
         INSERT INTO "holdfast".locks (name, place, holder, owner, note, units, fair, since, ttl, ends, ear, seat)
         VALUES (a_name, book.last_place, a_holder, a_owner, a_note, a_units, a_flags & 1 <> 0, now_us, a_ttl, now_us + a_ttl, a_ear, a_seat);
+        changed := true; -- whoever keeps the name is wanted now
     END IF;
     value := now_us + a_ttl;
     IF book.holder <> '' THEN value := least(value, book.ends); END IF;
@@ -279,7 +280,7 @@ BEGIN
         value := least(value, (SELECT min(p.ends) FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place < 0));
     END IF;
     value := greatest(value - now_us, 1000);
-    PERFORM "holdfast".save(book, now_us, false);
+    PERFORM "holdfast".save(book, now_us, changed);
 END $$;
 
 -- Leave, whether inside or in line, and ring for whoever may now enter. False: it was not there (any more). NULL: its row is locked,
@@ -374,6 +375,39 @@ BEGIN
         FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place <= 0 AND l.holder <> '' AND l.ends > now_us;
     kind := CASE WHEN newest = a_token THEN 1 ELSE 0 END;
     value := greatest(least(value, now_us + a_long) - now_us, 1000);
+END $$;
+
+-- Have whoever keeps a grant told, for some time, when somebody joins the line.
+-- kind 0: somebody is in line already, or the grant is over | 1: us to listen for | 4: its row is locked (flag 16 of a claim)
+CREATE OR REPLACE FUNCTION "holdfast".wanted(
+    a_name bytea, a_holder bytea, a_token bigint, a_long bigint, a_flags integer, OUT kind integer, OUT value bigint
+) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_us bigint;
+    book "holdfast".locks;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM "holdfast".be_patient(a_flags);
+    value := 0;
+    IF a_flags & 16 <> 0 AND "holdfast".is_busy(a_name) THEN
+        kind := 4;
+        RETURN;
+    END IF;
+    kind := 0;
+    SELECT l.* INTO book FROM "holdfast".locks AS l WHERE l.name = a_name AND l.place = 0 FOR NO KEY UPDATE;
+    IF NOT FOUND THEN RETURN; END IF;
+    now_us := extract(epoch FROM clock_timestamp()) * 1000000;
+    book := "holdfast".settle(book, now_us);
+    IF NOT EXISTS (SELECT FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place > 0 AND p.ends > now_us)
+        AND (book.holder = a_holder AND book.token = a_token OR EXISTS (
+            SELECT FROM "holdfast".locks AS p WHERE p.name = a_name AND p.place < 0 AND p.holder = a_holder AND p.token = a_token))
+    THEN
+        book.watched := greatest(book.watched, now_us + a_long);
+        kind := 1;
+        value := a_long;
+    END IF;
+    PERFORM "holdfast".save(book, now_us, false);
 END $$;
 
 -- Put out whoever holds a token, mint one past it, and remember who did it. NULL: nobody holds it; negative: no more tokens.

@@ -32,7 +32,7 @@ class Once(tuple[bytes, ...]):
 class Statement(NamedTuple):
     """One thing that can be asked."""
 
-    name: bytes
+    name: bytes  # under which the server knows it; empty: it is never prepared
     sql: bytes
     types: tuple[str, ...]
     oids: tuple[int, ...]
@@ -72,6 +72,8 @@ class Statements(_Common):
 
     def __init__(self, schema: str) -> None:
         found = load("statements.sql", schema)
+        # A schema that an older holdfast has made has no such function; everything else works there.
+        self.wanted = found.pop("wanted")._replace(name=b"")
         super().__init__(found)
         self.claim = found["claim"]._replace(many=found["claim_many"])
         self.release = found["release"]._replace(many=found["release_many"])

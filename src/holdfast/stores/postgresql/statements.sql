@@ -24,6 +24,9 @@ SELECT "holdfast".renew($1, $2, $3, $4, $5)
 -- watch (bytea, bigint, bigint)
 SELECT kind, value FROM "holdfast".watch($1, $2, $3)
 
+-- wanted (bytea, bytea, bigint, bigint, integer)
+SELECT kind, value FROM "holdfast".wanted($1, $2, $3, $4, $5)
+
 -- evict (bytea, bigint, bytea)
 SELECT "holdfast".evict($1, $2, $3)
 

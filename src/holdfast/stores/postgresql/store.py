@@ -32,6 +32,7 @@ _MOST_PACKED = 4096
 _TRIES = 3  # to find a server with our schema; those whom others stood in the way of try for as long as they have time
 _BUSY = whole(4)
 _KEPT, _LOCKED = ord("1"), ord("?")
+_SO, _CHANGED, _NOTHING = range(3)  # what is told of a name: what was asked for; something; nothing in that time
 Ask = Callable[[Statement, Params, float], Awaitable[list[Row]]]
 _tuple = tuple.__new__  # a named tuple's own constructor is a function in Python around this
 
@@ -47,6 +48,7 @@ class PostgresStore(Repeats, AnyStore[Wire, Statements]):
         self._wakes = 0
         self._crowded: set[str] = set()  # names that had a line when last claimed: there, join it at the first asking
         self._polls = not target.bell
+        self._told_old = False
         self._checked = False  # whether the bell works through whatever is between us and the server
         # Who asks, and for what, is mostly the same from claim to claim: packed once, all but the holder.
         self._packed: dict[tuple[object, ...], Params] = {}
@@ -157,28 +159,63 @@ class PostgresStore(Repeats, AnyStore[Wire, Statements]):
 
     async def watch(self, name: str, token: int, timeout: float) -> None:
         deadline = self._driver.now() + max(timeout, LEAST)
+        long_enough = long(int((timeout + self._target.timeout) * SECOND))
+
+        async def ask() -> tuple[int, int]:
+            rows = await self._ask(self._sql.watch, (name.encode(), long(token), long_enough), deadline)
+            return read(rows[0][0]), read(rows[0][1])
+
         try:
-            await self._watch(name, token, timeout, deadline)
+            await self._told_of(name, ask, deadline, deadline)
         except Unavailable:
             if self._driver.now() < deadline:
                 raise  # else its time is over, and that is all that happened
 
-    async def _watch(self, name: str, token: int, timeout: float, deadline: float) -> None:
+    async def wanted(self, grant: Grant, timeout: float) -> bool:
+        """Who watches a name is told of those who join its line, too."""
+        claim, token, _ = grant
+        until = self._driver.now() + timeout
+        deadline, patience = until + LEAST, self._patience(timeout + LEAST)
+        long_enough = long(int((timeout + self._target.timeout) * SECOND))
+
+        async def ask() -> tuple[int, int]:
+            whom = (claim.name.encode(), claim.holder.encode(), long(token), long_enough)
+            rows = await self._ask(self._sql.wanted, (*whom, whole(patience | self._hasty)), deadline)
+            if rows[0][0] == _BUSY:
+                rows = await self._ask_aside(self._sql.wanted, (*whom, whole(patience)), deadline)
+            return read(rows[0][0]), read(rows[0][1])
+
+        while self._driver.now() < until:
+            try:
+                told = await self._told_of(claim.name, ask, until, deadline)
+                if told == _SO or (told == _CHANGED and claim.capacity == 1):  # else readers come and go: look again
+                    return True
+            except Unavailable:
+                if self._driver.now() < until:
+                    raise
+        return False
+
+    async def _told_of(
+        self, name: str, ask: Callable[[], Awaitable[tuple[int, int]]], until: float, deadline: float
+    ) -> int:
+        """Listen to what is told of a name, until what is asked for is so, or may be, or time has passed."""
         wakes = self._wakes
         await self._listen(deadline)
         ear = self._wire.ear
         bell = ear.expect(watch_key(name.encode().hex()))
+        told = _NOTHING
         try:
-            long_enough = int((timeout + self._target.timeout) * SECOND)
-            rows = await self._ask(self._sql.watch, (name.encode(), long(token), long(long_enough)), deadline)
-            kind, value = read(rows[0][0]), read(rows[0][1])
-            left = min(value / SECOND, deadline - self._driver.now())
-            if self._wakes != wakes:
-                return  # before there was anybody to be woken
-            if kind == 1 and self._polls:
+            kind, value = await ask()
+            until = min(until, self._driver.now() + value / SECOND)
+            if self._wakes != wakes or kind == 0:  # the first: before there was anybody to be woken
+                return _SO
+            if self._polls:
+                left = until - self._driver.now()
                 await self._driver.sleep(max(0.0, min(left, self._driver.uniform(0.1, 0.3))))
-            elif kind == 1:
-                await ear.hear(bell, left)
+            else:
+                await ear.hear(bell, until - self._driver.now())
+                told = _CHANGED if self._driver.now() < until else _NOTHING
+            return told if self._wakes == wakes else _SO
         finally:
             ear.forget(bell)
 
@@ -249,7 +286,18 @@ class PostgresStore(Repeats, AnyStore[Wire, Statements]):
         try:
             return await self._wire.ask(statement, params, within)
         except ServerError as error:
+            if error.state == replies.NO_FUNCTION and not statement.name:
+                raise self._too_old() from None
             return await self._persist(self._wire.ask, statement, params, deadline, error)
+
+    def _too_old(self) -> Unavailable:
+        what = f"the functions in the schema {self._target.schema!r} at {self._wire.where} are an older holdfast's"
+        if not self._told_old:
+            self._told_old = True
+            logging.getLogger("holdfast").warning(
+                "%s: nothing is kept (keep=) until the output of `holdfast migrate --sql` has been run again", what
+            )
+        return Unavailable(what)
 
     async def _ask_aside(self, statement: Statement, params: Params, deadline: float) -> list[Row]:
         return await self._persist(self._wire.ask_aside, statement, params, deadline)

@@ -389,7 +389,7 @@ class SqliteStore:
         """The same for whoever is inside, and waits for others to come; 0 if somebody is in line already, or it is not inside."""
         now = self._now()
         near = self._near(execute, keeper.name, "", now)
-        if near.head is not None or near.newest != token:
+        if near.head is not None or all(row[4] != token for row in near.inside):
             return 0.0
         _listen(execute, keeper, _KEEPS, now, bell)
         return keeper.ttl

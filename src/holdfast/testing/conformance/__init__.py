@@ -22,9 +22,9 @@ from collections.abc import Iterator
 import pytest
 
 _THEMES = (
-    "abandonment answers bounds claims closing crumbs cuts deaths elections eviction exclusion forks interruption isolation "
-    "keeping leaving lines looking loops misuse names oneself once order pauses processes readers reentrancy secrecy semaphores "
-    "several silence staying tokens unconfirmed world"
+    "abandonment answers bounds claims closing crumbs cuts deaths elections eviction exclusion forks interruption "
+    "isolation keeping leaving lines looking loops misuse names oneself once order pauses processes readers reentrancy "
+    "secrecy semaphores several sharing silence staying tokens unconfirmed world"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES.split()))
 
@@ -60,6 +60,7 @@ from .reentrancy import Reentrancy  # noqa: E402
 from .secrecy import Secrecy  # noqa: E402
 from .semaphores import Semaphores  # noqa: E402
 from .several import Several  # noqa: E402
+from .sharing import Sharing  # noqa: E402
 from .silence import Silence  # noqa: E402
 from .staying import Staying  # noqa: E402
 from .tampering import Tampered, tamper  # noqa: E402
@@ -105,6 +106,7 @@ class Suite(
     Loops,
     Oneself,
     Staying,
+    Sharing,
     Unconfirmed,
 ):
     """Subclass it as `Test…` and give it a `url` fixture."""

@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -59,15 +60,19 @@ print("kept")
 """
 
 
+def must_keep(world: World, some: Callable[[Any], object]) -> World:
+    """A world whose store can; of one that cannot, that it says so."""
+    if wanted_of(world.looker.locks._engine.store) is None:
+        with pytest.raises(Unsupported, match="keep="):
+            world.looker.do(some)
+        pytest.skip("this store says that it cannot")
+    return world
+
+
 class Staying:
     @pytest.fixture
     def stage(self, world: World) -> World:
-        """A world whose store can; of one that cannot, that it says so."""
-        if wanted_of(world.looker.locks._engine.store) is None:
-            with pytest.raises(Unsupported, match="keep="):
-                world.looker.do(lambda locks: locks.lock("x", keep=1))
-            pytest.skip("this store says that it cannot")
-        return world
+        return must_keep(world, lambda locks: locks.lock("x", keep=1))
 
     def test_what_is_kept_is_taken_again_without_a_word_to_the_store(self, stage: World) -> None:
         a = stage.actor("a")

@@ -36,6 +36,7 @@ HANDOFF = 0.3  # seconds: a few messages, far less than a third of any ttl below
 
 MUTEX, SEMAPHORE, RWLOCK, ALL_OF, ONCE, ELECTION = "mutex", "semaphore", "rwlock", "all of", "once", "election"
 KEPT = "kept"  # a mutex that stays with its process for a while
+SHARED = "shared"  # a read-write lock, of which what is read stays with the process for a while
 UNCONFIRMED = "unconfirmed"  # a mutex of whose release nobody waits to be told
 CROWDED = (MUTEX, SEMAPHORE, RWLOCK)
 
@@ -78,6 +79,7 @@ class Plan(NamedTuple):
 
 # Several at once in each process, who are lent what stays there.
 LENDING = Plan(processes=3, at_once=3, kinds=(KEPT, KEPT, KEPT, MUTEX))
+SHARING = Plan(processes=3, at_once=3, kinds=(SHARED, SHARED, SHARED, RWLOCK))
 LEAVING = Plan(processes=3, at_once=2, kinds=(UNCONFIRMED, UNCONFIRMED, UNCONFIRMED, MUTEX))
 
 
@@ -415,6 +417,9 @@ class Workload:
         if kind == KEPT:
             ask = recipes.lock_ask(KEPT, ttl, fair, reentrant=False, renew=True)
             return [ask._replace(keep=self.plan.keep)], {KEPT}
+        if kind == SHARED:
+            read, write = recipes.rwlock_asks(SHARED, ttl, fair, renew=True)
+            return ([read._replace(keep=self.plan.keep)], set()) if self.random.random() < 0.7 else ([write], {SHARED})
         if kind == SEMAPHORE:
             ask = recipes.semaphore_ask(SEMAPHORE, 3, ttl, fair, renew=True)
             return [ask._replace(units=self.random.choice((1, 1, 2)))], set()
