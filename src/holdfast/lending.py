@@ -245,9 +245,12 @@ class Lending:
             kept = stay.kept
             lease._state = RELEASED
             lease._stay = stay._by = None
-            stay.inside = tuple(one for one in stay.inside if one() is not lease)
             stays = kept is not None and not self._engine.closed and not kept.is_over(stay, now)
-            stays = stays or bool(stay.borrowers())  # of several readers, the last one out
+            if len(stay.inside) > 1:  # of several readers, the last one out gives it up
+                stay.inside = tuple(one for one in stay.inside if one() is not lease)
+                stays = stays or bool(stay.borrowers())
+            else:
+                stay.inside = ()
             if kept is not None:
                 kept.used = now
                 if not stays:

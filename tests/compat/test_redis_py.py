@@ -169,7 +169,8 @@ def test_what_it_trusts_is_not_passed_over(setting: str) -> None:
 @pytest.mark.parametrize("settings", [{}, {"ssl": True}, {"password": "pw"}])
 def test_a_client_under_sentinels_is_not_taken_for_one_of_localhost(settings: dict[str, Any]) -> None:
     """It was: with its password, and with locks that nobody else has."""
-    client = redis.Sentinel([("h", 1)]).master_for("service", **settings)
+    sentinel: Any = redis.Sentinel
+    client = sentinel([("h", 1)]).master_for("service", **settings)
     with pytest.raises(Misuse, match=r"redis\+sentinel://"):
         Lock(client, "x")
 

@@ -69,7 +69,7 @@ MUTANTS = [
     Mutant(
         "a reader who leaves takes the grant from those who read",
         "lending.py",
-        (("            stays = stays or bool(stay.borrowers())  # of several readers, the last one out\n", ""),),
+        (("                stays = stays or bool(stay.borrowers())\n", ""),),
         SUITE + "test_who_writes_elsewhere_gets_in_when_the_last_reader_here_has_left[threads]",
     ),
     Mutant(

@@ -39,7 +39,10 @@ MUTANTS = [
     Mutant(
         "a Redis that repeats our login is cited",
         "stores/redis/replies.py",
-        (("_REPEATED.split(str(reply), maxsplit=1)[0]", "str(reply)"), ("str(reply).replace(password, HIDDEN)", "str(reply)")),
+        (
+            ("_REPEATED.split(str(reply), maxsplit=1)[0]", "str(reply)"),
+            ("str(reply).replace(password, HIDDEN)", "str(reply)"),
+        ),
         SECRETS + "test_a_redis_that_repeats_our_login_is_not_cited",
     ),
     Mutant(

@@ -289,7 +289,7 @@ def test_a_number_without_end_in_headers_is_the_end_of_the_connection_at_once(bl
     """Of each of its bytes a longer number was made, and at last a ValueError of Python's, about saying it."""
     channel = Channel("liar:1", tls=False)
     channel.call(b"/etcdserverpb.Lease/LeaseGrant", b"x", ())
-    parts = [frames.HeadersFrame(1, block[:16000])]
+    parts: list[Any] = [frames.HeadersFrame(1, block[:16000])]
     parts += [frames.ContinuationFrame(1, block[at : at + 16000]) for at in range(16000, len(block), 16000)]
     parts[-1].flags.add("END_HEADERS")
     began = time.process_time()

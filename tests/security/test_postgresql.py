@@ -161,6 +161,7 @@ FUNCTIONS = [
     "current_database() RETURNS name",
     "pg_cancel_backend(integer) RETURNS boolean",
 ]
+SELECT = "SELECT * FROM"
 VIEWS = ["pg_locks", "pg_stat_activity", "pg_database"]
 
 
@@ -179,14 +180,14 @@ def spring(app: psycopg.Connection[Any]) -> None:
     for function in FUNCTIONS:
         app.execute(f"CREATE FUNCTION trap.{function} {made}")
     for view in VIEWS:
-        app.execute(f"CREATE VIEW trap.{view} AS SELECT * FROM pg_catalog.{view} WHERE trap.spring() IS NULL")
+        app.execute(f"CREATE VIEW trap.{view} AS {SELECT} pg_catalog.{view} WHERE trap.spring() IS NULL")
     app.execute("CREATE DOMAIN trap.bytea AS pg_catalog.bytea CHECK (trap.spring() IS NULL)")
     app.execute("ALTER DATABASE shop SET search_path = trap, pg_catalog")
 
 
 @pytest.mark.server
 def test_behind_a_pooler_too_nothing_is_named_that_others_may_have_made() -> None:
-    """No SET of ours lasts there. In PostgreSQL 14 everybody may create in `public`, which is searched: what fits better is taken."""
+    """No SET of ours lasts there. Until PostgreSQL 14 everybody may create in `public`, and what fits better is taken."""
     with (
         servers.start("pgbouncer") as pooler,
         psycopg.connect(pooler.postgresql.url, autocommit=True) as admin,

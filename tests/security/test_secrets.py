@@ -302,7 +302,9 @@ ECHOES = {
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("url", ["redis://app:{p}@{}/", "redis+cluster://:{p}@{}/", "redis+sentinel://{}/main?sentinel_password={p}"])
+@pytest.mark.parametrize(
+    "url", ["redis://app:{p}@{}/", "redis+cluster://:{p}@{}/", "redis+sentinel://{}/main?sentinel_password={p}"]
+)
 @pytest.mark.parametrize("echo", ECHOES)
 def test_a_redis_that_repeats_our_login_is_not_cited(echo: str, url: str, world: str) -> None:
     """`rename-command AUTH ""` is enough; and Sentinels of old know no AUTH."""
@@ -310,9 +312,10 @@ def test_a_redis_that_repeats_our_login_is_not_cited(echo: str, url: str, world:
         asked = url.format(address, p=PASSWORD)
         error = WORLDS[world](f"{asked}{'&' if '?' in asked else '?'}timeout=1")
     assert isinstance(error, HoldfastError)
-    while isinstance(error, BaseException):
-        assert PASSWORD not in str(error)
-        error = error.__cause__ or error.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        assert PASSWORD not in str(cause)
+        cause = cause.__cause__ or cause.__context__
 
 
 @pytest.mark.server

@@ -199,8 +199,8 @@ def _is_redis_pys_own(pool: Any) -> bool:
 
 def _url_of(pool: Any) -> str:
     known = pool.connection_kwargs
-    if hasattr(pool, "sentinel_manager") or not known.keys() & {"host", "path"} and not _is_redis_pys_own(pool):
-        # Whom it asks is found out anew each time, or not known to us: the default, localhost, would be somebody else, and get the password.
+    if hasattr(pool, "sentinel_manager") or (not known.keys() & {"host", "path"} and not _is_redis_pys_own(pool)):
+        # Whom it asks is found out anew each time, or is not known to us: localhost would be somebody else, with the password.
         raise Misuse(
             "this client does not say on which host its server is (under Sentinels that changes): "
             "pass holdfast.connect('redis+sentinel://…'), or the URL of the server, instead: see docs/redis.md"

@@ -60,7 +60,9 @@ def is_too_deep(text: str) -> bool:
     if text.count("[") + text.count("{") <= MAX_DEPTH:  # nearly always
         return False
     brackets = _OTHERS.sub("", _TEXTS.sub("", text)).replace("{", "[").replace("}", "]")
-    for _ in range(MAX_DEPTH):  # what has nothing in it any more goes, all at once: a stranger may have made it of thousands
+    for _ in range(
+        MAX_DEPTH
+    ):  # what has nothing in it any more goes, all at once: a stranger may have made it of thousands
         brackets = brackets.replace("[]", "")
         if not brackets:
             return False

@@ -32,7 +32,7 @@ class Somebody:
     def run(self, statement: str) -> tuple[tuple[Any, ...], ...]:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
-            return cursor.fetchall()
+            return tuple(cursor.fetchall())
 
     def refused(self, statement: str, why: str) -> None:
         with pytest.raises(pymysql.err.MySQLError, match=why):
@@ -156,7 +156,10 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture
 def stage(server: Server) -> Iterator[tuple[Locks, Locks, Somebody, Somebody]]:
-    with pymysql.connect(host=server.host, port=server.port, user="root", autocommit=True) as line, line.cursor() as cursor:
+    with (
+        pymysql.connect(host=server.host, port=server.port, user="root", autocommit=True) as line,
+        line.cursor() as cursor,
+    ):
         cursor.execute("CREATE DATABASE small")
         cursor.execute("GRANT EXECUTE ON small.* TO eve@'%'")
         url = f"mysql://root@127.0.0.1:{server.port}/small?timeout="

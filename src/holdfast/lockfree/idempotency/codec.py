@@ -53,7 +53,9 @@ def encoded(codec: Codec, result: object, limit: int, key: str) -> bytes:
             "a codec with dumps and loads"
         ) from error
     if codec is JSON and is_too_deep(str(kept)):
-        raise Unstorable(f"the result of {key!r} is nested more than {MAX_DEPTH} deep: whoever repeats the call could not read it")
+        raise Unstorable(
+            f"the result of {key!r} is nested more than {MAX_DEPTH} deep: whoever repeats the call could not read it"
+        )
     if not isinstance(data, bytes):
         raise Unstorable(f"the codec's dumps must answer with str or bytes, not {type(data).__name__}")
     if len(data) > limit:

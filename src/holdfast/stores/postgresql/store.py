@@ -176,7 +176,7 @@ class PostgresStore(Repeats, AnyStore[Wire, Statements]):
         claim, token, _ = grant
         until = self._driver.now() + timeout
         deadline, patience = until + LEAST, self._patience(timeout + LEAST)
-        long_enough = long(int((timeout + self._target.timeout) * SECOND))
+        long_enough = long(int((timeout + 1.0) * SECOND))  # no longer than needed: what is watched takes longer to take
 
         async def ask() -> tuple[int, int]:
             whom = (claim.name.encode(), claim.holder.encode(), long(token), long_enough)

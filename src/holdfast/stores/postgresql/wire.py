@@ -31,7 +31,10 @@ from .wires import Connection, Kinds
 
 _FRESH = 0.1  # a connection that lay longer may have been closed by the server meanwhile: look before use
 # What it does not tell (to another role, or where track_activities is off) may well be at work.
-AT_WORK = "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE (pid OPERATOR(pg_catalog.=) {}) AND COALESCE(state OPERATOR(pg_catalog.<>) 'idle', true)"
+AT_WORK = (
+    "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE (pid OPERATOR(pg_catalog.=) {}) "
+    "AND COALESCE(state OPERATOR(pg_catalog.<>) 'idle', true)"
+)
 _ANY_PORT = 5432  # names are looked up with one, and it does not matter which
 Question = TypeVar("Question")
 AnyConnection = TypeVar("AnyConnection", bound=Connection)
