@@ -469,6 +469,16 @@ MUTANTS = [
         DOUBTED + "test_where_there_is_one_server_it_is_asked_on_another_connection[etcd]",
     ),
     Mutant(
+        "PostgreSQL in asyncio: who was not told an answer since that was interrupted waits for ever",
+        "stores/postgresql/lane.py",
+        (
+            ("            flight = self._flight\n", "            flight, self._flight = self._flight, []\n"),
+            ('            self.fail(self.broken(Exception("an answer was interrupted")))\n', ""),
+        ),
+        "tests/stores/postgresql/test_interrupted_lane.py::"
+        "test_nobody_waits_for_an_answer_that_was_interrupted[_told-asyncio]",
+    ),
+    Mutant(
         "of many connections that fall silent at once, one is replaced after the other",
         DOUBTS,
         (("            self._turns.dismiss()\n", ""),),

@@ -183,16 +183,22 @@ class Lane(LibpqConnection):
             if self._unasked > FEW:
                 self.fail(self._endless())
             return
-        flight, self._flight, self.sent = self._flight, [], NEVER
-        each = [rows] * len(flight) if refused or len(flight) == 1 else [[row] for row in rows]
-        for one, its_rows in zip(flight, each, strict=True):
-            if not one.answer.done():
-                if refused is None:
-                    one.answer.set_result(its_rows)
-                else:
-                    one.answer.set_exception(refused)
-        if self._waiting:
-            self._next()
+        try:
+            flight = self._flight
+            each = [rows] * len(flight) if refused or len(flight) == 1 else [[row] for row in rows]
+            for one, its_rows in zip(flight, each, strict=True):
+                if not one.answer.done():
+                    if refused is None:
+                        one.answer.set_result(its_rows)
+                    else:
+                        one.answer.set_exception(refused)
+            self._flight, self.sent = [], NEVER  # now: interrupted before, those who were not told are told so
+            if self._waiting:
+                self._next()
+        except BaseException:
+            # By a signal handler that raises. That the loop goes on after that, to end what there is in it, is the rule.
+            self.fail(self.broken(Exception("an answer was interrupted")))
+            raise
 
     # ---- it may be to blame for its silence
 
