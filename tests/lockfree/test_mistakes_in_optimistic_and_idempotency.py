@@ -102,7 +102,7 @@ MUTANTS = [
         IDEMPOTENCY + "sqlite.sql",
         (
             (
-                "AS INTEGER) + :keep\nWHERE name = :name AND token = :token AND done = 0;",
+                "AS INTEGER) + :keep\nWHERE name = :name AND token = :token;",
                 "AS INTEGER) + :keep\nWHERE name = :name AND :token > 0;",
             ),
         ),

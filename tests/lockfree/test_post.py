@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import GaveUp, HoldfastError, Misuse
+from holdfast.drivers.base import finish
 from holdfast.lockfree import mailbox, partition
 
 from .conftest import SERVER, Database
@@ -290,3 +291,22 @@ def test_in_asyncio_nothing_that_nobody_handled_is_acknowledged_either(
         await (connection.aclose() if hasattr(connection, "aclose") else connection.close())
 
     asyncio.run(main())
+
+
+def test_an_answer_that_nobody_takes_goes_by_itself_and_messages_do_not(
+    database: Database, queue: partition.Queue
+) -> None:
+    """Who asked was killed, say. (PostgreSQL keeps two rows of it.)"""
+    if database.driver != "redis":
+        return
+    client: Any = database.connect()
+    before, now = set(client.keys()), client.keys
+    finish(queue._line.replies(f"{queue._line.name}/reply/{'0' * 16}").put("a", {"answer": 1}))
+    left = {key: client.pttl(key) for key in now() if key not in before}
+    assert len(left) == 5
+    assert all(0 < ttl <= 86_400_000 for ttl in left.values()), left
+    before |= set(left)
+    queue.put("a", 1)
+    kept = [key for key in now() if key not in before and b":sent:" not in key]
+    assert len(kept) == 4
+    assert {client.pttl(key) for key in kept} == {-1}

@@ -10,7 +10,6 @@ from .spoiling import Mutant, must_be_found
 
 HANDS, CONNECTIONS = "tests/stores/kit/test_hands.py::", "tests/stores/postgresql/test_connections.py::"
 RELEASE = "test_a_release_struck_at_any_request_lets_the_next_in_at_once[threads-reset after sending]"
-REPETITION = "test_a_release_that_arrives_in_the_middle_of_its_own_repetition_is_no_loss[threads]"
 CLAIMED = "test_a_claim_that_arrives_when_its_repetition_has_come_and_gone_does_not_stay[free-threads]"
 POOL, WIRE = "stores/kit/hands.py", "stores/postgresql/wire.py"
 
@@ -303,7 +302,8 @@ MUTANTS = [
         "a release that fails after an earlier one was not answered is a loss, on Consul",
         "stores/consul/claiming.py",
         (("mine.leaving = before", "mine.leaving = False"),),
-        "tests/conformance/test_consul.py::TestConsul::" + REPETITION,
+        "tests/stores/consul/test_mistakes.py::"
+        "test_a_release_that_arrives_in_the_middle_of_its_own_repetition_is_no_loss",
     ),
     Mutant(
         "a claim that Redis was asked for twice is given back once",

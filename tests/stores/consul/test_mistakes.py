@@ -298,3 +298,27 @@ def test_what_listens_and_is_not_started_again_is_found(
         Loops().test_whoever_cancels_all_other_tasks_makes_no_waiter_deaf(world)
     world.slack = 4.0
     world.end()
+
+
+def test_a_release_that_arrives_in_the_middle_of_its_own_repetition_is_no_loss(
+    cluster: Cluster[Consul], connect: Connect
+) -> None:
+    """Just there where it does harm: after the repetition has read the book, and before it writes."""
+    store: Any = connect(*cluster.addresses)._engine.store
+    mine = claim_of("x")
+    assert isinstance(finish(store.claim(mine)), Grant)
+    plain = store.wire.commit
+    late: list[Any] = []
+
+    async def commit(steps: Any, deadline: float) -> Any:
+        if not late:
+            late.append(steps)
+            raise Unavailable("it was sent, and its connection broke")
+        if len(late) == 1:
+            late.append(await plain(late[0], deadline))
+        return await plain(steps, deadline)
+
+    store.wire.commit = commit
+    assert finish(store.release(mine)) is True, "it is told as lost"
+    assert len(late) == 2
+    assert finish(store.names()) == []

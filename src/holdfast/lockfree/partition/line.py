@@ -114,7 +114,7 @@ def _shelf(connection: Any, world: str, name: str, partitions: int, private: boo
     if hasattr(connection, "xadd"):
         from .redis import RedisShelf
 
-        return RedisShelf(connection, world, name, partitions)
+        return RedisShelf(connection, world, name, partitions, private)
     from .postgresql import PostgresShelf
 
     return PostgresShelf(connection, world, name, partitions, private)

@@ -10,11 +10,13 @@ from .line import Taken
 from .messages import agreed
 
 _REMEMBERED = 300_000  # ms: for longer than any client goes on sending one command again
+_ANSWERS = 86_400_000  # ms: for longer than anybody waits for one; who asked may have been killed
 
 
 class RedisShelf:
-    def __init__(self, client: Any, world: str, queue: str, partitions: int) -> None:
+    def __init__(self, client: Any, world: str, queue: str, partitions: int, private: bool) -> None:
         self._queue = queue
+        self._until_forgotten = (_ANSWERS,) if private else ()
         self._partitions = partitions
         self._client = checked(client, world, __package__ or "")
         prefix = f"{{holdfast:queue:{queue.encode().hex()}}}:"  # in hex: a brace in a name must not end the tag
@@ -33,7 +35,8 @@ class RedisShelf:
 
     async def put(self, partition: int, key: str, text: str) -> None:
         keys = [f"{self._stream}{partition}", self._until, self._bell, self._count, self._sent + nonce()]
-        counted = await self._call("put", keys, partition, key, text, self._partitions, _REMEMBERED)
+        times = _REMEMBERED, *self._until_forgotten
+        counted = await self._call("put", keys, partition, key, text, self._partitions, *times)
         agreed(self._queue, int(counted), self._partitions)
 
     async def take(self, most: int, ttl: float) -> Taken | None:
