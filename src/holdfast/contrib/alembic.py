@@ -28,8 +28,8 @@ def in_turn(
     """Wait for one's turn, and migrate: nobody else does meanwhile. Raises NotAcquired after `timeout` seconds (None: waits).
 
     `where`: the connection that is migrated, and then the lock is in that database, over a connection of its own; or the URL
-    of any store; or nothing, and then it is what HOLDFAST_URL says. Of a connection its URL counts: what `connect_args` say, of TLS
-    for instance, is not seen, and then give the URL of a store.
+    of any store; or nothing, and then it is what HOLDFAST_URL says. Of a connection its URL counts: what `connect_args` say, of
+    TLS for instance, is not seen, and then give the URL of a store.
     """
     url = where if where is None or isinstance(where, str) else url_of(where.engine.url)
     with connect(url) as locks, locks.lock(name, timeout=timeout) as lease:
