@@ -33,7 +33,7 @@ MUTANTS = [
     Mutant(
         "a client under Sentinels is one of localhost",
         "compat/redis_py.py",
-        (('if hasattr(pool, "sentinel_manager") or not', "if not"), ("_is_redis_pys_own(pool):", "True:")),
+        (('if hasattr(pool, "sentinel_manager") or (not', "if False and (not"),),
         "tests/compat/test_redis_py.py::test_a_client_under_sentinels_is_not_taken_for_one_of_localhost",
     ),
     Mutant(
@@ -69,6 +69,18 @@ MUTANTS = [
             ("substr", "(pg_catalog.substr(", "(substr("),
             ("bytea", "''::pg_catalog.bytea", "''::bytea"),
         )
+    ),
+    Mutant(
+        "TLS of Celery's broker is passed over",
+        "contrib/celery/stores.py",
+        (('if use_ssl and address.startswith("redis://"):', "if False:"),),
+        "tests/contrib/test_tls_of_others.py::test_celerys_broker_is_asked_in_the_same_way",
+    ),
+    Mutant(
+        "TLS without a file of its own is none",
+        "contrib/addresses.py",
+        (('return found or ({"tls": "yes"} if wanted else {})', "return found"),),
+        "tests/contrib/test_tls_of_others.py::test_of_mysql_whatever_asks_for_tls_does",
     ),
     Mutant("a ? in a password is not noticed", "secret.py", (('if "@" in query:', "if False:"),), URLS),
     Mutant("a host that is none is not noticed", "secret.py", (("if not all(_HOST", "if False and all(_HOST"),), URLS),

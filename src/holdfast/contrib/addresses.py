@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote as percent
 from urllib.parse import urlencode
 
@@ -14,11 +15,43 @@ OF_LIBPQ = (
     "sslrootcert",
     "sslcert",
     "sslkey",
+    "sslpassword",
+    "sslcrl",
+    "sslcrldir",
+    "sslcertmode",
+    "sslnegotiation",
+    "ssl_min_protocol_version",
+    "require_auth",
+    "channel_binding",
+    "gssencmode",
+    "requirepeer",
     "service",
     "passfile",
     "target_session_attrs",
     "connect_timeout",
 )
+
+
+_NO = ("", "0", "false", "no", "none")
+_OF_TLS = {"ca": "ca", "cert": "cert", "key": "cert_key"}
+_ENCRYPTED = ("REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
+
+
+def tls_of_mysql(said: Mapping[str, Any]) -> dict[str, str]:
+    """Whoever asks their driver for TLS, in whatever words, gets it from us too, with all that we check."""
+    mode, nested = str(said.get("ssl_mode", "")).upper(), said.get("ssl")
+    if mode == "DISABLED" or _is_said(said.get("ssl_disabled")):
+        return {}
+    files = dict(nested) if isinstance(nested, Mapping) else {}
+    files |= {key.removeprefix("ssl_"): value for key, value in said.items() if key.startswith("ssl_")}
+    found = {ours: str(files[theirs]) for theirs, ours in _OF_TLS.items() if _is_said(files.get(theirs))}
+    others = [value for key, value in said.items() if key.startswith("ssl_") and key != "ssl_mode"]
+    wanted = mode in _ENCRYPTED or any(_is_said(value) for value in (nested, *others))
+    return found or ({"tls": "yes"} if wanted else {})
+
+
+def _is_said(value: object) -> bool:
+    return str(value).lower() not in _NO and value != {}
 
 
 def beside(path: str, options: Mapping[str, object] | None = None) -> str:

@@ -28,7 +28,8 @@ def in_turn(
     """Wait for one's turn, and migrate: nobody else does meanwhile. Raises NotAcquired after `timeout` seconds (None: waits).
 
     `where`: the connection that is migrated, and then the lock is in that database, over a connection of its own; or the URL
-    of any store; or nothing, and then it is what HOLDFAST_URL says.
+    of any store; or nothing, and then it is what HOLDFAST_URL says. Of a connection its URL counts: what `connect_args` say, of
+    TLS for instance, is not seen, and then give the URL of a store.
     """
     url = where if where is None or isinstance(where, str) else url_of(where.engine.url)
     with connect(url) as locks, locks.lock(name, timeout=timeout) as lease:
@@ -42,7 +43,10 @@ def url_of(url: URL) -> str:
         return Secret(addresses.beside(url.database or ""))
     if backend in ("postgresql", "mysql", "mariadb"):
         query = {key: str(value) for key, value in url.query.items()}
-        options = {key: query[key] for key in addresses.OF_LIBPQ if key in query} if backend == "postgresql" else {}
+        libpq = {key: query[key] for key in addresses.OF_LIBPQ if key in query}
+        if "ssl" in query:  # as asyncpg has it
+            libpq.setdefault("sslmode", "require" if query["ssl"].lower() == "true" else query["ssl"])
+        options = libpq if backend == "postgresql" else addresses.tls_of_mysql(query)
         host = url.host or query.get("host" if backend == "postgresql" else "unix_socket")
         scheme = "postgresql" if backend == "postgresql" else "mysql"
         return Secret(

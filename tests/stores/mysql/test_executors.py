@@ -21,6 +21,7 @@ from holdfast.testing.servers.base import Server
 pytestmark = pytest.mark.server
 PROCEDURES = dict(definitions.procedures())
 MEMBERS = "the others"
+PATIENCE = 20.0
 READ_COMMITTED = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;"
 
 
@@ -47,7 +48,7 @@ Scenario = Callable[[Locks, Locks, Somebody, Somebody], None]
 
 def all_is_well(locks: Locks) -> None:
     for name in ("x", "a new one", "y, after all others"):
-        locks.lock(name).acquire(timeout=0).release()
+        locks.lock(name).acquire(timeout=PATIENCE).release()
 
 
 def in_serializable(eve: Somebody) -> None:
@@ -91,7 +92,7 @@ def not_ending(begin: str) -> Scenario:
 def numbering(mode: str) -> Scenario:
     def scenario(locks: Locks, session: Locks, eve: Somebody, root: Somebody) -> None:
         victims = session if mode == "session_" else locks
-        lease = victims.lock("victim", ttl=60).acquire(timeout=0)
+        lease = victims.lock("victim", ttl=60).acquire(timeout=PATIENCE)
         if mode == "session_":
             token = eve.run("CALL holdfast_session_claim_1('own', 'eve', '', 0, 60, 1)")[0][1]
         else:
@@ -105,12 +106,12 @@ def numbering(mode: str) -> Scenario:
 
 
 def holding_as_nobody(locks: Locks, session: Locks, eve: Somebody, root: Somebody) -> None:
-    ours = locks.semaphore("x", 2, ttl=60).acquire(timeout=0)
+    ours = locks.semaphore("x", 2, ttl=60).acquire(timeout=PATIENCE)
     with contextlib.suppress(pymysql.err.MySQLError):
         eve.run("CALL holdfast_claim_1('x', '', 'eve', 60000000, 1, 2, 0, 0, '', '', 1)")
     inside = locks.inspect("x")
     assert inside.used == sum(one.units for one in inside.holders)
-    with locks.semaphore("x", 2).acquire(timeout=0):
+    with locks.semaphore("x", 2).acquire(timeout=8):
         ours.release()
 
 
@@ -164,12 +165,12 @@ def stage(server: Server) -> Iterator[tuple[Locks, Locks, Somebody, Somebody]]:
         cursor.execute("GRANT EXECUTE ON small.* TO eve@'%'")
         url = f"mysql://root@127.0.0.1:{server.port}/small?timeout="
         try:
-            with holdfast.connect(f"{url}60") as maker:
-                maker.lock("x").acquire(timeout=0).release()
-            url += "2"
+            with holdfast.connect(f"{url}60") as maker:  # makes the tables
+                maker.lock("x").acquire(timeout=PATIENCE).release()
+            url += "4"  # seconds until it is known that a row is locked
             with holdfast.connect(url, label=MEMBERS) as locks, holdfast.connect(f"{url}&mode=session") as session:
                 for one in (locks, session):
-                    one.lock("x").acquire(timeout=0).release()
+                    one.lock("x").acquire(timeout=PATIENCE).release()
                 somebody = Somebody(server, "eve", autocommit=True), Somebody(server, "root", autocommit=True)
                 try:
                     yield locks, session, *somebody

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from ...connecting import resolve
+from ...errors import Misuse
 from ...secret import Secret
 from ...sync import Locks, connect
 
 _open: dict[Secret, Locks] = {}
 _REDIS = ("redis://", "rediss://")
+_OF_TLS = {"ssl_ca_certs": "ca", "ssl_certfile": "cert", "ssl_keyfile": "cert_key"}
+_CHECKED = {"ssl_cert_reqs", "ssl_check_hostname"}  # by us, whatever they say
 
 
 def locks_of(app: Any) -> Locks:
@@ -24,5 +29,21 @@ def _url(app: Any) -> Secret:
         return resolve(own)
     broker = app.conf.broker_url
     if isinstance(broker, str) and broker.startswith(_REDIS) and ";" not in broker:
-        return Secret(broker.partition("?")[0])  # options are for kombu
+        return Secret(_encrypted(broker, app.conf.get("broker_use_ssl")))
     return resolve(None)
+
+
+def _encrypted(broker: str, use_ssl: Any) -> str:
+    """With TLS if the broker has it, and by the same certificates. Other options are for kombu."""
+    address, _, query = broker.partition("?")
+    said = dict(parse_qsl(query)) | (dict(use_ssl) if isinstance(use_ssl, Mapping) else {})
+    said = {key: value for key, value in said.items() if key.startswith("ssl_") and value is not None}
+    unusual = sorted(said.keys() - _OF_TLS.keys() - _CHECKED)
+    if unusual:
+        raise Misuse(
+            f"the broker has {', '.join(unusual)}: say where the locks are, as in app.conf.holdfast_url = 'rediss://…'"
+        )
+    if use_ssl and address.startswith("redis://"):
+        address = f"rediss://{address.removeprefix('redis://')}"
+    files = {ours: said[theirs] for theirs, ours in _OF_TLS.items() if said.get(theirs)}
+    return address + (f"?{urlencode(files)}" if files else "")

@@ -18,7 +18,6 @@ from .. import addresses
 
 DEFAULT = "default"
 _KNOWN = {"URL", "DATABASE", "OPTIONS", "LABEL"}
-_OF_MYSQL_TLS = {"ca": "ca", "cert": "cert", "key": "cert_key"}
 
 
 def aliases() -> list[str]:
@@ -112,5 +111,4 @@ def _libpq(database: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _mysql(database: Mapping[str, Any]) -> dict[str, str]:
-    tls = (database.get("OPTIONS") or {}).get("ssl") or {}
-    return {ours: str(tls[theirs]) for theirs, ours in _OF_MYSQL_TLS.items() if theirs in tls}
+    return addresses.tls_of_mysql(database.get("OPTIONS") or {})

@@ -30,10 +30,7 @@ class HeaderReader:
     def read(self, block: bytes) -> dict[bytes, bytes]:
         try:
             found = dict(self._decoder.decode(block, raw=True))
-        except (
-            HPACKError,
-            ValueError,
-        ) as error:  # ValueError: of older ones, about a number that is too long to be said
+        except (HPACKError, ValueError) as error:  # ValueError: of Python's, about a number that is too long
             raise NotHttp2(f"headers that cannot be read: {error}") from error
         if block and min(block) >= 128 and len(self.known) < KNOWN_AT_MOST:
             self.known[block] = found  # numbers of what is remembered, and of nothing else
