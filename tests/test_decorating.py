@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -504,3 +505,15 @@ def test_a_width_that_is_an_argument_is_filled_in(locks: Locks) -> None:
 
     assert run(7, "y") == ["x:007:'y'"]
     assert run(7, "y", width="4") == ["x:   7:'y'"]
+
+
+@pytest.mark.parametrize("how", ["apply_async", "delay", "send_with_options"])
+def test_what_is_a_task_already_is_refused(locks: Locks, how: str) -> None:
+    """Its workers would run what is below the lock. So do Celery, RQ and Dramatiq mark it."""
+
+    def task() -> None: ...
+
+    setattr(task, how, lambda: None)
+    with pytest.raises(Misuse, match="is a task already"):
+        locks.lock("x")(task)
+    assert locks.lock("x")(Mock(return_value=3, __name__="mock", __qualname__="mock"))() == 3

@@ -46,6 +46,9 @@ class Call(NamedTuple):
         return args, {**kwargs, "lease": lease} if self.keyword else kwargs
 
 
+_SENT = ("apply_async", "delay", "send_with_options")  # what Celery, RQ and Dramatiq add to a function
+
+
 def plan(function: Callable[..., Any], name: str, key: Key | None, *, asynchronous: bool) -> Call:
     """Refuse what cannot be guarded, or a name that could not be filled in, before anything is ever called."""
     import inspect  # late: it would double the time that `import holdfast` takes
@@ -55,6 +58,11 @@ def plan(function: Callable[..., Any], name: str, key: Key | None, *, asynchrono
         raise Misuse(f"a {kind} cannot be put under a lock: write @{kind} above the lock, and the lock next to `def`")
     if isinstance(function, type):
         raise Misuse(f"{function!r} is a class: decorate its methods, or use `with` where one is made")
+    if any(hasattr(function, how) for how in _SENT) and not hasattr(function, "whatever_a_mock_has"):
+        raise Misuse(
+            f"{function!r} is a task already, and its workers would run it without the lock: write the lock next to `def`, "
+            "below what makes it a task"
+        )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise Misuse(f"{function!r} is a generator, which runs after the call returned: use `with` inside it")
     if inspect.iscoroutinefunction(function) is not asynchronous:

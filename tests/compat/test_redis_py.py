@@ -227,3 +227,11 @@ def test_errors_name_the_lock(locks: holdfast.Locks, caplog: pytest.LogCaptureFi
     with Lock(locks, "x", raise_on_release_error=False) as lock:
         lock.release()
     assert "the lock 'x' was no longer held when its body ended" in caplog.text
+
+
+def test_a_client_for_asyncio_is_refused() -> None:
+    """`await lock.acquire()` would take it, and then fail."""
+    import redis.asyncio
+
+    with pytest.raises(Misuse, match=r"use the locks of holdfast\.aio\.connect"):
+        Lock(redis.asyncio.Redis(), "x")

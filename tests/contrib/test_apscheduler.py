@@ -12,7 +12,7 @@ from apscheduler.events import EVENT_JOB_EXECUTED, EVENT_JOB_SUBMITTED
 from apscheduler.schedulers.background import BackgroundScheduler
 
 import holdfast
-from holdfast import Locks
+from holdfast import Locks, Misuse, aio
 from holdfast.contrib.apscheduler import OnceExecutor
 from holdfast.testing.servers.redis import Redis
 
@@ -97,3 +97,24 @@ def test_a_job_that_fails_is_told_as_ever(locks: Locks, caplog: pytest.LogCaptur
     one.scheduler.start()
     one.end()
     assert "invalid literal" in caplog.text
+
+
+def test_what_cannot_run_in_its_threads_is_refused(locks: Locks, caplog: pytest.LogCaptureFixture) -> None:
+    """A coroutine would be made, and never be awaited."""
+
+    async def job() -> None: ...
+
+    one = Scheduler(locks)
+    one.scheduler.add_job(job, "date", id="coroutine", misfire_grace_time=600)
+    one.scheduler.start()
+    give_up = time.monotonic() + 30
+    while "is a coroutine function" not in caplog.text:
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    one.scheduler.shutdown()
+
+
+@pytest.mark.parametrize("wrong", ["redis://localhost", aio.connect("memory://of-asyncio")])
+def test_an_executor_takes_locks_of_threads_and_nothing_else(wrong: object) -> None:
+    with pytest.raises(Misuse, match=r"what holdfast\.connect\(url\) returns"):
+        OnceExecutor(wrong)  # type: ignore[arg-type]  # what is tested

@@ -362,3 +362,9 @@ def test_without_a_lifespan_it_says_what_is_missing() -> None:
                 await client.get("/")
 
     asyncio.run(main())
+
+
+def test_a_lifespan_that_is_not_called_says_so() -> None:
+    app = FastAPI(lifespan=lifespan)  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(Misuse, match=r"write lifespan=lifespan\(url\)"):
+        app.router.lifespan_context(app)

@@ -119,3 +119,20 @@ def test_an_application_without_the_extension_says_so() -> None:
 def test_a_wrong_name_is_refused_when_the_view_is_decorated() -> None:
     with pytest.raises(Misuse, match="no such parameter"):
         extension.locked("order:{order_id}")(lambda: "")
+
+
+def test_a_view_that_would_stay_without_the_lock_is_refused() -> None:
+    app = flask.Flask("upside-down")
+    app.config["HOLDFAST_URL"] = "memory://upside-down"
+    locks = Holdfast(app)
+
+    def view() -> str:
+        return "not locked"
+
+    with pytest.raises(Misuse, match="is a view already, without the lock"):
+        locks.locked("x")(app.get("/")(view))
+
+
+def test_a_url_in_the_place_of_the_application_is_told_where_it_goes() -> None:
+    with pytest.raises(Misuse, match=r'app\.config\["HOLDFAST_URL"\]'):
+        Holdfast("redis://localhost")  # type: ignore[arg-type]  # what is tested

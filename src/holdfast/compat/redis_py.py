@@ -173,6 +173,10 @@ def _locks_of(redis: Any) -> Locks:
         return redis
     if isinstance(redis, str):
         return _connected(Secret(redis))
+    if any(kind.__module__.startswith("redis.asyncio") for kind in type(redis).__mro__):
+        raise Misuse(
+            "this client is for asyncio, and this lock for threads: use the locks of holdfast.aio.connect(url)"
+        )
     pool = getattr(redis, "connection_pool", None)
     if pool is None or not hasattr(pool, "connection_kwargs"):
         raise Misuse(f"a holdfast connection, a URL or a redis-py client is needed, not {type(redis).__name__}")

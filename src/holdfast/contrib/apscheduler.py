@@ -6,6 +6,7 @@ scheduler.add_job(report, "cron", hour=3, id="report")        # the same id in e
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -40,6 +41,8 @@ class OnceExecutor(ThreadPoolExecutor):  # type: ignore[misc]  # APScheduler has
     """
 
     def __init__(self, locks: Locks, max_workers: int = 10, *, at_most: float = 3600.0) -> None:
+        if not isinstance(locks, Locks):
+            raise Misuse(f"OnceExecutor takes what holdfast.connect(url) returns, not {type(locks).__name__}")
         super().__init__(max_workers)
         self._pool: _Guarded = _Guarded(self._pool, locks, at_most)
 
@@ -58,6 +61,11 @@ class _Guarded:
         if _MADE_UP.fullmatch(job.id):
             raise Misuse(
                 f"the job {job.name!r} has no id, so other schedulers cannot know that it is the same: add_job(…, id=…)"
+            )
+        if inspect.iscoroutinefunction(job.func):
+            raise Misuse(
+                f"the job {job.name!r} is a coroutine function, and this executor has threads: decorate the job with locks of "
+                "holdfast.aio instead, and leave the executor as it was"
             )
         until = self._taken_for(job, run_times[-1])
 

@@ -9,7 +9,8 @@ def pay(order_id, lease): ...
 
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Never
+from weakref import WeakSet
 
 from flask import Flask, Response, current_app, jsonify
 
@@ -23,16 +24,39 @@ from .late import Late
 __all__ = ["Holdfast"]
 
 
+class _View(Late[Never]):
+    """Of what is a view already, the lock would be left out without a word. (One of a blueprint is not known as such.)"""
+
+    def __init__(self, apps: WeakSet[Flask], *late: Any) -> None:
+        super().__init__(*late)
+        self._apps = apps
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, function):
+            if any(function in app.view_functions.values() for app in self._apps):
+                raise Misuse(
+                    f"{function!r} is a view already, without the lock: write the lock below @app.route, next to `def`"
+                )
+            return super().__call__(function)
+
+
 class Holdfast:
     """`status`: what a request is answered with whose lock somebody else has: 409, or 423."""
 
     def __init__(self, app: Flask | None = None, *, status: int = CONFLICT) -> None:
         self._status = valid_status(status)
+        self._apps: WeakSet[Flask] = WeakSet()
         if app is not None:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
         """Connect to `app.config["HOLDFAST_URL"]`, or to what HOLDFAST_URL says. Nothing is sent until a lock is asked for."""
+        if not isinstance(app, Flask):
+            raise Misuse(
+                f'Holdfast takes the application, not {type(app).__name__}: the URL is app.config["HOLDFAST_URL"]'
+            )
+        self._apps.add(app)
         app.extensions["holdfast"] = connect(app.config.get("HOLDFAST_URL"), label=app.name)
         for kind in ANSWERED:
             app.register_error_handler(kind, self._answer)
@@ -56,7 +80,9 @@ class Holdfast:
         `timeout`: how long to wait for it; 0 does not. Who does not get it is answered with 409 and Retry-After.
         """
         named: dict[str, Any] = {"key": key} if name is UNSET else {"name": name, "key": key}
-        return Late(lambda _: self.locks, lambda locks: locks.lock(**named, ttl=ttl, timeout=timeout), name, key)
+        return _View(
+            self._apps, lambda _: self.locks, lambda locks: locks.lock(**named, ttl=ttl, timeout=timeout), name, key
+        )
 
     def _answer(self, error: Answered) -> Response:
         status, detail, headers = answer(error, self._status)

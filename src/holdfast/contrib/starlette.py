@@ -37,6 +37,9 @@ def lifespan(url: str | None = None, *, also: Lifespan | None = None, check: boo
     `check`: a wrong address or login ends the start. `also`: a lifespan of your own, which runs inside this one.
     """
 
+    if url is not None and not isinstance(url, str):  # the application, that is
+        raise Misuse(f"lifespan takes the URL of a store, not {type(url).__name__}: write lifespan=lifespan(url)")
+
     @asynccontextmanager
     async def opened(app: Any) -> AsyncIterator[Mapping[str, Any]]:
         async with AsyncExitStack() as stack:
