@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 
 import holdfast
 from holdfast.claim import Holding, Snapshot, Waiting
-from holdfast.cli import COMMANDS, doctor, table
+from holdfast.cli import COMMANDS, asking, doctor, table
 from holdfast.cli.manual import PAGES, page
 from holdfast.cli.options import Usage, parse
 from holdfast.cli.terminal import Paint, cut, width_of
@@ -93,6 +94,33 @@ def test_ls_watch_goes_on_until_it_is_told(run: Commands, locks: holdfast.Locks)
     job.process.wait(20)
     done = run("ls", "--watch", "--for", "0")
     assert (done.returncode, done.stdout) == (0, "No locks are in use.\n")
+
+
+def test_ls_watch_says_once_that_the_store_is_away_and_how_old_the_table_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([[], *[holdfast.Unavailable("no answer")] * 5, [], KeyboardInterrupt()])
+
+    def listed(*_: object) -> list[Snapshot]:
+        answer = next(answers)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(asking, "_listed", listed)
+    with holdfast.connect("memory://") as locks, pytest.raises(KeyboardInterrupt):
+        asking._watched(parse(["ls", "--watch", "--interval", "0.05"]), locks)
+    said = capsys.readouterr()
+    assert re.fullmatch(
+        r"holdfast: no answer; what is shown is of \d\d:\d\d:\d\d; it is asked again and again\n", said.err
+    )
+    assert said.out.count("No locks are in use.") == 2
+
+
+def test_ls_watch_of_a_store_that_was_away_at_the_end_is_an_error(run: Commands) -> None:
+    done = run("ls", "--watch", "--for", "0.2", "--interval", "0.05", "--url", "redis://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.count("it is asked again and again") == 1
 
 
 def test_an_interval_goes_with_watch() -> None:

@@ -102,6 +102,12 @@ def test_a_real_loss_and_a_real_refusal_fire_their_alerts(
     assert until(fired)
 
 
+def test_a_real_process_tells_since_when_it_counts(scraped: Prometheus) -> None:
+    for name in ("losses", "fence_refusals", "release_failures", "renewals"):
+        query = f"lock_{name}_created > time() - 600"
+        assert until(lambda query=query: scraped.query(query))  # type: ignore[misc]
+
+
 LABELS = 'lock_system="redis",lock_kind="mutex",lock_name="report"'
 # What is scraped each minute, and which alert fires of it, when; and a like one of which it does not.
 FIRES = {

@@ -51,17 +51,26 @@ def _watched(options: Options, locks: Locks) -> int:
     """Again and again: on a terminal in place of the last time, elsewhere below it. A store that is away is waited for."""
     end = time.monotonic() + options.get("for", float("inf"))
     clear = Paint(sys.stdout).rich
+    shown_at = ""
+    away: Unavailable | None = None
     while True:
         try:
             snapshots: list[Snapshot] | None = _listed(options, locks)
         except Unavailable as error:
             snapshots = None
-            print(f"holdfast: {shown(str(error))}", file=sys.stderr)
+            if away is None:  # once, or it would soon have pushed away what is shown
+                old = f"; what is shown is of {shown_at}" if shown_at else ""
+                told = f"holdfast: {shown(str(error))}{old}; it is asked again and again"
+                print(told, file=sys.stderr, flush=True)
+            away = error
         if snapshots is not None:
+            away, shown_at = None, time.strftime("%H:%M:%S")
             print("\x1b[H\x1b[J" if clear and not options.flag("json") else "", end="")
             _tell(options, snapshots)
         left = end - time.monotonic()
         if left <= 0:
+            if away is not None:
+                raise away
             return exits.OK
         time.sleep(min(max(0.05, options.get("interval", 1.0)), left))
 
