@@ -97,7 +97,12 @@ class Leaving:
         left = keep_until - self._driver.now() if keep_until else 0.0
         if left <= 0:
             return await self._store.release(claim, within)
-        return type(await self._store.claim(claim._replace(ttl=left, queue=False), within)) is Grant
+        try:
+            return type(await self._store.claim(claim._replace(ttl=left, queue=False), within)) is Grant
+        except Misuse:
+            if left >= self._store.traits.min_ttl:
+                raise
+            return False  # it is there no more, and nobody comes in anew for so short a time
 
     def post(self, claim: Claim, token: int, until: float) -> bool:
         """See that it leaves, and leave the answer to whoever reads it. False: the caller has to wait for it."""

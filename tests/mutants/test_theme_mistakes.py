@@ -87,6 +87,12 @@ MUTANTS = [
         (("        if attempt.token != token:  #", "        token = attempt.token\n        if False:  #"),),
         TWICE + OVERTAKEN + "[answered before-redlock--_ask]",
     ),
+    Mutant(
+        "what is gone when less than the shortest ttl is left is a misuse",
+        "leaving.py",
+        (("            if left >= self._store.traits.min_ttl:\n", "            if left > 0:\n"),),
+        TWICE + "what_is_gone_when_less_than_the_shortest_ttl_is_left_is_no_misuse",
+    ),
     # ---- found by signal handlers that raise
     Mutant(
         "etcd: a downgrade that was interrupted when etcd had agreed is believed not to have begun",

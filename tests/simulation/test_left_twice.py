@@ -10,10 +10,13 @@ from unittest import mock
 
 import pytest
 
+from holdfast import recipes
 from holdfast.claim import Claim, Grant, Place
 from holdfast.drivers.simulated import Process
 from holdfast.drivers.simulated_streams import Streams
 from holdfast.drivers.world import World
+from holdfast.engine import Engine
+from holdfast.lease import Lease
 from holdfast.stores import consul, etcd, redlock
 from holdfast.stores.base import Store
 from holdfast.testing.simulation.servers.consul import ConsulCluster
@@ -105,6 +108,26 @@ def test_who_is_overtaken_by_the_other_who_found_it_gone_says_so_or_what_was_tru
         assert not (await others.inspect(mine.name)).holders
 
     told(kind, story)
+
+
+def test_what_is_gone_when_less_than_the_shortest_ttl_is_left_is_no_misuse() -> None:
+    """On Consul that is 10 s. Its user was told "cannot claim", when the job was done."""
+    with World(1) as world:
+        ConsulCluster(world, Streams(world), [("consul", 8500)])
+        process = Process(world, "mine")
+        store = consul.open_store("consul://consul", process.driver)
+        engine = Engine(store, process.driver)
+
+        async def story() -> None:
+            lease = await engine.acquire(recipes.once_ask("nightly", at_least=30.0, at_most=30.0), None, Lease)
+            await process.driver.sleep(25.0)
+            (record,) = store.keeper.records.values()
+            store.keeper.lose(record.session)  # another claim has found that it is over
+            assert await engine.release(lease) is False
+
+        task = process.spawn(story, "story")
+        world.run(task)
+        assert task.error is None, task.error
 
 
 def told(kind: str, story: Callable[[World, Opened], Coroutine[Any, Any, None]]) -> None:

@@ -114,7 +114,7 @@ MUTANTS = [
     ),
     Mutant(
         "a downgrade rings nobody",
-        55,
+        111,
         ("handoff",),
         spoilt((scripts.CLAIM, KEPT_INSIDE, KEPT_INSIDE.replace("    book:ring()\n", ""))),
     ),

@@ -35,7 +35,7 @@ _LATER = Trouble._fields.index("close") + 1  # troubles that came after the firs
 _LATEST = Trouble._fields.index("fork")  # and these after many seeds had been run: every fourth has them
 # Of 32 seeds: several tasks of each process want locks, some that are kept, or left unconfirmed. None that tests know by number.
 _WITHIN = (9, 24, 25, 30)
-_CROWDED = 8  # of so many seeds, one ends with a crowd, after all that it was before
+_CROWDED = 16  # of so many seeds, one ends with a crowd, after all that it was before
 _SLOTS = Trouble._fields.index("move_slot")
 _OF_FILES = TROUBLE._replace(partition=0.0, server_pause=0.0)
 _TROUBLES = {
