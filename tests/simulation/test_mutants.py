@@ -24,7 +24,7 @@ from holdfast.staying import Stay
 from holdfast.stores.memory import MemoryStore, _Book, _Entry
 from holdfast.testing.history import Recording
 from holdfast.testing.simulation import NO_TROUBLE, ROUGH, Faults, Fence, Plan, Trouble, behind_network, run
-from holdfast.testing.simulation.workload import LENDING
+from holdfast.testing.simulation.workload import LENDING, SHARING
 
 Patch = Callable[[], AbstractContextManager[object]]
 
@@ -220,8 +220,9 @@ def no_recheck_after_waiting() -> AbstractContextManager[object]:
     return mock.patch("holdfast.testing.simulation.workload.Recording", Believer)
 
 
-def lent_to_two() -> AbstractContextManager[object]:
-    return mock.patch.object(Stay, "borrower", return_value=None)
+def nobody_is_seen_inside() -> AbstractContextManager[object]:
+    """What is lent is lent once more, or given up under who is inside."""
+    return mock.patch.object(Stay, "borrowers", return_value=[])
 
 
 MUTANTS = [
@@ -242,7 +243,8 @@ MUTANTS = [
     Mutant("token not rising", ("tokens",), TokensNotRising),
     Mutant("lease ends early at the store", ("linearizability",), ExpiresEarly),
     Mutant("capacity ignored", ("linearizability",), IgnoresCapacity),
-    Mutant("lent to two at once", ("storage",), patch=lent_to_two, plan=LENDING),
+    Mutant("lent to two at once", ("storage",), patch=nobody_is_seen_inside, plan=LENDING),
+    Mutant("given up while readers are inside", ("honesty",), patch=nobody_is_seen_inside, plan=SHARING),
 ]
 
 

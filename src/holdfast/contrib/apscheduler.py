@@ -13,18 +13,19 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
 
+from ..errors import Misuse, NotAcquired, NotInstalled
+
 try:
     from apscheduler.executors.pool import ThreadPoolExecutor
 except ModuleNotFoundError as error:
     if error.name != "apscheduler.executors.pool":
         raise
-    raise ImportError(
+    raise NotInstalled(
         "OnceExecutor is for APScheduler 3, and another version is installed: decorate the job instead, "
         '@locks.once("report", at_least=60); see docs/apscheduler.md'
     ) from None
 
 from ..claim import MAX_TTL
-from ..errors import Misuse, NotAcquired
 from ..sync import LockOr, Locks
 
 __all__ = ["OnceExecutor"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ...errors import LeaseLost, Misuse
-from .staying import LONG, must_keep
+from .staying import LONG, crowd, must_keep
 from .tampering import tamper
 from .world import PATIENCE, World, inside, settled
 
@@ -56,21 +56,9 @@ class Sharing:
 
     def test_who_writes_elsewhere_is_not_kept_out_by_readers_here_who_keep_coming(self, shared: World) -> None:
         a, b = shared.actors("a", "b")
-        crew = [a, *(a.beside(f"a{n}") for n in range(3))]
-        over = False
-
-        async def again_and_again(locks: Any) -> None:
-            while not over:
-                await settled(inside(reader(locks, 0.05, timeout=PATIENCE), lambda _: shared.pause(0.005)))
-
-        busy = [one.start(again_and_again) for one in crew]
-        try:
+        with crowd(shared, a, lambda locks: reader(locks, 0.05, timeout=PATIENCE), 0.005):
             for _ in range(3):
                 b.do(lambda locks: inside(locks.rwlock("x", timeout=5 + shared.slack).write(), lambda _: None))
-        finally:
-            over = True
-        for one in busy:
-            one.result()
 
     def test_who_writes_here_does_not_wait_for_what_no_reader_uses(self, shared: World) -> None:
         a = shared.actor("a")

@@ -6,7 +6,8 @@ import gc
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import ref
 
@@ -19,7 +20,7 @@ from ...staying import Waiter
 from .abandonment import SIGNALLED, recorded
 from .processes import run
 from .tampering import tamper
-from .world import PATIENCE, Cancelled, World, inside, settled
+from .world import PATIENCE, Actor, Cancelled, World, inside, settled
 
 LONG = 60.0  # nobody waits so long: who gets in behind it was heard of
 
@@ -69,6 +70,24 @@ def must_keep(world: World, some: Callable[[Any], object]) -> World:
     return world
 
 
+@contextmanager
+def crowd(stage: World, first: Actor, lock_of: Callable[[Any], Any], seconds: float) -> Iterator[None]:
+    """Four in one process who come again and again."""
+    over = False
+
+    async def again_and_again(locks: Any) -> None:
+        while not over:
+            await settled(inside(lock_of(locks), lambda _: stage.pause(seconds)))
+
+    busy = [one.start(again_and_again) for one in (first, *(first.beside(f"a{n}") for n in range(3)))]
+    try:
+        yield
+    finally:
+        over = True
+    for one in busy:
+        one.result()
+
+
 class Staying:
     @pytest.fixture
     def stage(self, world: World) -> World:
@@ -113,21 +132,9 @@ class Staying:
 
     def test_who_waits_elsewhere_is_not_kept_out_by_a_crowd_here(self, stage: World) -> None:
         a, b = stage.actors("a", "b")
-        crew = [a, *(a.beside(f"a{n}") for n in range(3))]
-        over = False
-
-        async def again_and_again(locks: Any) -> None:
-            while not over:
-                await settled(inside(locks.lock("x", keep=0.05, timeout=PATIENCE), lambda _: stage.pause(0.001)))
-
-        busy = [one.start(again_and_again) for one in crew]
-        try:
+        with crowd(stage, a, lambda locks: locks.lock("x", keep=0.05, timeout=PATIENCE), 0.001):
             for _ in range(3):
                 b.do(lambda locks: inside(locks.lock("x", timeout=5 + stage.slack), _token))
-        finally:
-            over = True
-        for one in busy:
-            one.result()
 
     def test_it_is_lent_to_one_at_a_time(self, stage: World) -> None:
         total, inside_now = 0, 0
