@@ -99,13 +99,13 @@ def test_ls_watch_goes_on_until_it_is_told(run: Commands, locks: holdfast.Locks)
 def test_ls_watch_says_once_that_the_store_is_away_and_how_old_the_table_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = iter([[], *[holdfast.Unavailable("no answer")] * 5, [], KeyboardInterrupt()])
+    troubles = [None, *[holdfast.Unavailable("no answer")] * 5, None, KeyboardInterrupt()]
 
     def listed(*_: object) -> list[Snapshot]:
-        answer = next(answers)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        trouble = troubles.pop(0)
+        if trouble is not None:
+            raise trouble
+        return []
 
     monkeypatch.setattr(asking, "_listed", listed)
     with holdfast.connect("memory://") as locks, pytest.raises(KeyboardInterrupt):
