@@ -690,7 +690,7 @@ MUTANTS = [
     Mutant(
         "seconds of a history that are none",
         "advice/observed.py",
-        ((" in rows if _is_amount(seconds)", " in rows"),),
+        (("        if not _is_amount(seconds):\n", "        if False:\n"),),
         "tests/cli/test_advise_ttl.py::test_metrics_and_histories_of_others_end_and_are_looked_at_value_by_value",
     ),
     Mutant(
