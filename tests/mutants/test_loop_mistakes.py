@@ -241,7 +241,7 @@ MUTANTS = [
     Mutant(
         "MySQL: what a loop that is over was connected to cannot be closed",
         "stores/mysql/connection_aio.py",
-        (("            give_up_socket(self.transport.get_extra_info(\"socket\"), self._loop)\n", ""),),
+        (('            give_up_socket(self.transport.get_extra_info("socket"), self._loop)\n', ""),),
         f"tests/conformance/test_mysql.py::TestMySql::{EVERY_TURN}[asyncio]",
     ),
     Mutant(
