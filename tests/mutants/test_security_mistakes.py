@@ -41,7 +41,7 @@ MUTANTS = [
         "stores/redis/replies.py",
         (
             ("_REPEATED.split(str(reply), maxsplit=1)[0]", "str(reply)"),
-            ("str(reply).replace(password, HIDDEN)", "str(reply)"),
+            ("str(reply).replace(target.password.plain, HIDDEN)", "str(reply)"),
         ),
         SECRETS + "test_a_redis_that_repeats_our_login_is_not_cited",
     ),

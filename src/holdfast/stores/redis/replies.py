@@ -75,14 +75,16 @@ def greeting(target: Target, *, known: bool) -> list[bytes]:
 
 
 def check_greeting(target: Target, address: Address, replies: list[Reply]) -> None:
-    password = target.password.plain if target.password else ""
     for reply in replies:
         if isinstance(reply, ReplyError):
-            if password and password in str(reply):  # whoever else repeats what they were told
-                reply = ReplyError(str(reply).replace(password, HIDDEN))
-            raise explained(reply, show(address), target.prefix)
+            raise explained(_without_login(reply, target), show(address), target.prefix)
     if target.kind == "sentinel" and not (type(replies[-1]) is list and replies[-1][:1] == [b"master"]):
         raise Unavailable(f"{show(address)} is no longer the master of {target.service!r}: a failover is under way")
+
+
+def _without_login(reply: ReplyError, target: Target) -> ReplyError:
+    """Of whoever else repeats what they were told."""
+    return ReplyError(str(reply).replace(target.password.plain, HIDDEN)) if target.password else reply
 
 
 def worded(reply: Exception) -> str:
