@@ -177,28 +177,29 @@ RESTARTED = {
     "it is the same process": ("1x10 _x30 1x30", "1x10 0x29 1x30", "0x10 _x30 0x30", "is quiet"),
 }
 
-# 5 min a day, and on the third day it hangs; an hour as a rule, in a histogram that ends at ten minutes.
-DAILY, HOURLY = "0x124 1x1439 2x2000", "0+1x10 10x900"
+# 5 min a day, and on the third day it hangs; an hour as a rule, in a histogram that ends at ten minutes. A sample each quarter
+# of an hour: with one each minute, promtool looks through a hundred million of them.
+DAILY, HOURLY = "0x7 1x95 2x140", "0+1x10 10x60"
 LONG = {
-    "a daily job hangs": (DAILY, 300, "0x2999 60+60x600", {3001: "is quiet", 3030: "fires"}),
-    "a long job is as long as ever": (HOURLY, 3600, "0x600 60+60x300", {640: "is quiet", 770: "is quiet"}),
-    "a long job hangs": (HOURLY, 3600, "0x600 60+60x300", {800: "fires"}),
+    "a daily job hangs": (DAILY, 300, "0x199 900+900x10", {3000: "is quiet", 3030: "fires"}),
+    "a long job is as long as ever": (HOURLY, 3600, "0x40 900+900x20", {700: "is quiet", 770: "is quiet"}),
+    "a long job hangs": (HOURLY, 3600, "0x40 900+900x20", {825: "fires"}),
 }
 
 
-def rule_test(series: list[str], alert: str, query: str, minutes: Iterable[int] = ()) -> str:
+def rule_test(series: list[str], alert: str, query: str, minutes: Iterable[int] = (), every: str = "1m") -> str:
     given = [{"series": name, "values": values} for name, _, values in (one.rpartition(": ") for one in series)]
     samples = [{"labels": "{}", "value": 1}] if query == "fires" else []
     asked = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})'
     test = {
-        "interval": "1m",
+        "interval": every,
         "input_series": given,
         "promql_expr_test": [
             {"expr": asked, "eval_time": f"{minute}m", "exp_samples": samples}
             for minute in minutes or [20 if "x20" in series[0] else 5]
         ],
     }
-    return json.dumps({"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": [test]})  # JSON is YAML
+    return json.dumps({"rule_files": ["alerts.yml"], "evaluation_interval": every, "tests": [test]})  # JSON is YAML
 
 
 @pytest.mark.parametrize(
@@ -270,7 +271,7 @@ def test_what_is_usual_is_known_of_rare_and_of_long_holds(
     )
     series = [
         *(
-            f"{_series('bucket', le)}: {counts if float(le) >= seconds else '0x3564'}"
+            f"{_series('bucket', le)}: {counts if float(le) >= seconds else '0x300'}"
             for le in ("120", "300", "600", "Inf")
         ),
         f"{_series('count')}: {counts}",
@@ -279,7 +280,7 @@ def test_what_is_usual_is_known_of_rare_and_of_long_holds(
     ]
     (tmp_path / "alerts.yml").write_text(printed("alerts", capsys))
     for minute, expected in moments.items():
-        (tmp_path / "test.yml").write_text(rule_test(series, "HoldfastHeldUnusuallyLong", expected, [minute]))
+        (tmp_path / "test.yml").write_text(rule_test(series, "HoldfastHeldUnusuallyLong", expected, [minute], "15m"))
         prometheus.promtool("test", "rules", "test.yml", folder=tmp_path)
 
 
