@@ -163,6 +163,13 @@ class Kept:
             and not self.bell.asleep  # the event loop that kept it: nobody there would hear that it is wanted elsewhere
         )
 
+    def stands_still(self) -> bool:
+        """Readers are inside in an event loop that does not run, so it is not lent; and who knows when it will be given up."""
+        stay = self.here()
+        return (
+            self.shared and self.bell is not None and self.bell.asleep and stay is not None and bool(stay.borrowers())
+        )
+
     def ended(self, stay: Stay) -> None:
         if self.stay is not None and self.stay() is stay:
             self.stay = None

@@ -310,6 +310,12 @@ MUTANTS = [
         f"tests/conformance/test_sqlite.py::TestSqlite::{STILL}[asyncio]",
     ),
     Mutant(
+        "keep=: who reads waits for readers in a loop that stands still",
+        "lending.py",
+        ((" and not kept.stands_still()\n", "\n"),),
+        f"tests/conformance/test_sqlite.py::TestSqlite::{STILL}[asyncio]",
+    ),
+    Mutant(
         "what is due is left to a loop that stands still",
         "stores/kit/alarm.py",
         (("not bell.asleep", "not bell.gone"), ("self._bell is None or self._bell.asleep or", "self._bell is None or")),

@@ -428,6 +428,9 @@ class Loops:
             async with locks.lock("k", ttl=world.ttl_kept, keep=60):
                 pass
 
+        async def reads(locks: aio.Locks) -> aio.Lease:
+            return await locks.rwlock("r", keep=60).read().acquire(timeout=soon)
+
         new_loop = import_module(world.flavour).new_event_loop
         loops = new_loop(), new_loop()
         locks = aio.connect(world.url)
@@ -436,9 +439,12 @@ class Loops:
         with suppress(Unsupported):
             for loop in loops:
                 loop.run_until_complete(kept(locks))
+            for loop, lease in [(loop, loop.run_until_complete(reads(locks))) for loop in loops]:
+                loop.run_until_complete(lease.release())
         loops[1].run_until_complete(locks.close())
         with _nothing_said_of_connections(), _nothing_said_of_tasks():
             for loop in loops:
+                loop.run_until_complete(_others_have_ended())
                 loop.close()
             _collect()
         world.until_nothing_is_left()
@@ -499,6 +505,13 @@ def _nothing_said_of_tasks() -> Iterator[None]:
         yield
     finally:
         logging.getLogger("asyncio").disabled = False
+
+
+async def _others_have_ended() -> None:
+    """What hears only now that all is over; but for what waits for an answer still."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=1.0)
 
 
 async def _in_and_out(locks: Any, name: str, within: float = 10.0) -> None:
