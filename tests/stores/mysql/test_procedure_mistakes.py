@@ -161,7 +161,7 @@ def who_keeps_a_name_is_told_who_joins(locks: Locks, admin: Admin) -> None:
     until(lambda: admin.run("SELECT 1 FROM small.holdfast_claims WHERE token = -2"))  # the keeper listens
     ((port,),) = admin.run("SELECT @@port")
     with holdfast.connect(f"mysql://root@127.0.0.1:{port}/small") as other:
-        other.lock("x").acquire(timeout=5).release()
+        other.lock("x").acquire(timeout=8).release()
 
 
 def who_came_before_the_keeper_listened_is_seen(locks: Locks, _: Admin) -> None:

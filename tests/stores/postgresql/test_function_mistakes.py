@@ -242,7 +242,7 @@ def who_keeps_a_name_is_told_who_joins(locks: Locks, server: PostgreSQL) -> None
     until(lambda: server.query("SELECT FROM mutant.locks WHERE watched > 0"))  # the keeper listens
     with holdfast.connect(f"{server.url}?schema=mutant") as other:
         try:
-            other.lock("x").acquire(timeout=3).release()
+            other.lock("x").acquire(timeout=8).release()
         except holdfast.NotAcquired as error:
             raise AssertionError(error) from error
 
