@@ -113,7 +113,7 @@ MUTANTS = [
         3344,
         ("linearizability",),
         Claiming,
-        "__init__",
+        "run",
         "(mine.session, *mine.moving)",
         "(mine.session,)",
     ),
