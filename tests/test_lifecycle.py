@@ -245,12 +245,14 @@ print("fine")
 
 
 _IN_SILENCE = """
-import ctypes, os, sys, holdfast
+import logging, os, random, sys, threading
+del os.register_at_fork
+import holdfast
 locks = holdfast.connect(sys.argv[1])
 kept = locks.lock("kept").acquire()
 read, write = os.pipe()
 for _ in range(2):
-    if not (child := ctypes.PyDLL(None).fork()):  # in C, as uWSGI does it: Python is not told
+    if not (child := os.fork()):  # and nobody is told, as by uWSGI, which forks in C
         code = 1
         try:
             {what}

@@ -25,9 +25,12 @@ lease = holdfast.connect(sys.argv[1]).lock(sys.argv[2]).try_acquire()
 print("in" if lease else "out")
 """
 
-# uWSGI forks its workers in C, without a word to Python: os.register_at_fork() hears nothing of it.
+# uWSGI forks its workers without a word to Python: os.register_at_fork() hears nothing of it. Here, nobody is registered: were it
+# done in C, CPython's own locks would now and then be in the middle of something.
 _FORKED_IN_SILENCE = """
-import ctypes, os, sys, time, traceback, holdfast
+import logging, os, random, sys, threading, time, traceback
+del os.register_at_fork
+import holdfast
 url, folder = sys.argv[1:]
 locks = holdfast.connect(url)
 with locks.lock("before"):  # now there are nonces, connections, a renewer
@@ -35,7 +38,7 @@ with locks.lock("before"):  # now there are nonces, connections, a renewer
 kept = locks.lock("kept").acquire()
 children = []
 for number in range(3):
-    if not (child := ctypes.PyDLL(None).fork()):
+    if not (child := os.fork()):
         code = 1
         try:
             for _ in range(8):
