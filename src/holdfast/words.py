@@ -57,7 +57,7 @@ OURS = {
     "otherwise": (*_LOCKS, "once()"),
     "key": ("lock()", "once()"),
     "reentrant": ("lock()",),
-    "keep": ("lock()",),
+    "keep": ("lock()", "rwlock()"),
     "confirm": ("lock()",),
     "at_least": ("once()",),
     "at_most": ("once()",),
