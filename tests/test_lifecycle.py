@@ -242,3 +242,43 @@ assert [one.token for one in others.inspect("x").holders] == [lease.token]
 print("fine")
 """
     assert run(script, url) == "fine"
+
+
+_IN_SILENCE = """
+import logging, os, random, sys, threading
+del os.register_at_fork
+import holdfast
+locks = holdfast.connect(sys.argv[1])
+kept = locks.lock("kept").acquire()
+read, write = os.pipe()
+for _ in range(2):
+    if not (child := os.fork()):  # and nobody is told, as by uWSGI, which forks in C
+        code = 1
+        try:
+            {what}
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+os.close(write)
+told = os.read(read, 1000).split()
+held = [one.token for one in locks.inspect("kept").holders] == [kept.token]
+print(len(told), len(set(told)), held)
+"""
+
+
+def _in_silence(what: str, url: str) -> str:
+    script = _IN_SILENCE.replace("{what}", what)
+    done = subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_children_forked_in_silence_do_not_ask_as_one(tmp_path: Path) -> None:
+    """With one nonce, both would be inside, and with one token, which no fence tells apart."""
+    ask = 'os.write(write, locks.lock("x").acquire()._grant.claim.holder.encode() + b" ")'
+    assert _in_silence(ask, f"sqlite://{tmp_path}/locks.db") == "2 2 True"
+
+
+def test_a_child_forked_in_silence_releases_nothing_of_its_parent(tmp_path: Path) -> None:
+    assert _in_silence("assert not kept.release()", f"sqlite://{tmp_path}/locks.db") == "0 0 True"

@@ -17,7 +17,7 @@ from . import events
 from .asking import Ask, GiveUp
 from .claim import LAST_WORDS, ROUND, Candidacy, Claim, Grant, Place, new_holder, printable
 from .drivers.base import Bell, Driver
-from .drivers.system import host_name
+from .drivers.system import host_name, notice_fork
 from .errors import HoldfastError, Misuse, NotAcquired, Unavailable
 from .events import Hook, contained
 from .lease import HELD, LOST, RELEASED, RELEASING, Lease
@@ -52,7 +52,8 @@ class Engine:
         self._start()
 
     def _start(self) -> None:
-        self._whereabouts = f"{host_name()}/{os.getpid()}/"
+        self._process = os.getpid()
+        self._whereabouts = f"{host_name()}/{self._process}/"
         self._owners: dict[str, str] = {}
         self.mine = Mine(self.driver, self.mutex)
         # Holders of claims that are made or released just now, and watches; close() waits for them.
@@ -80,6 +81,13 @@ class Engine:
     def _made_anew(self) -> None:
         self.mutex = threading.Lock()
         self._start()
+
+    def _is_forked(self) -> None:
+        """Python was not told, as in the workers of uWSGI. Everything here is the parent's: what it holds, its connections,
+        and the next nonces, so that two children would ask as one."""
+        notice_fork()
+        if self._process != os.getpid():  # nobody looks after this engine
+            self.forked()
 
     def _begin_anew(self) -> None:
         """gevent's monkey_patch() came after we connected, as in a worker of gunicorn that was preloaded.
@@ -113,6 +121,8 @@ class Engine:
 
     def open_store(self) -> Store:
         """For looking and intervening; refused once the connection was closed."""
+        if os.getpid() != self._process:
+            self._is_forked()
         if self.closed:
             raise Misuse("this connection was closed: connect() again")
         return self.store
@@ -139,6 +149,8 @@ class Engine:
                 lease._strays = True
 
     async def acquire(self, ask: Ask, timeout: float | None, lease_type: type[L], cancel: GiveUp | None = None) -> L:
+        if os.getpid() != self._process:
+            self._is_forked()
         if self.closed:
             raise self._closed(ask.name)
         name, ttl, units, capacity, fair, renew, note, at_most, at_least, reentrant, reads, alone, keep, confirm = ask
@@ -306,6 +318,8 @@ class Engine:
 
         If the store does not answer, that is Unavailable, and the release goes on in the background; it may be repeated.
         """
+        if os.getpid() != self._process:
+            self._is_forked()
         claim = lease._grant.claim
         if lease._state is RELEASED and lease._key is None:
             return False  # without the mutex: a thread that the end of the interpreter has stopped may have it

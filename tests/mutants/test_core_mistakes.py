@@ -20,6 +20,29 @@ REMEMBERED = "tests/test_recipes.py::test_what_is_wrong_is_refused_also_when_som
 
 MUTANTS = [
     Mutant(
+        "children that Python was not told of ask with their parent's nonces",
+        "engine.py",
+        (
+            (
+                "        if os.getpid() != self._process:\n            self._is_forked()\n"
+                "        if self.closed:\n            raise self._closed",
+                "        if self.closed:\n            raise self._closed",
+            ),
+        ),
+        "tests/test_lifecycle.py::test_children_forked_in_silence_do_not_ask_as_one",
+    ),
+    Mutant(
+        "children that Python was not told of release what is their parent's",
+        "engine.py",
+        (
+            (
+                "        if os.getpid() != self._process:\n            self._is_forked()\n        claim = lease._grant.claim",
+                "        claim = lease._grant.claim",
+            ),
+        ),
+        "tests/test_lifecycle.py::test_a_child_forked_in_silence_releases_nothing_of_its_parent",
+    ),
+    Mutant(
         "the key of a decorator is remembered, and all that it belongs to",
         "recipes.py",
         (

@@ -196,8 +196,8 @@ MUTANTS = [
         "engine.py",
         (
             (
-                "        self._start()\n\n    def _begin_anew",
-                "        kept, _ = self.lending, self._start()\n        self.lending = kept\n\n    def _begin_anew",
+                "        self._start()\n\n    def _is_forked",
+                "        kept, _ = self.lending, self._start()\n        self.lending = kept\n\n    def _is_forked",
             ),
             ('            lease._end(LOST, "it belongs', '            str("it belongs'),
         ),

@@ -62,7 +62,8 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     while _paused:
         _paused.pop().release()
-    _forking.release()
+    if _forking.locked():  # not in a child of which Python was not told
+        _forking.release()
 
 
 at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
