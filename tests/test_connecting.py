@@ -262,3 +262,36 @@ def test_gevent_that_comes_when_locks_are_held_already_is_told_to_come_first() -
         [sys.executable, "-c", _PATCHED_LATE], capture_output=True, text=True, timeout=60, check=False
     )
     assert "patch first, before a lock is taken" in done.stdout, done.stderr  # where gevent complains of threads, too
+
+
+_PATCHED_AFTER_THE_FIRST = """
+import holdfast
+locks = holdfast.connect("memory://late")
+with locks.lock("x"):
+    pass
+from gevent import monkey
+monkey.patch_all()
+import gevent
+order = []
+def turn():
+    with locks.lock("x").acquire(timeout=20) as lease:
+        order.append(lease.token)
+with locks.lock("x") as lease:
+    order.append(lease.token)
+    waiting = gevent.spawn(turn)
+    while not locks.inspect("x").waiters and not waiting.dead:
+        gevent.sleep(0.01)
+waiting.get(timeout=20)
+assert order == sorted(order) and len(order) == 2
+locks.close()
+print("fine")
+"""
+
+
+def test_gevent_that_comes_when_nothing_is_held_any_more_is_in_time_for_who_was_there_before_too() -> None:
+    """Who had used the connection before was known, and went on with what is no good any more: all others were refused."""
+    pytest.importorskip("gevent")
+    done = subprocess.run(
+        [sys.executable, "-c", _PATCHED_AFTER_THE_FIRST], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "fine\n", done.stderr

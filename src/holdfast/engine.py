@@ -104,12 +104,12 @@ class Engine:
         self._made_anew()
 
     def owner(self) -> str:
+        if threading.Lock is not self._kind_of_mutex:  # first: who is known from before is not to go on with what was
+            self._begin_anew()
         who = self.driver.whoami()
         known = self._owners.get(who)  # the same threads and tasks usually ask again
         if known is not None:
             return known
-        if threading.Lock is not self._kind_of_mutex:
-            self._begin_anew()
         me = self._whereabouts + who
         if self.label:
             me = f"{me}/{self.label}"

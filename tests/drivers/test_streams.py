@@ -329,3 +329,31 @@ print("fine")
     )
     assert done.stdout == "fine\n", done.stderr
     assert "Traceback" not in done.stderr, done.stderr
+
+
+_SHUT_DOWN_BY_GEVENT = """
+import socket, ssl
+ends = [socket.socketpair() for _ in range(2)]
+context = ssl.create_default_context()
+tls = context.wrap_socket(ends[1][0], server_hostname="x", do_handshake_on_connect=False)
+from gevent import monkey
+monkey.patch_all()
+from holdfast.drivers.sockets import shut_down
+for mine, other in ((ends[0][0], ends[0][1]), (tls, ends[1][1])):
+    shut_down(mine)
+    assert other.recv(1) == b""
+    mine.close()
+late, other = socket.socketpair()
+shut_down(late)
+assert other.recv(1) == b""
+print("fine")
+"""
+
+
+def test_what_was_connected_before_gevent_came_is_hung_up_all_the_same() -> None:
+    """Else close() failed, and what it had to give back stayed taken for its ttl."""
+    pytest.importorskip("gevent")
+    done = subprocess.run(
+        [sys.executable, "-c", _SHUT_DOWN_BY_GEVENT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "fine\\n", done.stderr

@@ -62,6 +62,13 @@ def void(plain: Any) -> None:
             os.dup2(end.fileno(), number, inheritable=False)
 
 
+def shut_down(plain: Any) -> None:
+    """Not by TLS's own word, after which it would go on without TLS. And as its own kind of socket does that: socket.socket may be
+    gevent's by now, which came after this one was made, and knows what to do with its own only."""
+    own = next(kind for kind in type(plain).__mro__ if kind.__name__ == "socket")
+    own.shutdown(plain, socket.SHUT_RDWR)
+
+
 def take_back(number: int) -> None:
     """What the other side has not got yet, it shall never get, once this is closed.
 
@@ -107,7 +114,7 @@ class SocketStream:
 
     def hang_up(self) -> None:
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not TLS's own: it would go on without TLS
+            shut_down(self._socket)
 
     def give_up(self) -> None:
         take_back(self._socket.fileno())

@@ -20,7 +20,7 @@ from ...drivers.base import boot_time, finish
 from ...drivers.descriptors import another
 from ...drivers.dialing import look_up
 from ...drivers.polling import POLLIN, POLLOUT, poll
-from ...drivers.sockets import take_back
+from ...drivers.sockets import shut_down, take_back
 from ...drivers.threads import ThreadBell
 from ...errors import HoldfastError, Misuse, Unavailable
 from ..kit.url import tls_context
@@ -351,9 +351,7 @@ class Connection:
     def hang_up(self) -> None:
         """End the conversation under a thread that may be reading; it, or somebody else, has still to close."""
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(
-                self._socket, socket.SHUT_RDWR
-            )  # not TLS's own, which changes what the other reads with
+            shut_down(self._socket)  # not as TLS does it, which changes what the other reads with
 
     def give_up(self) -> None:
         """Close it, and see to it that nothing of what it was asked arrives any more: it is asked again, or taken back."""
