@@ -356,4 +356,4 @@ def test_what_was_connected_before_gevent_came_is_hung_up_all_the_same() -> None
     done = subprocess.run(
         [sys.executable, "-c", _SHUT_DOWN_BY_GEVENT], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.stdout == "fine\\n", done.stderr
+    assert done.stdout == "fine\n", done.stderr

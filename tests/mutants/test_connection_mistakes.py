@@ -24,6 +24,29 @@ ALARM, AGAIN, ALARMS = "stores/kit/alarm.py", "stores/kit/again.py", "tests/stor
 
 MUTANTS = [
     Mutant(
+        "gevent came late: whoever used the connection before goes on with what is no good any more",
+        "engine.py",
+        (
+            (
+                "        if threading.Lock is not self._kind_of_mutex:"
+                "  # first: who is known from before is not to go on with what was\n"
+                "            self._begin_anew()\n        who = self.driver.whoami()\n"
+                "        known = self._owners.get(who)  # the same threads and tasks usually ask again\n"
+                "        if known is not None:\n            return known\n",
+                "        who = self.driver.whoami()\n        known = self._owners.get(who)\n"
+                "        if known is not None:\n            return known\n"
+                "        if threading.Lock is not self._kind_of_mutex:\n            self._begin_anew()\n",
+            ),
+        ),
+        "tests/test_connecting.py::test_gevent_that_comes_when_nothing_is_held_any_more_is_in_time_for_who_was_there_before_too",
+    ),
+    Mutant(
+        "gevent came late: what was connected before is not hung up",
+        "drivers/sockets.py",
+        (("    own.shutdown(plain, socket.SHUT_RDWR)", "    socket.socket.shutdown(plain, socket.SHUT_RDWR)"),),
+        "tests/drivers/test_streams.py::test_what_was_connected_before_gevent_came_is_hung_up_all_the_same",
+    ),
+    Mutant(
         "ZooKeeper: what another asking has found gone is told of as a token 0",
         "stores/zookeeper/entering.py",
         (

@@ -63,9 +63,9 @@ def void(plain: Any) -> None:
 
 
 def shut_down(plain: Any) -> None:
-    """Not by TLS's own word, after which it would go on without TLS. And as its own kind of socket does that: socket.socket may be
-    gevent's by now, which came after this one was made, and knows what to do with its own only."""
-    own = next(kind for kind in type(plain).__mro__ if kind.__name__ == "socket")
+    """Not by TLS's own word, after which it would go on without TLS. And as its own kind of socket does that: socket.socket may
+    be gevent's by now, which came after this one was made, and knows what to do with its own only."""
+    own: Any = next(kind for kind in type(plain).__mro__ if kind.__name__ == "socket")
     own.shutdown(plain, socket.SHUT_RDWR)
 
 
