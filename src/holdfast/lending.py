@@ -125,12 +125,12 @@ class Lending:
             if kept is not None:
                 stay = kept.here()
                 alone = kept.first() is None and (stay is None or not stay.borrowers())
-                joined = (alone or timeout != 0) and not kept.stands_still()
+                joined = (alone or timeout != 0) and not kept.is_others(self._now())
                 stay = None
                 if joined:
                     kept.line.append(ref(me))
         # Too many: this one is not kept. Nor is a reader who only tries, which others who read, or ask, are no reason to
-        # refuse; nor one who would wait for readers that stand still.
+        # refuse; nor one who would wait for readers, where the store lets readers in beside them.
         if kept is None or (kept.shared and not joined):
             return await engine.acquire(ask._replace(keep=0.0), timeout, lease_type, cancel)
         claim = Claim(ask.name, "", engine.owner(), ask.ttl)

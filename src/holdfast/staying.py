@@ -163,12 +163,13 @@ class Kept:
             and not self.bell.asleep  # the event loop that kept it: nobody there would hear that it is wanted elsewhere
         )
 
-    def stands_still(self) -> bool:
-        """Readers are inside in an event loop that does not run, so it is not lent; and who knows when it will be given up."""
+    def is_others(self, now: float) -> bool:
+        """Readers are inside, and it is lent no more, or in an event loop that stands still. It goes with the last of them."""
         stay = self.here()
-        return (
-            self.shared and self.bell is not None and self.bell.asleep and stay is not None and bool(stay.borrowers())
-        )
+        if not self.shared or stay is None or not stay.borrowers():
+            return False
+        over = stay.spoiled or now >= stay._deadline or (self.wanted > 0.0 and now >= self.wanted + self.keep)
+        return over or self.bell is None or self.bell.asleep
 
     def ended(self, stay: Stay) -> None:
         if self.stay is not None and self.stay() is stay:

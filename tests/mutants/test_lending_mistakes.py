@@ -192,6 +192,12 @@ MUTANTS = [
         UNCONFIRMED + "test_one_that_nobody_reads_is_asked_for",
     ),
     Mutant(
+        "who reads waits for those who read, since one of them failed",
+        "staying.py",
+        (("        over = stay.spoiled or now", "        over = now"),),
+        SUITE + "test_who_reads_does_not_wait_for_others_here_one_of_whom_failed[threads]",
+    ),
+    Mutant(
         "a child lends what is its parent's",
         "engine.py",
         (

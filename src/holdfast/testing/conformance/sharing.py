@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ...errors import LeaseLost, Misuse
+from ...errors import LeaseLost, Misuse, NotAcquired
 from .staying import LONG, crowd, must_keep
 from .tampering import tamper
 from .world import PATIENCE, World, inside, settled
@@ -69,6 +69,50 @@ class Sharing:
         assert friend.do(lambda locks: reader(locks).try_acquire()) is None, "nobody reads beside a writer"
         a.do(lambda _: writer.release())
         a.do(lambda locks: inside(reader(locks, timeout=5), lambda _: None))
+
+    def test_who_reads_does_not_wait_for_others_here_one_of_whom_failed(self, shared: World) -> None:
+        """Here it broke: the failure ended the grant, and who came waited until the last of its readers had left."""
+        a, b = shared.actors("a", "b")
+        friend, other = a.beside("a's friend"), a.beside("another")
+        first = a.do(lambda locks: reader(locks).acquire())
+        beside = other.do(lambda locks: reader(locks).acquire())
+
+        def fail(lease: Any) -> None:
+            raise KeyError(lease.token)
+
+        with pytest.raises(KeyError):
+            friend.do(lambda locks: inside(reader(locks), fail))
+        second = friend.do(lambda locks: reader(locks, timeout=5 + shared.slack).acquire())
+        assert second.token > first.token == beside.token
+        other.do(lambda _: beside.release())
+        assert {one.token for one in shared.inspect("x").holders} == {first.token, second.token}, (
+            "it is still read here"
+        )
+        writing = b.start(lambda locks: locks.rwlock("x", timeout=PATIENCE).write().acquire())
+        shared.until_waiting("x", "b")
+        a.do(lambda _: first.release())
+        second.check()
+        assert [one.token for one in shared.inspect("x").holders] == [second.token], (
+            "what was left goes with its last reader"
+        )
+        assert not writing.done
+        friend.do(lambda _: second.release())
+        assert writing.result(5 + shared.slack).token > second.token
+
+    def test_who_reads_does_not_wait_for_others_here_when_a_writer_has_given_up(self, shared: World) -> None:
+        a, b = shared.actors("a", "b")
+        friend = a.beside("a's friend")
+        first = a.do(lambda locks: reader(locks, 0.01).acquire())
+        kept = first._stay.kept
+        with pytest.raises(NotAcquired):
+            b.do(lambda locks: locks.rwlock("x").write().acquire(timeout=1 + shared.slack))
+        shared.until(lambda: kept.wanted, within=5 + shared.slack)
+        shared.until(lambda: kept.is_over(first._stay, a.locks._engine.driver.now()))
+        second = friend.do(lambda locks: reader(locks, 0.01, timeout=5 + shared.slack).acquire())
+        first.check()
+        for one, lease in ((a, first), (friend, second)):
+            one.do(lambda _, lease=lease: lease.release())
+        shared.until_nothing_is_left()
 
     def test_a_reader_that_asks_to_write_is_told_that_it_would_wait_for_itself(self, shared: World) -> None:
         a = shared.actor("a")
