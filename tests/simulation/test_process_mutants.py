@@ -26,7 +26,7 @@ INTERRUPTED = "    except BaseException as error:\n        if claim.holder not i
 
 MUTANTS = [
     Mutant("a child keeps its parent's leases", "memory", 0, ("fork",), Engine, "forked", LEASES, "str("),
-    Mutant("a child goes on renewing", REDIS, 148, ("fork",), Engine, "forked", "self._start()", "pass"),
+    Mutant("a child goes on renewing", REDIS, 148, ("fork",), Engine, "_made_anew", "self._start()", "pass"),
     Mutant(
         "a child talks on its parent's connection",
         REDIS,

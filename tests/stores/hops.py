@@ -22,7 +22,8 @@ from holdfast import aio
 
 OURS = str(Path(holdfast.__file__).parent)
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
-TIMES = 300  # what runs beside it is not there every time; but on a busy machine nearly all answers come in two pieces
+# What runs beside it is not there every time; but on a busy machine nearly all answers come in two pieces, on some connections all.
+CONNECTIONS, TIMES = 8, 60
 
 
 class Way(NamedTuple):
@@ -61,28 +62,30 @@ def way(steps: list[str]) -> Way:
 def in_threads(url: str, most: Way) -> Way:
     """The shortest, or the first that is short enough."""
     found = LONGEST
-    with holdfast.connect(url) as locks:
-        for _ in range(TIMES):
-            steps: list[str] = []
-            with recorded(steps), locks.lock("hops"):
-                pass
-            found = found.or_shorter(way(steps))
-            if found.is_within(most):
-                break
+    for _ in range(CONNECTIONS):
+        with holdfast.connect(url) as locks:
+            for _ in range(TIMES):
+                steps: list[str] = []
+                with recorded(steps), locks.lock("hops"):
+                    pass
+                found = found.or_shorter(way(steps))
+                if found.is_within(most):
+                    return found
     return found
 
 
 async def in_asyncio(url: str, most: Way) -> Way:
     found = LONGEST
-    async with aio.connect(url) as locks:
-        for _ in range(TIMES):
-            steps: list[str] = []
-            with recorded(steps):
-                async with locks.lock("hops"):
-                    pass
-            found = found.or_shorter(way(steps))
-            if found.is_within(most):
-                break
+    for _ in range(CONNECTIONS):
+        async with aio.connect(url) as locks:
+            for _ in range(TIMES):
+                steps: list[str] = []
+                with recorded(steps):
+                    async with locks.lock("hops"):
+                        pass
+                found = found.or_shorter(way(steps))
+                if found.is_within(most):
+                    return found
     return found
 
 

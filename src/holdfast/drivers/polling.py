@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import select
 import time
+from functools import partial
+from operator import methodcaller
 from typing import Any
 
 POLLIN: int = getattr(select, "POLLIN", 1)
@@ -34,9 +36,5 @@ class BySelect:
         return list(found.items())
 
 
-if hasattr(select, "poll"):
-
-    def poll() -> Any:
-        return select.poll()  # looked up now: gevent may have replaced it since this file was imported
-else:
-    poll = BySelect
+# Looked up each time: gevent may have replaced it since this file was imported. And without a frame of Python's for that.
+poll: Any = partial(methodcaller("poll"), select) if hasattr(select, "poll") else BySelect

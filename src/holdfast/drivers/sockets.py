@@ -77,8 +77,10 @@ def take_back(number: int) -> None:
     """
     with contextlib.suppress(OSError):
         same = another(number)
-        same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-        same.close()
+        try:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        finally:
+            same.close()
 
 
 def bear(plug: Any, seconds: float) -> None:

@@ -15,6 +15,9 @@ def mistake(what: str, file: str, right: str, wrong: str, killer: str) -> Mutant
     return Mutant(what, f"stores/mysql/{file}", ((right, wrong),), f"tests/stores/mysql/{killer}")
 
 
+BOUNDED = "    SET p_retention = LEAST(GREATEST(p_retention, 100000), 2592000000000);\n"
+AND_CAPACITY = "    SET p_ttl = LEAST(GREATEST(p_ttl, 1000), 2592000000000);\n    SET p_capacity"
+
 MUTANTS = [
     mistake(
         "a forked child that keeps what is in use",
@@ -213,12 +216,14 @@ MUTANTS = [
         "IF FALSE THEN -- it may be dead",
         "test_faults.py::test_a_head_that_died_after_it_was_rung_is_found_by_who_comes_next",
     ),
-    mistake(
+    Mutant(
         "a negative retention is believed",
-        "procedures.sql",
-        "DEFAULT GREATEST(p_retention, 100000);",
-        "DEFAULT p_retention;",
-        "test_rights.py::test_who_may_only_execute_cannot_wipe_what_is_others",
+        "stores/mysql/procedures.sql",
+        (
+            ("DEFAULT GREATEST(p_retention, 100000);", "DEFAULT p_retention;"),
+            (f"{BOUNDED}{AND_CAPACITY}", AND_CAPACITY),
+        ),
+        "tests/stores/mysql/test_rights.py::test_who_may_only_execute_cannot_wipe_what_is_others",
     ),
     mistake(
         "what the sweep remembers can be claimed",

@@ -259,6 +259,7 @@ def test_one_name_in_two_schemas_is_two_locks(postgresql: PostgreSQL, connect: C
     postgresql.query("DROP SCHEMA theirs CASCADE")
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # its bell: closed when it is forgotten
 def test_a_watch_over_connections_that_was_interrupted_in_beginning_begins_with_the_next(
     postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,8 +210,10 @@ class LibpqConnection:
         with self._ending:
             try:
                 same = another(self.pgconn.socket)
-                same.shutdown(socket.SHUT_RDWR)
-                same.close()
+                try:
+                    same.shutdown(socket.SHUT_RDWR)
+                finally:
+                    same.close()
             except (OSError, psycopg.Error):
                 return
 
