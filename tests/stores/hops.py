@@ -22,7 +22,7 @@ from holdfast import aio
 
 OURS = str(Path(holdfast.__file__).parent)
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
-# What runs beside it is not there every time; but on a busy machine nearly all answers come in two pieces, on some connections all.
+# What runs beside it is not there every time; but on a busy machine nearly all answers come in two pieces.
 CONNECTIONS, TIMES = 8, 60
 
 
