@@ -549,7 +549,13 @@ def joins_again_though_it_was_taken_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def create_again_when_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Entering, "_find_again", Entering._join)
+    join = Entering._join
+
+    async def forget_and_join(entering: Entering, record: Any, *more: Any) -> Any:
+        record.asked = False  # who asks for one that was asked for already is refused
+        return await join(entering, record, *more)
+
+    patch.setattr(Entering, "_find_again", forget_and_join)
 
 
 def one_tag_for_all_sessions(patch: pytest.MonkeyPatch) -> None:
