@@ -245,7 +245,7 @@ print("fine")
 
 
 _IN_SILENCE = """
-import logging, os, random, sys, threading
+import logging, os, random, signal, sys, threading
 del os.register_at_fork
 import holdfast
 locks = holdfast.connect(sys.argv[1])
@@ -253,6 +253,7 @@ kept = locks.lock("kept").acquire()
 read, write = os.pipe()
 for _ in range(2):
     if not (child := os.fork()):  # and nobody is told, as by uWSGI, which forks in C
+        signal.alarm(50)  # where a mistake stops it, it is not left behind
         code = 1
         try:
             {what}

@@ -28,7 +28,7 @@ print("in" if lease else "out")
 # uWSGI forks its workers without a word to Python: os.register_at_fork() hears nothing of it. Here, nobody is registered: were it
 # done in C, CPython's own locks would now and then be in the middle of something.
 _FORKED_IN_SILENCE = """
-import logging, os, random, sys, threading, time, traceback
+import logging, os, random, signal, sys, threading, time, traceback
 del os.register_at_fork
 import holdfast
 url, folder = sys.argv[1:]
@@ -39,6 +39,7 @@ kept = locks.lock("kept").acquire()
 children = []
 for number in range(3):
     if not (child := os.fork()):
+        signal.alarm(200)  # where a mistake stops it, it is not left behind
         code = 1
         try:
             for _ in range(8):
