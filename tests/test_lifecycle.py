@@ -253,7 +253,7 @@ kept = locks.lock("kept").acquire()
 read, write = os.pipe()
 for _ in range(2):
     if not (child := os.fork()):  # and nobody is told, as by uWSGI, which forks in C
-        signal.alarm(50)  # where a mistake stops it, it is not left behind
+        signal.alarm(20)  # where a mistake stops it, it is not left behind
         code = 1
         try:
             {what}
@@ -277,7 +277,7 @@ def _in_silence(what: str, url: str) -> str:
 
 def test_children_forked_in_silence_do_not_ask_as_one(tmp_path: Path) -> None:
     """With one nonce, both would be inside, and with one token, which no fence tells apart."""
-    ask = 'os.write(write, locks.lock("x").acquire()._grant.claim.holder.encode() + b" ")'
+    ask = 'os.write(write, locks.lock("x", ttl=1).acquire()._grant.claim.holder.encode() + b" ")'
     assert _in_silence(ask, f"sqlite://{tmp_path}/locks.db") == "2 2 True"
 
 
