@@ -39,9 +39,8 @@ class Doubts:
         self._now = driver.now
         self._turns = Turns(driver)
         self._rests_until = 0.0
-        self._well_until = (
-            0.0  # the server is, and it was the connection: all others that are silent may be no good either
-        )
+        # Until then the server is well, and it was the connection: all others that are silent may be no good either.
+        self._well_until = 0.0
 
     @property
     def rest(self) -> bool:
